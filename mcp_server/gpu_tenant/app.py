@@ -1,4 +1,4 @@
-"""The composition root: the environment is read here, once, and the parts are put together."""
+"""Puts the parts together: the environment is read here, once."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -38,10 +38,9 @@ def open_tenancy(
     tell: Callable[[str], None] = lambda words: None,
     tending: Literal["on", "off"] = "on",
 ) -> Tenancy:
-    """The tenancy of this computer's one user; `tell` receives what a person should know meanwhile.
+    """The tenancy of this computer's one user. `tell` receives what a person should know meanwhile.
 
-    With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on
-    record.
+    With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on record.
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be trusted.
@@ -53,17 +52,19 @@ def open_tenancy(
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     profiles = known_platforms(home)
     rehearsal = rehearsal_of(home.root)
-    ledger = Ledger(home.ledger)
+    stage = rehearsal.url if rehearsal else None
+    clock = _clock(stage)
+    ledger = Ledger(home.ledger, clock)
     try:
         _require_agreed(rehearsal, ledger, home, environ)
+        clock.now()  # so that a rehearsal that is over is reported at once, and by its name
     except BaseException:
         ledger.close()
         raise
-    stage = rehearsal.url if rehearsal else None
-    clock = _clock(stage)
     connectors: dict[str, Connector] = {}
     for slug, profile in profiles.items():
-        # In a rehearsal no real provider is asked: its clock is a different one, and its money is real.
+        # In a rehearsal no real provider is asked: its clock is a different one, and its money is
+        # real.
         if rehearsal and profile.credential and slug != rehearsal.provider:
             continue
         connector = connect(profile, home, environ, clock, tell=tell)
@@ -72,7 +73,6 @@ def open_tenancy(
     context = Context(
         home=home,
         ledger=ledger,
-        clock=clock,
         profiles=profiles,
         connectors=connectors,
         open_transport=lambda lease: _transport(lease, home, stage, tell),
@@ -86,7 +86,7 @@ def open_tenancy(
 
 
 def known_platforms(home: Home | None = None) -> Mapping[str, Profile]:
-    """Every platform's profile by its slug; nobody is asked.
+    """Every platform's profile by its slug. Nobody is asked.
 
     If `home` is given, what was found valid is noted there, so that the next process need not check it again.
     """
@@ -104,7 +104,7 @@ def connect(
     """The connector from `providers/<slug>/connector.py`.
 
     If a person rents in a console, we keep the list of boxes. None for a platform without boxes, and for one
-    whose key cannot be found, or that takes none and is not named: what nobody has configured is not even imported.
+    whose key cannot be found: a platform that nobody has configured is not even imported.
     """
     by_hand = (
         ByHand(profile, home.root / "by_hand" / profile.id)
@@ -141,7 +141,10 @@ def connect(
 
 
 def _is_used(profile: Profile, home: Home) -> bool:
-    """Whether the owner uses a platform that takes no key: the configuration names it, or leases were begun there."""
+    """Whether the owner uses a platform that takes no key.
+
+    They do if the configuration names it, or if leases were begun there.
+    """
     try:
         named = configured(home.configuration, profile.id)
     except LocalTrouble:
@@ -204,9 +207,7 @@ def _clock(stage: str | None) -> Clock:
         return WallClock()
     from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 
-    clock = RehearsalClock(stage)
-    clock.now()  # so that a rehearsal that is over is reported at once, and by its name
-    return clock
+    return RehearsalClock(stage)
 
 
 def _transport(
@@ -231,7 +232,7 @@ def _transport(
 
 
 def _shell(slug: str, at: str | None, home: Home, tell: Callable[[str], None]) -> Transport:
-    """A machine that all of a provider's leases share; its host key is pinned under the provider's slug."""
+    """A machine that all of a provider's leases share. Its host key is pinned under the provider's slug."""
     if at is not None:
         return _over_ssh(LeaseId(slug), SshAddress(target=at), home, tell)
     from gpu_tenant.transports.local import LocalTransport
@@ -288,7 +289,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
 
 
 def _located(lease: Lease, stage: str | None) -> Address | None:
-    """Where the lease's box is, inside a rehearsal or outside; None if it is nowhere now."""
+    """Where the lease's box is, inside a rehearsal or outside. None if it is nowhere now."""
     if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address
     from gpu_tenant.emulators.rehearsal_client import really_at

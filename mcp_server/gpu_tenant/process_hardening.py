@@ -1,8 +1,8 @@
-"""Keep this process's secrets from the programs that it starts, and from others like them.
+"""Keeps this process's secrets from the programs that it starts, and from others like them.
 
-Linux shows each process's initial environment variables, and its memory, to every other process of the same
-user. So the variables are overwritten where the system shows them, and the process is marked as one that its
-user may not look into. Root may look into everything: against root, only the overwriting helps.
+Linux shows each process's initial environment variables, and its memory, to every other process of the same user.
+So the variables are overwritten where the system shows them, and the process is marked as one that its user may
+not look into. Root may look into everything. Against root, only the overwriting helps.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ KEYS = (
 No program that we start has them unless they are handed to it. A test keeps this list complete.
 """
 UNATTENDED = "GPU_TENANT_UNATTENDED"
-"""The variable that marks what an agent may have chosen: nobody signs there."""
+"""Set for a command that an agent may have chosen. Nobody can sign in it."""
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4

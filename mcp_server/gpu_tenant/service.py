@@ -1,7 +1,7 @@
 """Tenancy: the verbs of a lease, as every face offers them.
 
-Each method's docstring is the tool's description and the command's help, its signature the schema,
-its return model the structured output and the `--json` output.
+Each method's docstring is the tool's description and the command's help. Its signature is the schema. Its return
+model is the structured output and the `--json` output.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
-from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenIdle
+from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.interruption import taken
@@ -26,7 +26,7 @@ from gpu_tenant.leases.readiness import active, fulfilled, running
 from gpu_tenant.ledger import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpu_tenant.answers import (
         Audited,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gpu_tenant.sweeps.commands import Tended
 
 _AGENT_LOG_BYTES = 6_000
-"""So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
+"""How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -83,7 +83,7 @@ class Tenancy:
         return self.context.clock
 
     async def aclose(self) -> None:
-        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        """Every connection is closed. Boxes, jobs and leases go on as they are."""
         await self.context.aclose()
 
     async def find_offers(
@@ -98,12 +98,10 @@ class Tenancy:
         vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
         disk_gb: Annotated[int, Field(ge=8)] = 40,
         region: Annotated[str | None, Field(description="part of a region's name")] = None,
-        trust: Annotated[
-            Trust, Field(description="whose machine is good enough for code and data")
-        ] = "any",
+        trust: Annotated[Trust, Field(description="whose machine is good enough")] = "any",
         interruptible: Literal["no", "yes", "either"] = "no",
-        upload_gb: Annotated[float, Field(ge=0, description="to be moved to the box")] = 0,
-        download_gb: Annotated[float, Field(ge=0, description="to be moved off the box")] = 0,
+        upload_gb: Annotated[float, Field(ge=0, description="to the box")] = 0,
+        download_gb: Annotated[float, Field(ge=0, description="off the box")] = 0,
         provider: Annotated[str | None, Field(description="only this one")] = None,
         explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
@@ -124,7 +122,7 @@ class Tenancy:
             for slug, connector in context.connectors.items()
             if isinstance(connector, Market) and provider in (None, slug)
         }
-        wish = Wish(
+        wish = _wish(
             gpu=name,
             gpu_count=count,
             vram_gib=vram_gib,
@@ -137,36 +135,36 @@ class Tenancy:
             upload_gb=upload_gb,
             download_gb=download_gb,
         )
-        return await find_offers(
-            wish, markets, ledger=context.ledger, clock=context.clock, limit=limit, explain=explain
-        )
+        return await find_offers(wish, markets, ledger=context.ledger, limit=limit, explain=explain)
 
     async def provision(
         self,
         provider: Annotated[
             str,
-            Field(
-                description="local, own (over ssh), or whose console rented it; not with a quote"
-            ),
+            Field(description="local, own (ssh), or whose console rented it; not with quotes"),
         ] = "local",
         target: Annotated[
             str | None,
             Field(description="user@host[:port], an alias, or a pasted ssh command; or a box id"),
         ] = None,
         hours: Annotated[
-            float | None, Field(description="until the deadline, when the box stops its jobs")
+            float | None, Field(description="to the deadline, when its jobs stop")
         ] = None,
         price_usd_h: Annotated[
             Amount | None, Field(description="what the box costs, if you know")
         ] = None,
         max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
         budget_usd: Annotated[
-            Amount | None, Field(description="total cap; the lease is ended before it is passed")
+            Amount | None, Field(description="total cap; ended before it is passed")
         ] = None,
         idle_h: Annotated[
             Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
         ] = None,
         when_idle: WhenIdle = "end",
+        when_done: Annotated[SaidWhenDone, Field(description="end if rented, keep if own")] = "",
+        on_failure: Annotated[
+            str, Field(description="'end after 15m', 'park after 1h' or 'hold'")
+        ] = "",
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data past the end; a day's")
         ] = None,
@@ -181,12 +179,10 @@ class Tenancy:
             Field(description="nothing ends its bill if this computer dies: a person signs"),
         ] = "refuse",
         smoke: Annotated[
-            str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
+            str | None, Field(description="a passed smoke_test's id, or 'none'")
         ] = None,
-        quotes: Annotated[
-            list[str], Field(description="from find_offers, tried in this order until one is had")
-        ] = [],  # noqa: B006 - never changed; a schema default
-        wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
+        quotes: Annotated[list[str], Field(description="from find_offers, tried in order")] = [],  # noqa: B006 - never changed; a schema default
+        wait_s: Annotated[float, Field(ge=0, le=3600, description="to boot")] = WAIT_S,
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
         ] = 1,
@@ -196,6 +192,7 @@ class Tenancy:
         The meter may run from here: always end with verify_and_teardown.
         """
         from gpu_tenant.leases.adopt import adopt
+        from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.overview import card_of
         from gpu_tenant.leases.provision import intend, require_smoke
         from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rented
@@ -207,6 +204,8 @@ class Tenancy:
             budget_usd=budget_usd,
             idle_h=idle_h,
             when_idle=when_idle,
+            when_done=when_done or None,
+            on_failure=must_be_on_failure(on_failure) if on_failure else None,
             rescue_usd=rescue_usd,
             store=context.known_store(store),
             recover=tuple(recover),
@@ -220,7 +219,7 @@ class Tenancy:
                         remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
                     )
         if quotes:
-            require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+            require_smoke(smoke, ledger=context.ledger)
             if count > 1:
                 return await fleet_by(
                     context, quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
@@ -239,19 +238,18 @@ class Tenancy:
                 remedy="find_offers first, then provision with one of its quotes: "
                 f"`gpu-tenant offers --provider {provider}`",
             )
-        require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+        require_smoke(smoke, ledger=context.ledger)
         if count > 1:
             return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
-            profile,
+            context,
+            profile.id,
             asked=asked,
             price_usd_h=price_usd_h,
             address=None,
-            ledger=context.ledger,
-            clock=context.clock,
             allowed=context.owner.allows,
         )
-        with context.held(lease.id, "provision"):
+        async with context.held_in_turn(lease.id, "provision"):
             lease = await fulfilled(context, lease)
         return card_of(context, lease, None)
 
@@ -286,13 +284,20 @@ class Tenancy:
         directory: Annotated[str, Field(description="work tree on this computer")],
         command: Annotated[str, Field(description="the job's own command, made short")],
         time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 120,
+        include: Annotated[list[str], Field(description="as for push")] = [],  # noqa: B006 - never changed; a schema default
     ) -> SmokeReceipt:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
         from gpu_tenant.jobs.smoke import fenced as smoke_fenced
 
-        return smoke_fenced(await self.smoked(directory, command, time_limit_s))
+        return smoke_fenced(await self.smoked(directory, command, time_limit_s, include))
 
-    async def smoked(self, directory: str, command: str, time_limit_s: float = 120) -> SmokeReceipt:
+    async def smoked(
+        self,
+        directory: str,
+        command: str,
+        time_limit_s: float = 120,
+        include: Sequence[str] = (),
+    ) -> SmokeReceipt:
         """As `smoke_test`, for a person: what was printed stands as it is."""
         from gpu_tenant.jobs.smoke import network_of, smoke
 
@@ -303,9 +308,9 @@ class Tenancy:
             time_limit_s=time_limit_s,
             environ=context.account.without(context.environ),
             ledger=context.ledger,
-            clock=context.clock,
             guarded=context.account.guarded,
             network=network_of(context.home.configuration),
+            include=include,
         )
 
     async def push(
@@ -318,6 +323,9 @@ class Tenancy:
         overwrite: Annotated[
             list[str], Field(description="uncollected files on the box to replace; ask the owner")
         ] = [],  # noqa: B006 - never changed; a schema default
+        include: Annotated[
+            list[str], Field(description="ignored files, folders or links to send all the same")
+        ] = [],  # noqa: B006 - never changed; a schema default
     ) -> Pushed:
         """Bring the work tree to the box: only what changed, .gitignore honoured, secrets refused.
 
@@ -328,17 +336,17 @@ class Tenancy:
 
         context = self.context
         found = await active(context, lease)
-        with context.held(found.id, "push"):
+        async with context.held_in_turn(found.id, "push"):
             return await push(
                 found,
                 Path(directory).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
+                include=include,
                 overwrite=overwrite,
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 share=share_of(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
@@ -378,7 +386,6 @@ class Tenancy:
             caretaker=context.caretaker(found),
             transport=context.transport(found),
             ledger=context.ledger,
-            clock=context.clock,
         )
         return await setup.prepare(
             Wanted(
@@ -434,6 +441,7 @@ class Tenancy:
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns
         from gpu_tenant.jobs.launch import launch
+        from gpu_tenant.leases.take_work import held_for_work, wanted
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
 
@@ -448,6 +456,8 @@ class Tenancy:
                 cells=cells,
                 prefix=name,
             )
+            for each in dict.fromkeys((lease, *leases)):
+                await wanted(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -463,8 +473,8 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*artifacts, *discard))
-        found = await active(context, lease)
-        with context.held(found.id, "launch"):
+        found = await wanted(context, lease)
+        async with held_for_work(context, found, "launch") as found:
             values = resolve_all(env, context.environ, account=context.account)
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
@@ -481,7 +491,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(found),
             )
 
@@ -549,7 +558,6 @@ class Tenancy:
             wait_s=wait_s,
             limit_bytes=limit_bytes,
             caretaker=context.caretaker(found),
-            clock=context.clock,
             ledger=context.ledger,
             box=self._last_told(found),
         )
@@ -559,7 +567,7 @@ class Tenancy:
         return seen.model_copy(update={"cadence": advice, "gang": gang})
 
     async def _tend_on(self, lease: Lease) -> None:
-        """Every sweep that has cells on that lease was moved on; most leases are in none."""
+        """Every sweep that has cells on that lease was moved on. Most leases are in none."""
         if self.ledger.sweeps_on(lease.id):
             from gpu_tenant.sweeps.commands import tend_on
 
@@ -592,14 +600,14 @@ class Tenancy:
         return await self.monitor(lease, run, wait_s=0)
 
     async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
-        """What the box knows by that name has ended: it was asked first, and killed after the grace.
+        """What the box knows by that name has ended. It was asked first, and killed after the grace.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
         """
         context = self.context
         found = await running(context, lease)
-        with context.held(found.id, "stop"):
+        async with context.held_in_turn(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
             context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
 
@@ -618,6 +626,7 @@ class Tenancy:
         While a job runs it is refused; a snapshot takes what is complete, and is no seal.
         """
         from gpu_tenant.artifacts.collect import collect
+        from gpu_tenant.leases.inspection import must_be_the_box
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere
         from gpu_tenant.transfer.bandwidth_share import share_of
 
@@ -625,8 +634,8 @@ class Tenancy:
         found = await running(context, lease)
         directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
-        with context.held(found.id, "collect"):
-            await context.inspection.is_the_box(found)
+        async with context.held_in_turn(found.id, "collect"):
+            await must_be_the_box(context, found)
             collected = await collect(
                 found,
                 context.profile(found.provider),
@@ -636,7 +645,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
                 elsewhere=kept_elsewhere(context, found),
@@ -646,7 +654,7 @@ class Tenancy:
         return collected.model_copy(update=await self._stored(found))
 
     async def _stored(self, lease: Lease) -> dict[str, str]:
-        """What of it lies in the lease's store, too; a store that fails does not undo a collect."""
+        """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
         from gpu_tenant.leases.watch_actions import store_again
 
         context = self.context
@@ -662,27 +670,27 @@ class Tenancy:
         self,
         lease: LeaseName,
         action: Annotated[
-            Literal["extend", "park", "resume", "terms", "recover"],
+            Literal["extend", "park", "resume", "terms", "recover", "hold"],
             Field(
-                description="park stops the GPU meter and keeps the disk; resume starts it again; "
-                "recover goes on elsewhere where its box was taken"
+                description="park stops the GPU meter and keeps the disk; "
+                "recover goes on elsewhere if it was taken; hold: more work comes"
             ),
         ],
         hours: Annotated[
             float | None,
-            Field(gt=0, description="extend, resume: the deadline is so long from now"),
+            Field(ge=0, description="extend, resume: to the deadline; hold"),
         ] = None,
         address: Annotated[
-            str | None, Field(description="resume: where the console shows the box now")
+            str | None, Field(description="resume: where its console shows it")
         ] = None,
-        budget_usd: Annotated[Amount | None, Field(description="terms")] = None,
-        max_price_usd_h: Annotated[Amount | None, Field(description="terms")] = None,
+        budget_usd: Amount | None = None,
+        max_price_usd_h: Amount | None = None,
         idle_h: Annotated[Hours | None, Field(description="terms; 0: never")] = None,
-        rescue_usd: Annotated[Amount | None, Field(description="terms")] = None,
+        rescue_usd: Amount | None = None,
+        when_done: SaidWhenDone = "",
+        on_failure: str = "",
     ) -> Card:
-        """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
-        it costs then.
-        """
+        """Move a lease's deadline, change its terms, park its box, or resume it."""
         from gpu_tenant.leases.lifecycle import change
 
         context = self.context
@@ -697,6 +705,8 @@ class Tenancy:
                 "max_price_usd_h": max_price_usd_h,
                 "idle_h": idle_h,
                 "rescue_usd": rescue_usd,
+                "when_done": when_done or None,
+                "on_failure": on_failure or None,
             },
         )
 
@@ -758,7 +768,6 @@ class Tenancy:
             profiles=context.profiles,
             connectors=context.connectors,
             environ=context.environ,
-            clock=context.clock,
         )
 
     def _mirrors(self, profile: Profile) -> dict[str, str]:
@@ -766,3 +775,20 @@ class Tenancy:
 
         context = self.context
         return mirrors(profile, context.home.configuration, context.environ)
+
+
+def _wish(**fields: object) -> Wish:
+    """The wish of these fields.
+
+    Raises:
+        BadRequest: a field is out of its bounds.
+    """
+    try:
+        return Wish.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadRequest(
+            f"{field}: {first['msg'].lower()}, not {first['input']}",
+            remedy="`gpu-tenant offers --help` says what each option takes",
+        ) from None

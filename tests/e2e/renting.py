@@ -115,13 +115,12 @@ class Tenant(Staged):
             assert made is not None
             connectors[slug] = made
         self.stage.begin_at(self.home.root)
-        ledger = Ledger(self.home.ledger)
+        ledger = Ledger(self.home.ledger, self.clock)
         assert ledger.be_rehearsed()
         tenancy = Tenancy(
             Context(
                 home=self.home,
                 ledger=ledger,
-                clock=self.clock,
                 profiles={slug: PROFILES[slug] for slug in connectors},
                 connectors=connectors,
                 open_transport=self._way_to,
@@ -202,6 +201,11 @@ class Tenant(Staged):
     def metered(self, box: str | None) -> Decimal:
         """What the provider has billed for that box."""
         return Decimal(self.meter["by_thing"][box])
+
+    def assert_no_destroy_was_asked(self) -> None:
+        method, path = DESTROY[self.slug]
+        asked = [x for x in self.ask("requests") if x["method"] == method and path in x["path"]]
+        assert asked == []
 
     def assert_nothing_bills(self) -> None:
         assert self.alive == []

@@ -1,4 +1,7 @@
-"""Removes what an owner's policy no longer wants: here, what snapshots brought; on the box, what was named."""
+"""Removes what an owner's policy no longer wants.
+
+Here, that is what snapshots brought. On the box, what was named.
+"""
 
 import asyncio
 import fcntl
@@ -19,7 +22,6 @@ from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest_entries import Entries
 from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import PARTIAL, SUPERSEDED, is_here, is_ours
 from gpu_tenant.files.paths import below
@@ -37,7 +39,7 @@ _STATE_BYTES = 64 << 20
 
 
 class Complete(BaseModel):
-    """What the caretaker says that nobody on the box is writing."""
+    """What the caretaker says about files that nobody on the box is writing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -76,7 +78,7 @@ class Pruned(Record):
 
 @contextmanager
 def alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """No other snapshot into `directory` and no pruning there runs while the block does.
+    """No other snapshot into `directory`, and no pruning there, runs while the block does.
 
     Raises:
         LeaseHeld: another snapshot or pruning is running.
@@ -116,7 +118,7 @@ async def look(
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
-    """What the last snapshot left; after a later collect, all of it counts as brought by that collect."""
+    """What the last snapshot left. After a later collect, all of it counts as brought by that collect."""
     is_collects = False
     for _, kind, detail in reversed(ledger.events(lease.id)):
         if kind == Event.SNAPSHOT:
@@ -128,13 +130,11 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
     return None
 
 
-async def prune_here(
-    lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger, clock: Clock
-) -> Pruned:
+async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger) -> Pruned:
     """The checkpoints that the policy does not want are gone from here, if snapshots brought all their files.
 
-    What a collect or a person brought stays. So does what was removed from the box and now exists only here.
-    The change is on record before anything is removed.
+    What a collect or a person brought stays. So does what was removed from the box and now exists only here. The
+    change is on record before anything is removed.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -163,7 +163,7 @@ async def prune_here(
             }
         )
         there = tuple(one.at for one in gone)
-        _note(lease, directory, updated, ledger, clock, pruned_here=there)
+        _note(lease, directory, updated, ledger, pruned_here=there)
         await asyncio.to_thread(_remove, directory, gone, lease)
         return Pruned(here=there)
 
@@ -175,14 +175,13 @@ async def prune_box(
     directory: Path,
     caretaker: Caretaker,
     ledger: Ledger,
-    clock: Clock,
     quiet_s: float = QUIET_S,
     done: Sequence[str] = (),
 ) -> Pruned:
     """The checkpoints that the policy does not want are gone from the box, if their exact bytes are here.
 
-    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not broken;
-    from here on it is never pruned here. What the box's caretaker refused to remove is reported with its reason.
+    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not broken. From
+    here on it is never pruned here. What the box's caretaker refused to remove is reported with its reason.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -199,7 +198,8 @@ async def prune_box(
         )
         listed = last_list(lease, directory, ledger)
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
-        # Only what snapshots brought and proved counts as here; nothing else counts towards what the policy keeps.
+        # Only what snapshots brought and proved counts as here. Nothing else counts towards what
+        # the policy keeps.
         absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
         unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
         proved: list[Checkpoint] = []
@@ -222,8 +222,8 @@ async def prune_box(
                 "only_here": tuple(alone_here.values()),
             }
         )
-        # Recorded first: what may be gone from the box must never be pruned here.
-        _note(lease, directory, updated, ledger, clock, prunes_box=tuple(one.at for one in proved))
+        # Recorded first, because what may be gone from the box must never be pruned here.
+        _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
             "artifacts": list(ledger.declared(lease.id)[0]),
@@ -241,7 +241,7 @@ async def prune_box(
                 "only_here": tuple(e for e in updated.only_here if e.name not in back),
             }
         )
-        _note(lease, directory, final, ledger, clock, pruned_on_box=gone)
+        _note(lease, directory, final, ledger, pruned_on_box=gone)
         return Pruned(on_the_box=gone, stayed=tuple(stayed))
 
 
@@ -290,7 +290,6 @@ def _note(
     directory: Path,
     listed: Listed,
     ledger: Ledger,
-    clock: Clock,
     **what: tuple[str, ...],
 ) -> None:
     detail: dict[str, object] = {
@@ -301,11 +300,11 @@ def _note(
         "list": put_list(directory, listed, lease),
         **{key: list(names) for key, names in what.items()},
     }
-    ledger.note(lease.id, Event.SNAPSHOT, detail, at=clock.now())
+    ledger.note(lease.id, Event.SNAPSHOT, detail, at=ledger.now())
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
-    """What lies here of them is gone, if its bytes are those that were brought; the name alone is not enough."""
+    """What is here of them is gone, if its bytes are those that were brought. The name alone is not enough."""
     try:
         for one in gone:
             for entry in one.entries:
@@ -325,7 +324,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Gone are all but the newest versions snapshots brought, older lists, and partial files nobody needs."""
+    """Old things are gone: all but the newest versions that snapshots brought, older lists, and unneeded partial files."""
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
@@ -60,11 +60,10 @@ async def arm(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
-    """Does what `arm_again` does, but reports a box that cannot be armed as such: work need not wait for it."""
+    """As `arm_again`, but a box that cannot be armed is only reported. Work need not wait for it."""
     try:
         return await arm_again(
             lease,
@@ -72,20 +71,19 @@ async def arm(
             caretaker=caretaker,
             transport=transport,
             ledger=ledger,
-            clock=clock,
             store=store,
             proof=proof,
         )
     except BoxTrouble as trouble:
         held = last_armed(lease, ledger)
         if held is not None and held.state == "armed":
-            # It still holds what it held before, but does not know what has changed since.
+            # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
             return held.model_copy(update={"words": words})
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
-        _record(lease, armed, ledger=ledger, clock=clock)
+        _record(lease, armed, ledger=ledger)
         return armed
 
 
@@ -96,14 +94,11 @@ async def keep_armed(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
 ) -> None:
-    """Does what `arm` does, unless a guard is armed already: that one may know of a store."""
+    """As `arm`, unless a guard is armed already: that one may know of a store."""
     said = last_armed(lease, ledger)
     if said is None or said.state != "armed":
-        await arm(
-            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock
-        )
+        await arm(lease, profile, caretaker=caretaker, transport=transport, ledger=ledger)
 
 
 async def arm_again(
@@ -113,14 +108,13 @@ async def arm_again(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
     """The box holds the lease's deadline, and what it will do then was tested as far as possible.
 
-    `store` is where the artifacts are copied then, in the form that `scripts/keep.py` takes; the box keeps
-    it in memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
+    `store` is where the artifacts are copied then, in the form that `scripts/keep.py` takes. The box keeps it in
+    memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
 
     Raises:
         BoxTrouble: the box does not know that deadline; it still holds what it held before.
@@ -128,7 +122,7 @@ async def arm_again(
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
-        _record(lease, armed, ledger=ledger, clock=clock)
+        _record(lease, armed, ledger=ledger)
         return armed
     way = way_out(profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
@@ -136,10 +130,10 @@ async def arm_again(
     places = await bring(
         {name: at for name, at in scripts.items() if at.is_file()}, transport, lease
     )
-    proved = proof == "recent" and _was_proved(lease, ledger=ledger, clock=clock)
+    proved = proof == "recent" and _was_proved(lease, ledger=ledger)
     refused = await _refusal(way, places, transport) if way and not proved else ""
     unkept = await _store_refusal(store, places, transport) if store else ""
-    left_s = (lease.terms.deadline_at - clock.now()).total_seconds()
+    left_s = (lease.terms.deadline_at - ledger.now()).total_seconds()
     request: dict[str, JsonValue] = {
         "deadline": lease.terms.deadline_at.timestamp(),
         "left_s": max(0.0, left_s),
@@ -173,15 +167,15 @@ async def arm_again(
     if unkept:
         words = f"{armed.words}; it will not reach the store: {unkept}"
         armed = armed.model_copy(update={"words": words})
-    _record(lease, armed, ledger=ledger, clock=clock)
+    _record(lease, armed, ledger=ledger)
     return armed
 
 
-def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
+def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
     """Whether the box's way to end its bill was tested so recently that it need not be tested again."""
     for at, kind, detail in reversed(ledger.events(lease.id)):
         if kind == Event.GUARDED:
-            fresh = clock.now() - at < _PROVED_FOR
+            fresh = ledger.now() - at < _PROVED_FOR
             return fresh and bool(detail["ends_the_meter"])
         if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
             return False  # it may do more now than was tested then, or it was restarted
@@ -189,7 +183,7 @@ def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
-    """Each script lies on the box, under its own hash; returns the paths, relative to the login home."""
+    """Each script is on the box, under its own hash. Returns the paths, relative to the login home."""
     places = {
         name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
         for name, at in scripts.items()
@@ -210,7 +204,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
 async def _refusal(
     way: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not end its own bill now; empty if it could."""
+    """Why the box could not end its own bill now. Empty if it could."""
     asked = {name: value for name, value in way.items() if name != "on"}
     asked["may"] = "terminate" if way["on"] == "waive" else "stop"
     proved = await _proved(places["leave"], asked, transport)
@@ -220,7 +214,7 @@ async def _refusal(
 async def _store_refusal(
     store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not write to the store now; empty if it could."""
+    """Why the box could not write to the store now. Empty if it could."""
     proved = await _proved(places["keep"], {"store": {**store}, "files": []}, transport)
     return "" if proved.ok else _why(proved)
 
@@ -264,7 +258,7 @@ def _rescue_s(lease: Lease) -> float:
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
 
 
-def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:
+def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
     """The state of the guard is on the timeline, if it has changed."""
     detail: dict[str, object] = {
         "armed": armed.state == "armed",
@@ -273,11 +267,11 @@ def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None
     }
     said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
     if not said or said[-1] != detail:
-        ledger.note(lease.id, Event.GUARDED, detail, at=clock.now())
+        ledger.note(lease.id, Event.GUARDED, detail, at=ledger.now())
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease said last; None if none was armed since the box was started."""
+    """What the guard of that lease said last. None if none was armed since the box was started."""
     for _, kind, said in reversed(ledger.events(lease.id)):
         if kind == Event.RESUMED:
             return None  # the guard is a process, and ended when the box was stopped
@@ -290,8 +284,8 @@ def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
     return None
 
 
-def note_gone(lease: Lease, *, ledger: Ledger, clock: Clock) -> None:
+def note_gone(lease: Lease, *, ledger: Ledger) -> None:
     """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
     words = "not armed: its guard was gone, as after a reboot"
     armed = Armed(state="not armed", ends_the_meter=False, words=words)
-    _record(lease, armed, ledger=ledger, clock=clock)
+    _record(lease, armed, ledger=ledger)

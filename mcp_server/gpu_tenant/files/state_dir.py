@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from gpu_tenant.domain.errors import DiskFull
+from gpu_tenant.domain.errors import BadRequest, DiskFull
 from gpu_tenant.files.direct_io import flush, open_regular, reread_blocks
 from gpu_tenant.files.directory_tree import Parts, Tree
 
@@ -38,9 +38,26 @@ class Home:
 
         The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the
         environment, or sets its own data directory, would hide the boxes it rented from all other hosts.
+
+        Raises:
+            BadRequest: it names a relative or an empty directory, which would be another ledger in each
+                directory from which a command runs.
         """
         named = environ.get("GPU_TENANT_HOME")
-        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".gpu-tenant")
+        if named is None:
+            if not environ.get("HOME", "/").startswith("/"):
+                raise BadRequest(
+                    "HOME is no absolute path, and the ledger would lie in another place each time",
+                    remedy="set HOME to your home directory, or GPU_TENANT_HOME to the state directory",
+                )
+            return cls(Path.home() / ".gpu-tenant")
+        place = Path(named).expanduser()
+        if not place.is_absolute():
+            raise BadRequest(
+                f"GPU_TENANT_HOME is {named!r}, which is no absolute path: each directory would have a ledger",
+                remedy="`unset GPU_TENANT_HOME` for ~/.gpu-tenant, or set it to an absolute path",
+            )
+        return cls(place)
 
     @property
     def ledger(self) -> Path:
@@ -117,10 +134,10 @@ class Reread:
 
 
 def open_cold(path: Path) -> BinaryIO | None:
-    """The regular file at `path`, opened to be read from its storage; None if there is no such file.
+    """The regular file at `path`, opened to be read from its storage. None if there is no such file.
 
-    The file is dropped from the page cache first if the system allows that, so that the bytes come from
-    the storage and not from memory.
+    The file is dropped from the page cache first if the system allows that, so that the bytes come from the storage
+    and not from memory.
     """
     opened = open_regular(path)
     if opened is None:
@@ -135,7 +152,7 @@ def open_cold(path: Path) -> BinaryIO | None:
 
 
 def reread(path: Path) -> Reread | None:
-    """The size and hash of the regular file at `path` on its storage; None if there is no such file."""
+    """The size and hash of the regular file at `path` on its storage. None if there is no such file."""
     blocks = reread_blocks(path)
     if blocks is None:
         return None
@@ -147,7 +164,7 @@ def reread(path: Path) -> Reread | None:
 
 
 def link_target(path: Path) -> bytes | None:
-    """The target of the symbolic link at `path`, in bytes; None if there is no link."""
+    """The target of the symbolic link at `path`, in bytes. None if there is no link."""
     try:
         return os.fsencode(path.readlink())
     except OSError:
@@ -155,7 +172,7 @@ def link_target(path: Path) -> bytes | None:
 
 
 def is_reached(root: Path, path: Path) -> bool:
-    """Whether everything between `root` and `path` is a real directory: a link would lead to another place."""
+    """Whether everything between `root` and `path` is a real directory. A link would lead to another place."""
     between = path.parents[: len(path.relative_to(root).parts) - 1]
     try:
         return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
@@ -164,23 +181,23 @@ def is_reached(root: Path, path: Path) -> bool:
 
 
 class Placing:
-    """Puts files in place below one root; see `placing`."""
+    """Puts files in place below one root. See `placing`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
-        """The file `arrived` was moved to `final`; what lay there before is at `superseded`."""
+        """The file `arrived` was moved to `final`. What lay there before is at `superseded`."""
         os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
-        """`final` is a link to `target`; what lay there before is at `superseded`."""
+        """`final` is a link to `target`. What lay there before is at `superseded`."""
         os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def _cleared(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`; nothing in it has that name any more."""
+        """The open directory of `final`. Nothing in it has that name any more."""
         self._tree.spare()
         try:
             directory = self._tree.made(final[:-1])
@@ -194,7 +211,7 @@ class Placing:
         return directory
 
     def _way(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`; whatever was not a directory on the way to it was moved away."""
+        """The open directory of `final`. Whatever was not a directory on the way to it was moved away."""
         up = len(superseded) - len(final)
         for depth in range(1, len(final)):
             try:
@@ -227,7 +244,7 @@ def _free(name: str, directory: int) -> str:
 
 @contextmanager
 def placing(root: Path) -> Iterator[Placing]:
-    """Files can be put in place below `root`; afterwards all that were are durably there, even after an error.
+    """Files can be put in place below `root`. Afterwards all that were are durably there, even after an error.
 
     No link below `root` is followed: a link that is in the way of a file is superseded, like anything else.
     """
@@ -240,7 +257,7 @@ def placing(root: Path) -> Iterator[Placing]:
 
 
 def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
-    """The file `arrived` was durably moved to `final`; what lay there before is at `superseded`.
+    """The file `arrived` was durably moved to `final`. What lay there before is at `superseded`.
 
     Both are below `root`, and no link on the way is followed: one that is in the way of `final` is superseded.
     """
@@ -261,7 +278,7 @@ def sync_directory(directory: Path) -> None:
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
     """There is room for `size_bytes` more in `files` more files below `directory`, and a reserve beyond that.
 
-    The reserve is for this computer itself: a full disk stops everything, the ledger first.
+    The reserve is for this computer itself. A full disk stops everything, the ledger first.
 
     Raises:
         DiskFull: there is not enough room.

@@ -13,6 +13,7 @@ from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import GRACE_S, Terms
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
@@ -35,7 +36,7 @@ class Gpu(Record):
 
 
 class Watched(Record):
-    """One look at a job. `cursor` goes into the next call, so that only new log comes."""
+    """One look at a job. Pass `cursor` to the next call, so that only new log comes."""
 
     lease: str
     job: str
@@ -73,7 +74,6 @@ async def watch(
     limit_bytes: int,
     caretaker: Caretaker,
     ledger: Ledger,
-    clock: Clock,
     box: BoxSeen | None = None,
 ) -> Watched:
     """The state of the job that the box knows by that name, and the newest of its log since byte `cursor`.
@@ -81,7 +81,7 @@ async def watch(
     At most `limit_bytes` of the log are returned. With `wait_s` the call returns when the job has ended, or
     after that time.
     """
-    until = clock.now() + timedelta(seconds=wait_s)
+    until = ledger.now() + timedelta(seconds=wait_s)
     log = bytearray()
     offset, skipped = (-limit_bytes if cursor is None else cursor), 0
     while True:
@@ -98,10 +98,10 @@ async def watch(
             log.clear()
             offset = status.log_bytes - limit_bytes
         elif behind <= 0:
-            left_s = (until - clock.now()).total_seconds()
+            left_s = (until - ledger.now()).total_seconds()
             if status.state in ENDED or status.state == "absent" or left_s <= 0:
                 break
-            await clock.sleep(min(_POLL_S, left_s))
+            await ledger.clock.sleep(min(_POLL_S, left_s))
     if len(log) > limit_bytes:
         skipped += len(log) - limit_bytes
         del log[:-limit_bytes]
@@ -110,9 +110,9 @@ async def watch(
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
     why = await _why(status, bytes(log), caretaker, box)
-    seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
+    seen = _answer(lease, status, why, text, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
-        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=clock.now())
+        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
     return seen
 
 
@@ -183,14 +183,14 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status),
+        next=_next(status, lease.terms),
     )
 
 
 async def _why(
     status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
 ) -> str | None:
-    """The verdict on a job that has ended, by the end of its log; `held` is the part that has been read."""
+    """The verdict on a job that has ended, by the end of its log. `held` is the part that has been read."""
     if status.state not in ENDED or status.state == "finished":
         return None
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
@@ -202,14 +202,25 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus) -> str:
+def _next(status: JobStatus, terms: Terms) -> str:
+    ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
             return "monitor again with this cursor"
         case "lingering":
             return "the command ended and left processes running: wait with monitor, or stop_job"
+        case "finished" if terms.when_done != "keep":
+            return (
+                f"collect; its box is {ends} {GRACE_S} s after its last job: launch_detached or change_lease "
+                "hold before that keeps it"
+            )
         case "finished":
             return "collect"
+        case "failed" | "killed" | "stopped" if terms.when_done != "keep":
+            return (
+                "read the log; launch_detached again to resume, or collect what it wrote; its terms: "
+                f"{terms.on_failure.words}, where change_lease hold gives more time"
+            )
         case "failed" | "killed" | "stopped":
             return "read the log; launch_detached again to resume, or collect what it wrote"
         case "absent":

@@ -2,7 +2,7 @@
 
 An agent may have chosen the command, and a stranger may have written what it runs. So it has a home of its
 own and, as far as this system can prevent it (`jobs/sandbox.py`), no access to the owner's keys. Nothing
-that it started runs on.
+that it started goes on running.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -21,12 +21,11 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
-from gpu_tenant.files.worktree import files_of
+from gpu_tenant.files.worktree import read_tree, told
 from gpu_tenant.jobs import sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import configured
@@ -34,14 +33,15 @@ from gpu_tenant.providers.credentials import configured
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
-"""Caches of earlier downloads, each with the variable that names it and its place below a home. They may be
-read; new downloads go to a layer above them, which is deleted with the test."""
+"""Caches of earlier downloads, each with the variable that names it and its place below a home. The test may read
+them. New downloads go to a layer above them, which is deleted with the test.
+"""
 
 Network = Literal["full", "none"]
 
 
 class SmokeReceipt(Record):
-    """What happened when the command ran here; `provision` asks for a passed one."""
+    """What happened when the command ran here. `provision` asks for one that passed."""
 
     id: str
     passed: bool
@@ -53,6 +53,7 @@ class SmokeReceipt(Record):
     at: AwareDatetime
     next: str
     confined: str = Field(default="not at all", description="what kept it from this computer")
+    left_out: tuple[str, ...] = Field(default=(), description="what it did not see, as for push")
 
 
 async def smoke(
@@ -62,11 +63,13 @@ async def smoke(
     time_limit_s: float,
     environ: Mapping[str, str],
     ledger: Ledger,
-    clock: Clock,
     guarded: Guarded,
     network: Network = "full",
+    include: Sequence[str] = (),
 ) -> SmokeReceipt:
     """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
+
+    The copy holds exactly what a push with the same `include` would send.
 
     It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If the system
     gives us namespaces, the command sees none of the owner's files but the tree and the programs, and can write
@@ -88,12 +91,13 @@ async def smoke(
     try:
         for name in ("tree", "home", "tmp"):
             (own / name).mkdir(mode=0o700)
-        await asyncio.to_thread(_copy, directory, copy, guarded)
+        work = await asyncio.to_thread(read_tree, directory, include)
+        await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
         before = {path: path.stat().st_mtime_ns for path in _files(copy)}
         inside = _Inside(own, directory.resolve(), environ, guarded, network)
-        started = clock.now()
+        started = ledger.now()
         exit_status, output, confined = await _run(command, inside, time_limit_s)
-        seconds = (clock.now() - started).total_seconds()
+        seconds = (ledger.now() - started).total_seconds()
         wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
     finally:
         await asyncio.to_thread(remove_tree, own)
@@ -111,13 +115,14 @@ async def smoke(
         if passed
         else "mend the command here, where it is free, and run smoke_test again",
         confined=confined,
+        left_out=told(work.left_out),
     )
-    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=clock.now())
+    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
 
 
 def network_of(configuration: Path) -> Network:
-    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`; everything if left out.
+    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`. Everything if left out.
 
     Raises:
         LocalTrouble: the setting has another value.
@@ -135,7 +140,7 @@ def network_of(configuration: Path) -> Network:
 
 
 def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
-    """The same for a model: what the command printed is marked as data, whoever wrote the command."""
+    """The same for a model. What the command printed is marked as data, whoever wrote the command."""
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
@@ -143,9 +148,9 @@ def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
     )
 
 
-def _copy(directory: Path, copy: Path, guarded: Guarded) -> None:
+def _copy(files: Mapping[str, Path], directory: Path, copy: Path, guarded: Guarded) -> None:
     is_key = guarded.holds if guarded.meets(directory) else guarded.has_twin
-    for name, source in files_of(directory).items():
+    for name, source in files.items():
         if is_key(source):
             continue
         target = copy / name
@@ -158,7 +163,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 class _Inside:
-    """What the command may see of this computer."""
+    """What the command can see of this computer."""
 
     def __init__(
         self,
@@ -229,7 +234,7 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """That place, and where its links lead, as far as they exist; never a place that contains a home."""
+        """That place, and where its links lead, as far as they exist. Never a place that contains a home."""
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):
@@ -237,7 +242,7 @@ class _Inside:
 
 
 async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int | None, bytes, str]:
-    """Its exit status (None: not in time), the end of its output, and how it was confined."""
+    """Its exit status (None if it did not end in time), the end of its output, and how it was confined."""
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
         try:

@@ -1,4 +1,4 @@
-"""What providers say they have charged: asked for rarely, recorded, and compared with our count."""
+"""What providers say they have charged: asked for rarely, recorded, and compared with our own count."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,35 +9,35 @@ from decimal import Decimal
 from gpu_tenant.domain.billing import BYTES, Billed
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.ports import Billing, Clock, Connector
+from gpu_tenant.domain.ports import Billing
+from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Event, Ledger
 
 _ASKED_EVERY = timedelta(hours=1)
 BILLED_WITHIN = timedelta(days=1)
 _PATIENCE_S = 8.0
-"""In real time: no person and no list of boxes waits longer for a bill."""
+"""In real time: no person and no list of boxes waits longer than this for a bill."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""Providers round, and the look that began our count did not fall into their first second."""
+"""How far the two may differ. Providers round, and our count did not begin in their first second."""
 
 
-async def ask_bills(
-    leases: Sequence[Lease], *, connector: Connector, ledger: Ledger, clock: Clock
-) -> None:
+async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:
     """What the provider has billed for those boxes is on record, unless it was asked within the hour.
 
-    Of ended leases, only those are asked for whose last bill may still come. The provider's silence is no
-    trouble: what it does not say stays unknown.
+    Of the ended leases, only those are asked for whose last bill may still come. A provider that is silent is no
+    error: what it does not say stays unknown.
     """
+    connector, ledger = context.connectors[provider], context.ledger
     if not isinstance(connector, Billing):
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_S):
             for lease in leases:
                 asked_at = _asked_at(ledger, lease)
-                due = asked_at is None or clock.now() - asked_at >= _ASKED_EVERY
-                if due and lease.box_id is not None and may_be_billed(lease, clock.now()):
-                    await _ask(lease, connector, ledger, clock)
+                due = asked_at is None or ledger.now() - asked_at >= _ASKED_EVERY
+                if due and lease.box_id is not None and may_be_billed(lease, ledger.now()):
+                    await _ask(context, lease, connector)
 
 
 def may_be_billed(lease: Lease, now: datetime) -> bool:
@@ -45,18 +45,17 @@ def may_be_billed(lease: Lease, now: datetime) -> bool:
     return lease.ended_at is None or now - lease.ended_at <= BILLED_WITHIN
 
 
-async def ask_bill(
-    lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock
-) -> Billed | None:
+async def ask_bill(context: Context, lease: Lease) -> Billed | None:
     """What the provider has billed for the box so far, or the last amount that is known."""
+    connector = context.connector(lease)
     if isinstance(connector, Billing):
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                await _ask(lease, connector, ledger, clock)
-    return newest_bill(ledger.events(lease.id))
+                await _ask(context, lease, connector)
+    return newest_bill(context.ledger.events(lease.id))
 
 
-async def _ask(lease: Lease, connector: Billing, ledger: Ledger, clock: Clock) -> None:
+async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
     try:
         billed = await connector.billed(lease)
     except (TenantError, ValueError, ArithmeticError):
@@ -69,12 +68,12 @@ async def _ask(lease: Lease, connector: Billing, ledger: Ledger, clock: Clock) -
             "parts": {part: str(usd) for part, usd in billed.by_part.items()},
             "words": billed.words,
         }
-    # Record an answer that says nothing, too: only after an hour is it asked for again.
-    ledger.note(lease.id, Event.BILLED, told, at=clock.now())
+    # Record an empty answer, too, so that the next request waits an hour.
+    context.ledger.note(lease.id, Event.BILLED, told, at=context.ledger.now())
 
 
 def newest_bill(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> Billed | None:
-    """The newest amount in a timeline that a provider was known to have billed."""
+    """The newest amount in a timeline that a provider said it has billed."""
     told = [detail for _, kind, detail in events if kind == Event.BILLED and detail["usd"]]
     if not told:
         return None
@@ -95,7 +94,7 @@ def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
 
 
 def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:
-    """How the bill, leaving out charges for bytes, differs from the count so far, in a sentence; None if it agrees."""
+    """How the bill, without charges for bytes, differs from the count so far, in a sentence. None if they agree."""
     most, least = lease.cost_usd(until), lease.cost_usd(min(billed.until, until))
     if most is None or least is None:
         return None
@@ -115,7 +114,7 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
 
 
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:
-    """Like `disagreement`, but only if the bill is higher than the count."""
+    """As `disagreement`, but only if the bill is higher than the count."""
     counted = lease.cost_usd(now)
     if billed is None or counted is None or billed.by_the_hour_usd <= counted:
         return None
@@ -127,7 +126,7 @@ def _slack(counted: Decimal) -> Decimal:
 
 
 def counted_words(lease: Lease, billed: Billed | None) -> str:
-    """What a lease's cost includes, and by whose word."""
+    """What a lease's cost includes, and whose figure it is."""
     price = lease.quote.offer.price if lease.quote else None
     source = "the rate on record"
     if price is not None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
@@ -12,6 +12,7 @@ from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
+from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
@@ -19,7 +20,9 @@ from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_fre
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.watchdog_heartbeat import watched
+
+if TYPE_CHECKING:
+    from gpu_tenant.box.ownership import Seen
 
 
 def card_of(
@@ -30,7 +33,7 @@ def card_of(
     *,
     now: datetime | None = None,
 ) -> Card:
-    """How the lease stands, by what is on record and, if its box was just listed, by that."""
+    """How the lease stands, by what is on record and by its box, if that was just listed."""
     shown = card(
         lease,
         context.profile(lease.provider),
@@ -40,19 +43,22 @@ def card_of(
         events=context.ledger.events(lease.id),
         box=box,
         protection=context.protection(lease),
+        looked_after=context.looked_after,
     )
+    if shown.terms:
+        shown = shown.model_copy(update={"watched": context.watched()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # It was billed until it was seen gone, not until that was recorded.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
 def on_card(context: Context, lease: str) -> Card:
-    """That lease's card, by what is on record; nobody is asked."""
+    """That lease's card, from what is on record. Nobody is asked."""
     return card_of(context, context.ledger.lease(lease), None)
 
 
 def confirm_account(context: Context, provider: str, *, typed: str) -> int:
-    """By a person's word, the provider's current key and address hold for its live leases.
+    """The provider's current key and address hold for its live leases, because a person says so.
 
     Returns for how many leases that is new.
 
@@ -66,9 +72,7 @@ def confirm_account(context: Context, provider: str, *, typed: str) -> int:
             f"what was typed is not {provider}: nothing was changed",
             remedy=f"`gpu-tenant reconcile --same-account {provider}`",
         )
-    return same_account(
-        provider, connector=context.connectors[provider], ledger=context.ledger, clock=context.clock
-    )
+    return same_account(context, provider)
 
 
 async def overview(
@@ -80,20 +84,13 @@ async def overview(
     patience_s: float = PATIENCE_S,
     limit: int = PAGE,
 ) -> Leases:
-    """Like `list_leases`; if `at` is given, only those providers are asked. Each has `patience_s` to answer."""
+    """As `list_leases`. With `at`, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
-    asked = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
     found = await survey(
-        asked,
-        context.profiles,
-        ledger=context.ledger,
-        clock=context.clock,
-        twins=twins,
-        patience_s=patience_s,
-        look=lambda lease, box: context.inspection.twin(lease, box),
+        context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
     alarms = [f"{name}: {words}" for name, words in found.alarms]
-    alarms += await context.purse.alarms(found)
+    alarms += await balance_alarms(context, found)
     leases = [
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
     ]
@@ -117,7 +114,7 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"terms": ()}))
+            cards.append(shown.model_copy(update={"terms": (), "watched": ""}))
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -144,18 +141,25 @@ async def overview(
         leftovers=found.leftovers,
         strays=found.strays,
         unseen=found.unseen,
-        watched=watched(context.home.watchdog, now),
+        watched=context.watched(),
         older=_older(context, ended),
         free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
     )
 
 
+async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
+    # Twins are rare, and a look at one needs much of the program.
+    from gpu_tenant.leases.inspection import look_at_twin
+
+    return await look_at_twin(context, lease, box)
+
+
 def history(context: Context, before: str, limit: int) -> Leases:
-    """The leases that ended before that one; nobody is asked."""
+    """The leases that ended before that one. Nobody is asked."""
     ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
     return in_all(
         [
-            card_of(context, lease, None, now=now).model_copy(update={"terms": ()})
+            card_of(context, lease, None, now=now).model_copy(update={"terms": (), "watched": ""})
             for lease in ended
         ],
         alarms=(),
@@ -168,7 +172,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
-    """The oldest of them, and how many there were before it; None if there were none."""
+    """The oldest of them, and how many there were before it. None if there were none."""
     left = context.ledger.ended_before(ended[0].id) if ended else 0
     return (ended[0].id, left) if left else None
 
@@ -187,7 +191,7 @@ async def _looked_at(context: Context, lease: Lease, found: Survey) -> tuple[Car
 
 
 async def _look_again(context: Context, at: Collection[str] | None) -> None:
-    """Every box whose end rests on a person's word was looked at; one that answers has a lease again."""
+    """Every box whose end rests on a person's word was looked at. One that answers has a lease again."""
     doubted = [
         lease
         for lease in in_doubt(context.ledger, context.clock.now())
@@ -201,12 +205,11 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
         with suppress(LeaseHeld), context.held(lease.id, "look"):
             if lease not in in_doubt(context.ledger, context.clock.now()):
                 continue  # another process was quicker
-            profile = context.profile(lease.provider)
-            again = reopened(lease, profile, ledger=context.ledger, at=context.clock.now())
+            again = reopened(context, lease)
             pins = context.home.known_hosts(lease.id)
             if pins.exists():
                 context.home.known_hosts(again.id).write_bytes(pins.read_bytes())
-            with suppress(TenantError):  # the alarm stands, and the next look goes on with it
+            with suppress(TenantError):  # the alarm stays open, and the next look goes on from it
                 await fulfilled(context, again, wait_s=0)
     told_no_more(context.ledger, context.clock.now())
     passkeys.told(context.ledger, at=context.clock.now())

@@ -13,6 +13,9 @@ def policy_of(context: Context, lease: str) -> Policy:
         return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
     return Policy(
         lease=found.id,
-        terms=rules_of(found, profile),
+        terms=(
+            *rules_of(found, profile, looked_after=context.looked_after),
+            f"watched: {context.watched()}",
+        ),
         if_this_computer_dies=context.protection(found).words,
     )

@@ -1,6 +1,5 @@
-"""What the watchdog, on the owner's behalf, asks of a box and does about it."""
+"""What the watchdog asks a box, and does about it, on the owner's behalf."""
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
+from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
 from gpu_tenant.leases.park import park, unsure_of
 from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
@@ -59,7 +59,7 @@ async def standing(context: Context, lease: str) -> Standing:
 async def rearmed(context: Context, lease: str) -> str | None:
     """The box holds the deadline.
 
-    Returns what was said if it had to be armed anew after a reboot, otherwise None.
+    Returns what was said if it had to be armed anew after a reboot. Otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -70,7 +70,7 @@ async def rearmed(context: Context, lease: str) -> str | None:
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
         return None  # a guard that has fired has done its work, and the next launch arms it anew
-    note_gone(found, ledger=context.ledger, clock=context.clock)
+    note_gone(found, ledger=context.ledger)
     return (await armed(context, found)).words
 
 
@@ -99,11 +99,11 @@ async def pull(
     policy: Retention | None = None,
     on_the_box: Literal["keep", "prune"] = "keep",
 ) -> Snapshot:
-    """The artifacts that are complete while jobs still run are here; older checkpoints go by the policy.
+    """The artifacts that are complete while jobs still run are here. Older checkpoints go by the policy.
 
     Without a `policy`, the one in the configuration applies. `on_the_box="prune"` is only for an owner's
-    explicit request: older checkpoints come here first, are proved here, and are then removed there; so they
-    stay here.
+    explicit request. Older checkpoints then come here first, are proved here, and are removed there. The copies
+    here stay.
 
     Raises:
         BadRequest: the box is to be pruned, but nobody says what to keep.
@@ -118,7 +118,8 @@ async def pull(
         )
     found = await running(context, lease)
     directory = Path(to) if to else context.kept_in(found)
-    # No hold is taken: it may take long, and nobody should have to wait for it to stop a job or to collect.
+    # No hold is taken. This may take long, and nobody should have to wait for it to stop a job or
+    # to collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
@@ -128,7 +129,6 @@ async def pull(
             caretaker=context.caretaker(found),
             transport=context.transport(found),
             ledger=context.ledger,
-            clock=context.clock,
             turn=turn if limit else Resting(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
             done=said.done,
@@ -160,12 +160,9 @@ async def _pruned(
             directory=directory,
             caretaker=context.caretaker(lease),
             ledger=context.ledger,
-            clock=context.clock,
             done=said.done,
         )
-    here = await prune_here(
-        lease, policy, directory=directory, ledger=context.ledger, clock=context.clock
-    )
+    here = await prune_here(lease, policy, directory=directory, ledger=context.ledger)
     return there.model_copy(update={"here": here.here})
 
 
@@ -192,7 +189,7 @@ def has_news(context: Context, lease: Lease) -> bool:
 
 
 async def store_again(context: Context, lease: str) -> Kept | None:
-    """What was collected is also in the lease's store, re-read from there; None if it has no store.
+    """What was collected is also in the lease's store, and was re-read from there. None if it has no store.
 
     Raises:
         StoreTrouble: it is not.
@@ -208,7 +205,6 @@ async def store_again(context: Context, lease: str) -> Kept | None:
             directory=context.kept_in(found),
             store=store,
             ledger=context.ledger,
-            clock=context.clock,
             progress=progress_to.get(),
         )
 
@@ -229,9 +225,9 @@ async def park_overdue(context: Context, lease: str) -> None:
 
 
 async def park_stray(context: Context, provider: str, box: str) -> Card:
-    """A box of the account that was under no lease is under one, and is stopped, whatever runs on it.
+    """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
 
-    Only for its owner's explicit request. Its disk is kept and bills; nobody has looked at what is on it.
+    Only for its owner's explicit request. Its disk is kept and bills. Nobody has looked at what is on it.
 
     Raises:
         Refused: no stop of the platform is known to keep all of the disk, or the box is another gpu-tenant's,
@@ -262,19 +258,9 @@ async def _made_still(
     context: Context, lease: Lease, *, unsealed: Literal["accept", "skip"]
 ) -> None:
     with context.held(lease.id, "park"):
-        profile = context.profile(lease.provider)
         if unsealed == "accept":
-            lease = await context.inspection.before_a_stop(lease)
-        await park(
-            lease,
-            profile,
-            connector=context.connector(lease),
-            caretaker=partial(context.caretaker, lease),
-            transport=partial(context.transport, lease),
-            ledger=context.ledger,
-            clock=context.clock,
-            unsealed=unsealed,
-        )
+            lease = await check_before_stop(context, lease)
+        await park(context, lease, unsealed=unsealed)
     await closed(context, lease)
 
 

@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
+from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
+from gpu_tenant.domain.ports import Clock
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -21,7 +23,7 @@ _SHUT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_IOERR,
 }
-"""SQLite's errors for a file that cannot be opened or written, whatever is in it."""
+"""SQLite's errors for a file that cannot be opened or written, whatever it contains."""
 
 Connection = sqlite3.Connection
 Row = sqlite3.Row
@@ -31,8 +33,12 @@ IntegrityError = sqlite3.IntegrityError
 class Database:
     """The file of one ledger. Every transaction is durable once its block has been left."""
 
-    def __init__(self, path: Path, *, busy_timeout_s: float = 5) -> None:
-        """The ledger at `path` is open; it is created if there is none.
+    def __init__(
+        self, path: Path, clock: Clock | None = None, *, busy_timeout_s: float = 5
+    ) -> None:
+        """The ledger at `path` is open. It is created if there is none.
+
+        `clock` is the clock that its moments are read from: this computer's, unless it is given.
 
         Raises:
             LedgerBusy: another process held it for longer than `busy_timeout_s`.
@@ -40,6 +46,7 @@ class Database:
             DiskFull, LocalTrouble: this computer does not let it be written.
         """
         self._path = path
+        self.clock = clock or WallClock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # The mode is right from the start, and SQLite gives its companion files the same.
@@ -68,8 +75,12 @@ class Database:
         """The state directory: where the file lies."""
         return self._path.parent
 
+    def now(self) -> datetime:
+        """The current instant, by the clock that everything in this ledger goes by."""
+        return self.clock.now()
+
     def close(self) -> None:
-        """The file is closed; everything written stays."""
+        """The file is closed. Everything written stays."""
         self._db.close()
 
     def _version(self) -> int:
@@ -83,7 +94,7 @@ class Database:
 
     def _migrate(self) -> None:
         with self._transaction() as db:
-            # Read again under the lock, because another process may have migrated first.
+            # Read this again under the lock, because another process may have migrated first.
             for script in MIGRATIONS[self._version() :]:
                 for statement in _statements(script):
                     db.execute(statement)
@@ -99,7 +110,8 @@ class Database:
                     f"another program holds {self._path} for writing",
                     remedy="try again; if it stays, `fuser` on that file names the process",
                 ) from error
-            # The memory that its readers share is a file, too: where that may not grow, SQLite says "disk I/O error".
+            # The memory that its readers share is a file, too. Where that file cannot grow, SQLite
+            # says "disk I/O error".
             if (
                 "disk is full" in str(error)
                 or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
@@ -147,7 +159,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
-        """What `read` makes of every row; a row that it cannot read means a corrupt ledger."""
+        """What `read` makes of every row. A row that it cannot read means a corrupt ledger."""
         with self._told():
             rows = self._db.execute(sql, values).fetchall()
         try:
@@ -156,14 +168,14 @@ class Database:
             raise self._unreadable(error) from error
 
     def trace(self, hears: Callable[[str], object] | None) -> None:
-        """From now on `hears` is called with every statement that runs; None turns this off."""
+        """From now on `hears` is called with every statement that runs. None turns this off."""
         self._db.set_trace_callback(hears)
 
     def check(self) -> None:
         """Every page of the file can be read and is consistent.
 
         Raises:
-            LedgerCorrupt: it does not.
+            LedgerCorrupt: a page is not.
         """
         with self._told():
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -173,7 +185,7 @@ class Database:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Connection]:
-    """Another connection to the file, for another thread; what fails over it is not done, and not reported."""
+    """Another connection to the file, for another thread. What fails on it is not done, and not reported."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(path, isolation_level=None)) as db,
@@ -188,7 +200,7 @@ def record(row: Row) -> str:
 
 
 def moment(text: str) -> datetime:
-    """The instant that a column's text means."""
+    """The instant that the text of a column stands for."""
     return datetime.fromisoformat(text)
 
 
@@ -200,7 +212,7 @@ def _is_shut(error: sqlite3.OperationalError) -> bool:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of `script`; `executescript` would commit the transaction it runs in."""
+    """The statements of `script`. `executescript` would commit the transaction it runs in."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -42,7 +42,7 @@ class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
         return mapping
 
 
-# YAML 1.1 turns such words into booleans, base-60 numbers and dates; a profile means them as text.
+# YAML 1.1 turns such words into booleans, base-60 numbers and dates. A profile means them as text.
 _Plain.yaml_implicit_resolvers = {}
 _Plain.yaml_constructors = {
     tag: construct

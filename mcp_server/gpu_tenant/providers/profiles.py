@@ -1,4 +1,4 @@
-"""Platform facts, read from `profiles/<slug>.md`; each profile was checked against `profiles/_schema.json`.
+"""Platform facts, read from `profiles/<slug>.md`. Each was checked against `profiles/_schema.json`.
 
 Parsing and checking all of them takes longer than most commands. So what was found valid is noted, by the hash
 of all that decides about it, and a profile that nobody has changed since is believed.
@@ -29,8 +29,7 @@ def load_profiles(directory: Path, noted: Path | None = None) -> dict[str, Profi
     `noted` is the file where the facts of valid profiles are noted, for the next process.
 
     Raises:
-        LocalTrouble: a profile is not what the schema says; one sentence, which names the
-            profile.
+        LocalTrouble: a profile is not what the schema says; one sentence, which names the profile.
     """
     paths = sorted(directory.glob("*.md"))
     judges = _judges(directory)
@@ -167,7 +166,7 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 
 
 def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
-    """Every fact by its place; a plain value has the source, date and confidence of the whole file."""
+    """Every fact by its place. A plain value has the source, date and confidence of the whole file."""
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
@@ -198,7 +197,7 @@ def _doubts(facts: Facts) -> Iterator[str]:
 
 
 def _leaves(facts: Leaf, where: str) -> Iterator[tuple[str, Leaf]]:
-    """Every fact below this one, by its dotted place; a list's entry is named by its path or id."""
+    """Every fact below this one, by its dotted place. A list's entry is named by its path or id."""
     if isinstance(facts, dict) and "v" not in facts:
         for key, value in facts.items():
             yield from _leaves(value, f"{where}.{key}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
@@ -22,23 +21,6 @@ T = TypeVar("T")
 COMMANDS: dict[str, click.Command] = {}
 
 
-class _Usd(click.ParamType[Decimal]):
-    name = "usd"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Decimal:
-        from gpu_tenant.domain.record import amount
-
-        try:
-            return amount(Decimal(str(value)))
-        except InvalidOperation:
-            self.fail(f"{value!r} is no amount of money", param, ctx)
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
-
-USD = _Usd()
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 lease_option = click.option("--lease", help="as LEASE; none is needed while only one is live")
@@ -79,11 +61,10 @@ class Chosen:
     every: bool
 
     def leases(self, tenancy: Tenancy) -> list[str]:
-        """Their ids, each once; a fleet gives its live leases, and without a name it is the only live lease.
+        """Their ids, each once. A fleet gives its live leases. Without a name it is the only live lease.
 
         Raises:
-            BadRequest: nothing was named, and not exactly one lease is live; or no lease of the
-                fleet is.
+            BadRequest: nothing was named, and not exactly one lease is live; or no lease of the fleet is.
         """
         if self.every:
             return [lease.id for lease in tenancy.ledger.leases("live")]
@@ -154,7 +135,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
 
 
 def joined(words: tuple[str, ...]) -> str:
-    """The command line that was meant: a single word is taken as it is, several words are quoted again."""
+    """The command line that was meant. A single word is taken as it is; several words are quoted again."""
     import shlex
 
     return words[0] if len(words) == 1 else shlex.join(words)

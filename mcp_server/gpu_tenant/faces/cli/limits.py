@@ -11,7 +11,8 @@ import click
 from gpu_tenant.domain.errors import BadRequest, Limit, Refused, SignatureWanted
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.cli import output, prompts
-from gpu_tenant.faces.cli.command import USD, as_json, verb
+from gpu_tenant.faces.cli.command import as_json, verb
+from gpu_tenant.faces.cli.quantities import HOURS, USD
 from gpu_tenant.faces.cli.sign import sign_here
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Shown(Record):
 @click.option("--usd-day", type=USD, help="in a day")
 @click.option("--usd-month", type=USD, help="in a month")
 @click.option("--boxes", type=click.IntRange(min=0), help="that bill, at once")
-@click.option("--hours", type=float, help="from now to a lease's deadline")
+@click.option("--hours", type=HOURS, help="from now to a lease's deadline")
 @click.option("--box-usd-h", type=USD, help="an hour, for one box")
 @click.option(
     "--unguarded",
@@ -63,7 +64,7 @@ async def limits(as_json: bool, **given: Any) -> None:
 
 
 async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
-    """The result of `act`; if it needs the owner's decision, the person at this terminal was asked for it.
+    """The result of `act`. If it needed the owner's decision, the person at this terminal was asked for it.
 
     Raises:
         Limit, SignatureWanted: nobody is at a terminal, or they did not agree.

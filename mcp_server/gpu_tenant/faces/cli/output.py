@@ -12,7 +12,7 @@ import click
 
 from gpu_tenant.domain.wording import dated, in_commands, size, some, span
 
-# What a verb shows is imported by the verb that does it.
+# What a verb shows is imported by the verb that shows it.
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
     from gpu_tenant.artifacts.push import Pushed
@@ -34,8 +34,8 @@ _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 
 @asynccontextmanager
 async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
-    """This user's tenancy, closed at the end; its notices go to stderr."""
-    # Here, because `--help` and a call that is wrong need no tenancy, and it is most of the program.
+    """This user's tenancy, closed at the end. Its notices go to stderr."""
+    # Here, because `--help` and a wrong call need no tenancy, and it is most of the program.
     from gpu_tenant.app import open_tenancy
 
     opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
@@ -68,7 +68,7 @@ def until(seconds: float) -> str:
 
 
 def usd(amount: Decimal | None) -> str:
-    """A sum for a person; unknown is never shown as 0."""
+    """A sum for a person. Unknown is never shown as 0."""
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
@@ -110,6 +110,7 @@ def smoke(receipt: SmokeReceipt) -> None:
         [
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            *(("left out", line) for line in receipt.left_out),
             ("confined by", receipt.confined),
             (
                 "next",
@@ -131,6 +132,7 @@ def card(shown: Card) -> None:
         ("deadline", until(shown.deadline_in_s)),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
+        *([("watched", shown.watched)] if shown.watched else []),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
@@ -188,18 +190,31 @@ def pushed(shown: Pushed) -> None:
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
         f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
     )
+    for line in shown.left_out:
+        click.echo(f"left out: {line}")
+    if shown.left_out:
+        click.echo("sent all the same: `gpu-tenant push DIR --include NAME`")
 
 
 def launched(shown: Launched) -> None:
     """What was started was printed."""
+    state = "was already started" if shown.already else "started"
+    if shown.died:
+        state = "started, and ended at once"
     listed(
-        f"{shown.job} on {shown.lease}: {'was already started' if shown.already else 'started'}",
+        f"{shown.job} on {shown.lease}: {state}",
         [
+            *([("ended", shown.died)] if shown.died else []),
             ("keeps", ", ".join(shown.artifacts)),
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
-            ("next", f"gpu-tenant monitor {shown.lease} --follow"),
+            (
+                "next",
+                f"gpu-tenant monitor {shown.lease}, whose log says why"
+                if shown.died
+                else f"gpu-tenant monitor {shown.lease} --follow",
+            ),
         ],
     )
 
@@ -248,7 +263,7 @@ def progress_of(shown: Watched) -> str:
 
 
 def collected(shown: Collected) -> None:
-    """What is now kept here was printed, and what stands in the way of a teardown."""
+    """What is kept here now was printed, and what stands in the way of a teardown."""
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),
