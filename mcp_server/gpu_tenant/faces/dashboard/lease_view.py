@@ -15,7 +15,7 @@ from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import told
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
-from gpu_tenant.leases.watch_actions import policy_of
+from gpu_tenant.leases.terms_in_force import policy_of
 from gpu_tenant.ledger import Event
 
 _LAST = ("state", "fraction", "done", "total")
