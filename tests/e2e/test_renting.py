@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,6 @@ usd_month = 1000000
 box_usd_h = 1000
 """
 PARKING = [slug for slug in RENTED if PROFILES[slug].park != "none"]
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
 
 
 # Prices that move

@@ -1,6 +1,6 @@
 """The end of a rental at every provider: refused, delayed, or not ours; and what is left to bill."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from contract.staged import RENTED
 from e2e.leased import command
-from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, tenant_at
+from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant
 
 from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
 from gpu_tenant.domain.model import LeaseState
@@ -16,12 +16,6 @@ from gpu_tenant.emulators.server import Stage
 from gpu_tenant.emulators.world import Thing
 
 AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
 
 
 # A destroy that fails

@@ -23,11 +23,6 @@ class TinyAccount(TinyProvider):
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def tiny(clock: HandClock) -> TinyAccount:
     return TinyAccount(clock)
 

@@ -2,11 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import NOON, HandClock
@@ -84,13 +83,6 @@ def offer(name: str = "one", *, provider: str = "vastai", **changed: object) -> 
         setup_s=180,
     )
     return Offer.model_validate({**dict(usual), **changed})
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
-    yield opened
-    opened.close()
 
 
 async def found(
