@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -30,6 +30,9 @@ docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compar
 	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
 
 LOCKED = $(or $(UV),$(VENV)/uv/bin/uv) pip compile -q --upgrade --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in
+pictures: $(VENV)/.ready-dev    ## how the dashboard looks in every state, into tests/browser/pictures/
+	GPU_TENANT_PICTURES=1 $(BIN)/pytest -q tests/browser/test_page_states.py tests/browser/test_page_reach.py tests/browser/test_lease_watched.py
+
 lock: $(if $(UV),,$(VENV)/uv/bin/uv)   ## what scripts/serve.sh installs, with hashes, and what the tests run with
 	$(LOCKED) --generate-hashes -o scripts/requirements.lock
 	$(LOCKED) --no-annotate --group dev -o tests/requirements.lock

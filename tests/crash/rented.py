@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-import google.cloud.compute_v1  # noqa: F401 - once, and not in every process that is forked to die
+# Once, and not in every process that is forked to die.
+import google.cloud.compute_v1  # noqa: F401
+import httpx  # noqa: F401
 from contract.staged import PROFILES
 from crash.mortal import Fate, MortalLedger
 
 from gpu_tenant.app import connect
-from gpu_tenant.domain.errors import ProviderSilent
+from gpu_tenant.domain.errors import BoxUnreachable, ProviderSilent
 from gpu_tenant.domain.model import Box, Lease, LeaseState, LocalAddress, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit
@@ -132,7 +134,9 @@ class Scene:
         def open_transport(lease: Lease) -> Transport:
             assert isinstance(lease.address, SshAddress)
             at = really_at(self.url, lease.address.target)
-            assert isinstance(at, LocalAddress), (lease.address, at)
+            if at is None:
+                raise BoxUnreachable("nobody answers there", remedy="look again")
+            assert isinstance(at, LocalAddress), at
             return LocalTransport(Path(at.directory))
 
         return Tenancy(
