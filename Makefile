@@ -11,8 +11,10 @@ PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
 	$(BIN)/gpu-tenant demo --on $(PROVIDER)
 
+# Two for each core: half of a test's life is waiting for a box.
+WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 test: $(VENV)/.ready-dev        ## the whole suite
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
 	@tests/setup

@@ -63,7 +63,7 @@ def pytest_sessionfinish(session: pytest.Session) -> "pytest.Generator[None, Non
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First what forks at every step, while the process is small; then what takes longest, so that
     no worker is left alone with it at the end."""
-    order = ("crash", "e2e", "contract", "evals", "scripts", "faces")
+    order = ("crash", "slurm", "kube", "e2e", "browser", "contract", "evals", "death", "scripts")
     items.sort(
         key=lambda item: next((n for n, part in enumerate(order) if part in item.path.parts), 9)
     )
