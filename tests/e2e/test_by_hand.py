@@ -70,7 +70,7 @@ async def attested(
     tenancy: Tenancy, lease: str, *, at_a_wait: Callable[[int], object] = lambda number: None
 ) -> TornDown:
     """What becomes of a lease whose box, by a person's signature, is gone; its looks take no time."""
-    tenancy.context.clock = Leaping(at_a_wait)
+    tenancy.context.clock = tenancy.ledger.clock = Leaping(at_a_wait)
     return await with_signature(tenancy, lambda: attest(tenancy.context, lease))
 
 

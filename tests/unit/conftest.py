@@ -22,15 +22,15 @@ def ledger_file(home: Home) -> Path:
 
 
 @pytest.fixture
-def ledger(ledger_file: Path) -> Iterator[Ledger]:
-    opened = Ledger(ledger_file)
-    yield opened
-    opened.close()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def ledger(ledger_file: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(ledger_file, clock)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from arranged import NOON, TERMS, HandClock, offer, profile, quote
+from arranged import NOON, TERMS, HandClock, context_of, offer, profile, quote
 from tiny import TinyProvider, no_answer
 
 from gpu_tenant.domain.errors import (
@@ -66,13 +66,7 @@ class Waiting:
         self, lease: Lease, door: Door | None = None, *, wait_s: float = 3600
     ) -> Lease:
         return await make_ready(
-            lease,
-            TINY,
-            connector=self.tiny,
-            reach=door or Door(),
-            wait_s=wait_s,
-            ledger=self.ledger,
-            clock=self.clock,
+            context_of(self.ledger, TINY, self.tiny), lease, reach=door or Door(), wait_s=wait_s
         )
 
     @property

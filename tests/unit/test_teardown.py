@@ -4,7 +4,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from arranged import NOON, TERMS, HandClock, profile
+from arranged import NOON, TERMS, HandClock, context_of, profile
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
@@ -38,9 +38,7 @@ async def lease(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Lease:
 async def ended(
     lease: Lease, tiny: TinyProvider, ledger: Ledger, clock: HandClock, of: Profile = TINY
 ) -> Receipt:
-    return await tear_down(
-        unused(lease, NeverIn()), lease, of, connector=tiny, ledger=ledger, clock=clock
-    )
+    return await tear_down(context_of(ledger, of, tiny), unused(lease, NeverIn()), lease)
 
 
 async def test_a_destroyed_box_is_believed_gone_after_two_looks_that_lie_apart(
@@ -255,8 +253,8 @@ async def test_a_receipt_that_a_crash_kept_from_being_filed_is_filed_by_the_next
     cut_short = ledger.file_permit(permit, at=clock.now())
     await tiny.destroy(permit)
 
-    once, _ = await settle(cut_short, TINY, connector=tiny, ledger=ledger, clock=clock)
+    once, _ = await settle(context_of(ledger, TINY, tiny), cut_short)
     clock.advance(10)
-    twice, _ = await settle(once, TINY, connector=tiny, ledger=ledger, clock=clock)
+    twice, _ = await settle(context_of(ledger, TINY, tiny), once)
 
     assert (once.state, twice.state) == (LeaseState.TERMINATING, LeaseState.GONE)

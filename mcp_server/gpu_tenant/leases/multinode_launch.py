@@ -117,7 +117,6 @@ async def launch_together(
                 caretaker=context.caretaker(lease),
                 transport=context.transport(lease),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(lease),
             )
 

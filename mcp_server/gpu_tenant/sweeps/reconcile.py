@@ -325,7 +325,6 @@ async def _send(
             caretaker=context.caretaker(lease),
             transport=context.transport(lease),
             ledger=context.ledger,
-            clock=context.clock,
             store=context.box_store(lease),
             proof="recent",
         )
