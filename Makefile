@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -19,8 +19,11 @@ test: $(VENV)/.ready-dev        ## the whole suite
 test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
 	@tests/setup
 
-quick: check                    ## lint, types and layers, then the unit tests: after every change
-	$(BIN)/pytest -q -n auto tests/unit tests/typing $(ARGS)
+# But for what computes for long: bombs for the readers, and the programs of a box, each a process of its own.
+QUICK := tests/unit --ignore-glob '*/test_caretaker*.py' --ignore tests/unit/test_guard_on_box.py \
+  --ignore tests/unit/test_job_queue.py --ignore tests/unit/formats/test_bombs.py --ignore tests/unit/test_lint.py
+quick: check                    ## lint, types and layers, then most unit tests: after every change
+	$(BIN)/pytest -q -n auto --dist loadfile $(QUICK) $(ARGS)
 
 check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -31,10 +34,13 @@ fix: $(VENV)/.ready-dev
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
 	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
 
-LOCKED = $(or $(UV),$(VENV)/uv/bin/uv) pip compile -q --upgrade --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in
+scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make test` compares them
+	$(BIN)/python -m box_scripts.build
+
 pictures: $(VENV)/.ready-dev    ## how the dashboard looks in every state, into tests/browser/pictures/
 	GPU_TENANT_PICTURES=1 $(BIN)/pytest -q tests/browser/test_page_states.py tests/browser/test_page_reach.py tests/browser/test_lease_watched.py
 
+LOCKED = $(or $(UV),$(VENV)/uv/bin/uv) pip compile -q --upgrade --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in
 lock: $(if $(UV),,$(VENV)/uv/bin/uv)   ## what scripts/serve.sh installs, with hashes, and what the tests run with
 	$(LOCKED) --generate-hashes -o scripts/requirements.lock
 	$(LOCKED) --no-annotate --group dev -o tests/requirements.lock

@@ -1,7 +1,7 @@
 """Tenancy: the verbs of a lease, as every face offers them.
 
-Each method's docstring is the tool's description and the command's help, its signature the schema,
-its return model the structured output and the `--json` output.
+Each method's docstring is the tool's description and the command's help. Its signature is the schema. Its return
+model is the structured output and the `--json` output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ from gpu_tenant.sweeps.commands import Tended, begin_sweep, must_be_reckoned, te
 from gpu_tenant.transfer.bandwidth_share import share_of
 
 _AGENT_LOG_BYTES = 6_000
-"""So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
+"""How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -93,7 +93,7 @@ class Tenancy:
         return self.context.clock
 
     async def aclose(self) -> None:
-        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        """Every connection is closed. Boxes, jobs and leases go on as they are."""
         await self.context.aclose()
 
     async def find_offers(
@@ -553,7 +553,7 @@ class Tenancy:
         return await self.monitor(lease, run, wait_s=0)
 
     async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
-        """What the box knows by that name has ended: it was asked first, and killed after the grace.
+        """What the box knows by that name has ended. It was asked first, and killed after the grace.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
@@ -602,7 +602,7 @@ class Tenancy:
         return collected.model_copy(update=await self._stored(found))
 
     async def _stored(self, lease: Lease) -> dict[str, str]:
-        """What of it lies in the lease's store, too; a store that fails does not undo a collect."""
+        """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
         context = self.context
         try:
             kept = await store_again(context, lease.id)

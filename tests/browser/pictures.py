@@ -13,7 +13,8 @@ MOST_BYTES = 120_000
 async def picture(tab: Tab, name: str) -> None:
     """With `make pictures`, `pictures/NAME.png` shows the tab.
 
-    They are for people and not kept: nothing could compare them, because every font draws another one.
+    They are for people, and only the README's is kept: nothing could compare them, because every font
+    draws another one.
     """
     if not os.environ.get("GPU_TENANT_PICTURES"):
         return

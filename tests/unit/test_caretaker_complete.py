@@ -1,34 +1,27 @@
 """Which checkpoints are whole by their jobs' own conventions, at what pace they are read, and what may be removed."""
 
-import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from box_scripts.caretaker import pace
+from box_scripts.caretaker.checkpoints import unfinished
+from box_scripts.caretaker.mounts import far_devices
+from box_scripts.caretaker.patterns import segment_regex
+from box_scripts.caretaker.prune import _unlinked
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 NOW_NS = 1_800_000_000 * 10**9
 QUIET_NS = 5 * 10**9
 Reply = dict[str, Any]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("caretaker_that_looks", CARETAKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-caretaker = load()
 
 
 def held_back(
@@ -43,8 +36,8 @@ def held_back(
         while directory != b"/w":
             directory, name = os.path.split(directory)
             listing.setdefault(directory, {}).setdefault(name, (at_ns, at_ns))
-    matches = [caretaker.re.compile(caretaker._segment(text)[0]).fullmatch for text in done]
-    found = caretaker.unfinished(
+    matches = [re.compile(segment_regex(text)[0]).fullmatch for text in done]
+    found = unfinished(
         files,
         {os.fsencode(f"/w/{name}") for name in busy},
         listing,
@@ -154,7 +147,7 @@ def test_files_that_another_machine_dates_are_known_by_their_mount() -> None:
         "38 25 0:40 / /mnt/b rw - fuse.sshfs h:/ rw\n"
     )
 
-    assert caretaker._elsewhere(mounts) == {os.makedev(0, 34), os.makedev(0, 40)}
+    assert far_devices(mounts) == {os.makedev(0, 34), os.makedev(0, 40)}
 
 
 class Hours:
@@ -180,15 +173,15 @@ class Hours:
 @pytest.fixture
 def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
     made = Hours()
-    monkeypatch.setattr(caretaker, "time", made)
+    monkeypatch.setattr(pace, "time", made)
     return made
 
 
 def test_whoever_rests_after_each_piece_works_its_share_of_the_time(
     hours: Hours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caretaker, "_read_bytes", str)  # nothing comes from a disk
-    turn = caretaker._Turn(0.25)
+    monkeypatch.setattr(pace, "_read_bytes", str)  # nothing comes from a disk
+    turn = pace.Pace(0.25)
     for _ in range(100):
         hours.compute(0.02)
         turn.rest()
@@ -199,8 +192,8 @@ def test_whoever_rests_after_each_piece_works_its_share_of_the_time(
 def test_who_waits_for_a_core_has_taken_nothing_and_owes_no_rest(
     hours: Hours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caretaker, "_read_bytes", str)
-    turn = caretaker._Turn(0.25)
+    monkeypatch.setattr(pace, "_read_bytes", str)
+    turn = pace.Pace(0.25)
     hours.compute(0.02)
     hours.passed_s = 1.0
 
@@ -213,8 +206,8 @@ def test_while_it_reads_from_a_disk_all_of_the_time_is_work(
     hours: Hours, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter(("read_bytes: 0", "read_bytes: 4096", "read_bytes: 4096"))
-    monkeypatch.setattr(caretaker, "_read_bytes", lambda: next(counts))
-    turn = caretaker._Turn(0.25)
+    monkeypatch.setattr(pace, "_read_bytes", lambda: next(counts))
+    turn = pace.Pace(0.25)
     hours.passed_s = 1.0
 
     turn.rest()
@@ -399,7 +392,7 @@ def test_what_came_in_its_place_at_the_last_moment_is_put_back(box: Box) -> None
         os.fsencode(old / "b.pt"): (1, "", 1, 1),
     }
 
-    why = caretaker._unlinked(os.fsencode(old), asked)
+    why = _unlinked(os.fsencode(old), asked)
 
     assert why.startswith("it was changed at the last moment")
     assert sorted(path.name for path in old.iterdir()) == ["a.pt", "b.pt"]

@@ -1,4 +1,4 @@
-"""The terms of a lease as they are in force, in sentences that it can be held to."""
+"""The terms of a lease that are now in force, in sentences that the program keeps."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -19,7 +19,7 @@ class Policy(Record):
 
 
 def rules_of(lease: Lease, profile: Profile) -> tuple[str, ...]:
-    """What holds for the lease from now on, one rule per sentence; anything not listed does not hold."""
+    """What holds for the lease from now on, one rule per sentence. Nothing else holds."""
     return tuple(_rules(lease, profile))
 
 
@@ -37,7 +37,7 @@ def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}"
     if profile.kind == "kubernetes" and lease.quote is not None:
-        # What outlives the pod, and when the cluster ends it, as stated when it was ordered.
+        # What outlives the pod, and when the cluster ends it, as was said when it was ordered.
         yield from lease.quote.offer.notes
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
@@ -59,7 +59,7 @@ def _rescue(lease: Lease, profile: Profile) -> str:
 
 
 def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
-    """What a person who has just changed the terms should notice; None if there is nothing."""
+    """What a person who has just changed the terms should notice. None if there is nothing."""
     told = []
     if after.terms.deadline_at < before.terms.deadline_at:
         told.append(
@@ -74,10 +74,10 @@ def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
 
 
 def owners_cap(lease: Lease) -> Decimal | None:
-    """The price cap that a person named; None if nobody named one.
+    """The price cap that a person named. None if nobody named one.
 
-    A quote without a named cap is capped by its own price, but only for renting. If the price later rises by
-    a cent, this is reported but ends no work.
+    Without one, the quoted price is the cap, but for renting only. If the price later rises by a cent, this is
+    reported and ends no work.
     """
     if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
         own = lease.terms.max_price_usd_h
@@ -86,15 +86,15 @@ def owners_cap(lease: Lease) -> Decimal | None:
 
 
 def rescue(lease: Lease) -> Decimal | None:
-    """How much may be spent after the lease's end to save what is on its box; None if unknown.
+    """How much may be spent after the lease's end to save what is on its box. None if unknown.
 
-    Based on the running price: at the parked price, a day would be next to nothing.
+    It is based on the running price: at the parked price, a day would be next to nothing.
     """
     return lease.terms.rescue(running_usd_h(lease))
 
 
 def running_usd_h(lease: Lease) -> Decimal | None:
-    """The hourly cost of the lease's box while it runs: by its quote, or else the most it ever cost."""
+    """What the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
     if lease.quote is not None:
         return lease.quote.offer.price.running_usd_h
     known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
@@ -102,7 +102,7 @@ def running_usd_h(lease: Lease) -> Decimal | None:
 
 
 def ends_unseen(profile: Profile) -> bool:
-    """Whether something there ends the bill (except for the disk) even if nobody looks any more."""
+    """Whether something there ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
     # A stop that empties the disk is no way out, because the guard does not use it.
@@ -113,7 +113,7 @@ def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
     """Something stops the box's meter if this computer dies, or a day of it costs at most `UNSEEN_USD`.
 
     Raises:
-        Refused: neither is so, or the price is unknown.
+        Refused: neither is true, or the price is unknown.
     """
     if ends_unseen(profile) or (usd_h is not None and usd_h * 24 <= UNSEEN_USD):
         return

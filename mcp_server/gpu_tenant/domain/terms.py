@@ -9,13 +9,16 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data is worth a day of its box, unless its owner names another sum."""
+"""Unverified data is worth a day of its box, unless the owner names another sum."""
 
 IDLE_H = 2
-"""Longer than most installs and most meals; a box that is idle for longer has been forgotten."""
+"""Longer than most installs and most meals. A box that is idle for longer has been forgotten."""
 
 UNSEEN_USD = Decimal(100)
-"""The most that one unnoticed day may cost on a box whose meter nothing stops, unless that is accepted."""
+"""The most that a day without anybody looking may cost, on a box whose meter nothing stops.
+
+More needs somebody's consent.
+"""
 
 WhenIdle = Literal["end", "alarm"]
 
@@ -44,14 +47,14 @@ class Terms(Record):
     )
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
-        """What may be spent beyond the end, at that rate; None if the rate is unknown."""
+        """What may be spent beyond the end, at that rate. None if the rate is unknown."""
         if self.rescue_usd is not None:
             return self.rescue_usd
         return None if usd_h is None else usd_h * RESCUE_H
 
 
 class Asked(Record):
-    """What somebody asks for; what is left out is decided by what is had."""
+    """The terms that somebody asks for. What they leave out stays as it is, or has its default."""
 
     hours: float | None = None
     max_price_usd_h: Amount | None = None
@@ -69,7 +72,7 @@ class Asked(Record):
         max_price_usd_h: Decimal | None,
         meter: Literal["billed", "free"],
     ) -> Terms:
-        """The terms from now on; a box that bills has an idle limit, unless the owner asked for none."""
+        """The terms from now on. A box that bills has an idle limit, unless the owner asked for none."""
         idle_h = self.idle_h
         if idle_h is None and meter == "billed":
             idle_h = IDLE_H
@@ -90,14 +93,14 @@ USUAL = Asked()
 
 
 class Rate(Record):
-    """What a lease costs from `at` on; None is unknown, which is not zero."""
+    """What a lease costs from `at` on. None is unknown, which is not zero."""
 
     at: AwareDatetime
     usd_h: Decimal | None
 
 
 def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime) -> Decimal | None:
-    """What those rates add up to between two moments; None if one of them is unknown."""
+    """What those rates add up to between two moments. None if one of them is unknown."""
     total = Decimal(0)
     ends = [rate.at for rate in rates[1:]] + [until]
     # A lease that never had a box has no rates, and has cost nothing.

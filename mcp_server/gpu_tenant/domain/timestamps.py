@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def instant(told: object) -> datetime | None:
-    """The moment in `told`, in UTC; None if there is none, or its form does not say which moment it is.
+    """The moment in `told`, in UTC. None if there is none, or if its form is ambiguous.
 
     An unreadable moment is None and not an error: a box with an odd date exists all the same.
     """

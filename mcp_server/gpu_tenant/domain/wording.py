@@ -1,4 +1,4 @@
-"""The same next step in the words of each interface: tools for an agent, commands for a terminal."""
+"""One next step in the words of each interface: tools for an agent, commands for a terminal."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ TOOL_OF = {
     "terms": "change_lease",
     "recover": "change_lease",
 }
-"""The commands whose tool has another name; all others have the same."""
+"""The commands whose tool has another name. All others have the same."""
 
 _SAME = ("audit", "push", "prepare", "monitor", "collect", "provision", "doctor")
 _COMMAND_OF = {
@@ -47,7 +47,7 @@ _NUMBERS = (
     "count",
 )
 _PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",)}
-"""What the positional arguments of these commands are; for all other commands it is the lease."""
+"""What the positional arguments of these commands are. For all other commands it is the lease."""
 
 
 def some(count: int, noun: str) -> str:

@@ -16,7 +16,7 @@ _LONGEST = 300
 
 
 def told(kind: str, detail: Detail) -> str:
-    """That line of the timeline as a sentence; for an unknown kind or detail, as much as can be said."""
+    """That line of the timeline as a sentence. For an unknown kind or detail, as much as can be said."""
     words = _WORDS.get(kind)
     return words(detail) if words else f"{_text(kind)}."
 

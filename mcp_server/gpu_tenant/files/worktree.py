@@ -165,7 +165,7 @@ class _Rules:
     patterns: Sequence[GitIgnoreSpecPattern]
 
     def ignore(self, entry: os.DirEntry[str]) -> bool | None:
-        """Whether `entry` is excluded; None if no rule matches it."""
+        """Whether `entry` is excluded. None if no rule matches it."""
         name = os.fspath(Path(entry.path).relative_to(self.root))
         folder = entry.is_dir(follow_symlinks=False)
         for pattern in reversed(self.patterns):
@@ -175,11 +175,10 @@ class _Rules:
 
 
 def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` matches the entry itself; the folders above it were judged before.
+    """Whether `rule` matches the entry itself. The folders above it were judged before.
 
-    We do not use `GitIgnoreSpec`, because it judges a file together with its folders, and so loses files in
-    folders that `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after what a rule took for
-    a folder.
+    We do not use `GitIgnoreSpec`, because it judges a file together with its folders, and so loses files in folders
+    that `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after what a rule took for a folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True

@@ -35,7 +35,7 @@ class Gpu(Record):
 
 
 class Watched(Record):
-    """One look at a job. `cursor` goes into the next call, so that only new log comes."""
+    """One look at a job. Pass `cursor` to the next call, so that only new log comes."""
 
     lease: str
     job: str
@@ -189,7 +189,7 @@ def _answer(
 async def _why(
     status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
 ) -> str | None:
-    """The verdict on a job that has ended, by the end of its log; `held` is the part that has been read."""
+    """The verdict on a job that has ended, by the end of its log. `held` is the part that has been read."""
     if status.state not in ENDED or status.state == "finished":
         return None
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):

@@ -1,4 +1,4 @@
-"""What every verb needs: the ledger, the clock, the platforms, ways to the boxes, and holds."""
+"""What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and holds."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -35,10 +35,10 @@ from gpu_tenant.providers.credentials import Account
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
 )
-"""Hears the bytes done and the bytes in all while a call moves files; a face sets it."""
+"""Is told the bytes done and the bytes in all while a call moves files. A face sets it."""
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
-"""How many bytes a second each transfer of this call may move, as its caller said; None if it did not say."""
+"""How many bytes a second each transfer of this call may move. None if the caller did not say."""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -48,12 +48,12 @@ An agent's host gives up on a call after a minute.
 
 
 def as_recorded(lease: Lease) -> Address | None:
-    """The address that the lease records; in a rehearsal that is only what its provider says."""
+    """The address that the lease records. In a rehearsal, that is only what its provider says."""
     return lease.address
 
 
 class Context:
-    """One user's ledger, and open ways to the boxes in it; every verb is handed this first."""
+    """One user's ledger, and open ways to the boxes in it. Every verb is handed this first."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Context:
         return frozenset(self.connectors)
 
     async def aclose(self) -> None:
-        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        """Every connection is closed. Boxes, jobs and leases go on as they are."""
         for transport in self._transports.values():
             await transport.aclose()
         self._transports.clear()
@@ -114,7 +114,7 @@ class Context:
         return profile
 
     def set_up(self, provider: str) -> Profile:
-        """Like `profile`, for a platform that can be asked now.
+        """As `profile`, for a platform that can be asked now.
 
         Raises:
             BadRequest: no key for it was found, or it has no API.
@@ -157,7 +157,7 @@ class Context:
         """
         connector = self.connectors.get(lease.provider)
         profile = self.profile(lease.provider)
-        # A box that is missing from our own list of a console's boxes need not be gone.
+        # A box that is missing from our own list of console boxes need not be gone.
         rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
         if connector is not None and isinstance(connector, Tended):
             rented = rented and not connector.tends(lease.box_id)
@@ -170,7 +170,7 @@ class Context:
         return connector
 
     def transport(self, lease: Lease) -> Transport:
-        """The way to its box, opened once."""
+        """The way to its box. It is opened once."""
         # A box that was stopped and started again may have another address.
         place = (lease.id, str(lease.address))
         if place not in self._transports:
@@ -178,7 +178,7 @@ class Context:
         return self._transports[place]
 
     def caretaker(self, lease: Lease) -> Caretaker:
-        """What acts on its box for us."""
+        """The caretaker on its box."""
         transport, ours = self.transport(lease), script("caretaker.py")
         self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
@@ -198,7 +198,7 @@ class Context:
         )
 
     def runner(self, lease: Lease) -> Runner:
-        """What holds the queue on its box."""
+        """The job queue on its box."""
         return Runner(
             lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
         )
@@ -219,7 +219,10 @@ class Context:
             yield
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
-        """Where the box itself may copy to, with the key that its owner made for boxes; None if nowhere."""
+        """Where the box itself may copy to, with the key that its owner made for boxes.
+
+        None if there is no such place.
+        """
         if lease.terms.store is None:
             return None
         with suppress(BadRequest, LocalTrouble):
@@ -241,7 +244,7 @@ class Context:
         return Path(lease.kept_in or self.home.kept(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
-        """`said` unchanged: it names a store that can be spoken to, or is None.
+        """`said`, unchanged: it names a store that we can speak to, or is None.
 
         Raises:
             BadRequest, LocalTrouble: it names no such store.
@@ -251,7 +254,7 @@ class Context:
         return said
 
     def store(self, lease: Lease) -> DurableStore | None:
-        """The second place for the lease's artifacts; None if its terms name none."""
+        """The second place for the lease's artifacts. None if its terms name none."""
         said = lease.terms.store
         if said is None:
             return None

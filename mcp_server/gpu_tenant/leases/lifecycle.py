@@ -38,7 +38,7 @@ async def change(
     address: str | None = None,
     terms: Mapping[str, object],
 ) -> Card:
-    """The lease goes on as was asked: see `Tenancy.change_lease`."""
+    """The lease goes on as requested: see `Tenancy.change_lease`."""
     if action == "recover":
         return await recover(context, lease)
     found = await with_box(context, lease)
@@ -55,7 +55,7 @@ async def change(
 
 
 async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
-    """The lease has the terms that were given; the others are as they were."""
+    """The lease has the terms that were given. The others stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
         raise BadRequest("which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`")
@@ -67,7 +67,7 @@ async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -
 async def _with_terms(
     context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
 ) -> Lease:
-    """The box and the ledger know the changed terms; what was signed in advance held only for the old ones.
+    """The box and the ledger know the changed terms. What was signed in advance held only for the old ones.
 
     Raises:
         BadRequest: they are not valid terms, such as a negative budget.
@@ -87,8 +87,8 @@ async def _with_terms(
     if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
         moved = terms.deadline_at != lease.terms.deadline_at
         try:
-            # Tell the box first: if the ledger promised time that the guard does not know of, jobs would end
-            # early.
+            # Tell the box first. If the ledger promised time that the guard does not know of, jobs
+            # would end early.
             await arm_again(
                 lease.model_copy(update={"terms": terms}),
                 context.profile(lease.provider),
@@ -101,14 +101,14 @@ async def _with_terms(
             if moved or lease.terms.on_deadline == "waive":
                 raise
         if moved:
-            # Renews the mark, which keeps others off the box for as long as the lease runs.
+            # This renews the mark, which keeps others off the box for as long as the lease runs.
             with suppress(BoxTrouble):
                 await must_be_the_box(context, lease.model_copy(update={"terms": terms}))
     return _agreed_to(context, lease, terms, signed)
 
 
 def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None) -> Lease:
-    """The terms are in force: as signed, or within the owner's limits, whatever else is being rented now."""
+    """The terms are in force: as signed, or within the owner's limits, with everything else that is being rented."""
     allowed = anything
     if signed is None and terms.deadline_at > lease.terms.deadline_at:
         allowed = partial(context.owner.allows, besides=lease.id)
@@ -149,7 +149,7 @@ async def _changed(
             lease = await resume(
                 context,
                 lease,
-                # What a person has started bills already: refusing it here would not help.
+                # A box that a person has started bills already. Refusing it here would not help.
                 allowed=anything if by_hand else allowed,
             )
             if lease.quote is not None:
@@ -162,14 +162,14 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease
     """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
 
     Also returns the check that must allow its start, in the same transaction that records the intent to start
-    it. That check is the owner's limits, since another box may be rented meanwhile; if a person has signed for
+    it. That check is the owner's limits, since another box may be rented meanwhile. If a person has signed for
     the start, it allows anything.
 
     Raises:
         Refused: the lease has no time left, and nobody said how much it needs.
     """
     now, terms = context.clock.now(), lease.terms
-    # Use its price when it runs: a stopped box is billed for its disk alone.
+    # Use the price while it runs: a stopped box is billed for its disk alone.
     usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
     if hours is None and now < terms.deadline_at:
         signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
@@ -198,7 +198,7 @@ async def _extended(context: Context, lease: Lease, hours: float) -> Lease:
 
 
 async def _stopped_before(context: Context, lease: Lease) -> str | None:
-    """A sentence if the provider's own timer stops the box before its deadline; None if it does not."""
+    """A warning if the provider's own timer stops the box before its deadline. None if it does not."""
     connector = context.connector(lease)
     if not isinstance(connector, Timed) or lease.parked_at is not None:
         return None
@@ -217,5 +217,5 @@ async def _stopped_before(context: Context, lease: Lease) -> str | None:
 
 
 async def reconcile_all(context: Context) -> Leases:
-    """Like `list_leases`; boxes that one request rented twice and nobody used are also given back."""
+    """As `list_leases`. Also gives back boxes that one request rented twice and nobody used."""
     return await overview(context, "live", twins="give_back")

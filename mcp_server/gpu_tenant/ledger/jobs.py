@@ -19,7 +19,7 @@ class Work(Timeline):
     """The part of the ledger that knows the jobs, and which of their files are to be kept."""
 
     def declare(self, job: Job) -> Job:
-        """The job is on record before it runs; declaring it again returns the first record."""
+        """The job is on record before it runs. Declaring it again returns the first record."""
         with self._transaction() as db:
             self._must_be_mine(db, job.lease_id)
             db.execute(
@@ -45,7 +45,7 @@ class Work(Timeline):
         return known
 
     def began_s(self, lease_id: LeaseId) -> float | None:
-        """When the first job began, in seconds by the box's own clock; None if the box never said."""
+        """When the first job began, in seconds by the box's own clock. None if the box never said."""
         told = [
             d.get("box_time_s") for _, kind, d in self.events(lease_id) if kind == Event.LAUNCHED
         ]
@@ -79,8 +79,9 @@ class Work(Timeline):
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """What is to be kept and what may be lost, by the declarations of all jobs and by later claims.
 
-        A pattern may be in both lists: then what it matches is kept, and it is no problem if it matches nothing.
-        A job that was withdrawn before it started declares nothing.
+        A pattern may be in both lists. Then what it matches is kept, and it may match nothing. A job that was
+        withdrawn
+        before it started declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
@@ -105,6 +106,6 @@ class Work(Timeline):
             )
 
     def smoke(self, smoke_id: str) -> str | None:
-        """The outcome of that smoke test; None if there was none."""
+        """The outcome of that smoke test. None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
         return filed[0] if filed else None

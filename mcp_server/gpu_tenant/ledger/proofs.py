@@ -38,7 +38,7 @@ class Proof(Leases):
             )
 
     def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
-        """The newest seal on record for that lease, or the one with that digest; None if there is none."""
+        """The newest seal on record for that lease, or the one with that digest. None if there is none."""
         newest = self._read(
             lambda row: Manifest.model_validate_json(row["manifest"]),
             "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
@@ -51,7 +51,7 @@ class Proof(Leases):
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
     ) -> None:
-        """What re-reading the kept files has proved for the seal `digest` is on record."""
+        """It is on record what re-reading the kept files has proved for the seal `digest`."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
@@ -64,7 +64,7 @@ class Proof(Leases):
         return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
-        """The same, each with when its file was re-read."""
+        """The same, with the time at which each file was re-read."""
         filed = self._read(
             lambda row: (moment(row["at"]), Evidence.model_validate_json(row["record"])),
             "SELECT record, at FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
@@ -110,7 +110,7 @@ class Proof(Leases):
 
     @staticmethod
     def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
-        """The signature is used; a teardown that was cut short continues with the one it began with."""
+        """The signature is used. A teardown that was cut short continues with the one it began with."""
         begun = db.execute(
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
@@ -155,7 +155,7 @@ class Proof(Leases):
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
-        """The receipt of that lease; None unless a teardown has ended it."""
+        """The receipt of that lease. None unless a teardown has ended it."""
         filed = self._read(
             lambda row: Receipt.model_validate_json(row["record"]),
             "SELECT record FROM receipts WHERE lease_id=?",

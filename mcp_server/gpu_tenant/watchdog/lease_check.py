@@ -1,4 +1,4 @@
-"""One look at one lease: what it produced is brought home, and it is held to its terms in the dead-man order."""
+"""One look at one lease: what it produced is brought home, and its terms are enforced."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at the box itself told; None means unknown, and nothing is concluded from it."""
+    """What a look at the box itself showed. None means unknown, and nothing is concluded from it."""
 
     idle_s: float | None = None
     apart: timedelta | None = None
@@ -41,7 +41,7 @@ class Seen:
 
 
 class Attendant:
-    """Looks at one lease once; an alarm that was not raised in `told` by then is over."""
+    """Looks at one lease once. An alarm that this look did not raise in `told` is over."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Attendant:
         begun = self._tenancy.clock.now()
         seen = Seen()
         if outrun(lease, begun, look_s=self._look_s) is None:
-            # A look may take long: it gets no more time than the lease has left.
+            # A look may take long. It gets no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
         else:
             seen = await self._within(lease, self._look_at_clock(lease))
@@ -122,7 +122,7 @@ class Attendant:
         return any(kind in work and at >= since for at, kind, _ in events)
 
     def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
-        """Whether the box's clock says that there is time left; after a day our clock is believed anyway.
+        """Whether the box's clock says that there is time left. After a day our clock is believed anyway.
 
         One of the two is wrong, and nobody here knows which. The guard on the box counts for itself.
         """
@@ -142,7 +142,7 @@ class Attendant:
         return now - since < timedelta(days=1)
 
     async def _within(self, lease: Lease, look: Awaitable[Seen]) -> Seen:
-        """What the look told within the lease's remaining time; nothing is concluded from a look that failed."""
+        """What the look showed within the lease's remaining time. Nothing is concluded from a look that failed."""
         left_s = time_left_s(lease, self._tenancy.clock.now())
         try:
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
@@ -152,7 +152,8 @@ class Attendant:
         except LeaseHeld:
             raise
         except BoxTrouble as trouble:
-            # Blind is not dead: nothing is concluded, and nothing is done to the box.
+            # A box that cannot be seen is not dead: nothing is concluded, and nothing is done to
+            # the box.
             self.told.alarm(
                 "unreachable",
                 f"{trouble.message}; it may be running, {rate_words(lease)}",
@@ -178,7 +179,7 @@ class Attendant:
     # --- the box
 
     async def _look_at_box(self, lease: Lease) -> Seen:
-        """What is complete on the box is here; returns what the look told.
+        """What is complete on the box is here. Returns what the look showed.
 
         Raises:
             BoxTrouble: the box could not be asked.
@@ -223,13 +224,13 @@ class Attendant:
         except BoxTrouble:
             raise
         except TenantError as trouble:
-            # Work that cannot be kept here is reported, and is no reason to stop looking.
+            # Work that cannot be brought home is reported, and is no reason to stop looking.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
-        """While there is time, its owner hears what would keep the box from being ended."""
+        """The owner hears, while there is time, what would keep the box from being ended."""
         losses = kept_back(self._tenancy.context, lease.id)
         if losses:
             self.told.alarm(

@@ -1,4 +1,4 @@
-"""The watchdog: every lease is looked at on a schedule, held to its terms, and told about."""
+"""The watchdog: every lease is looked at on a schedule, held to its terms, and reported about."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -29,9 +29,9 @@ _TURN_S = 30
 A look takes seconds. Bringing work home and ending a lease may take hours, and must hold up nobody.
 """
 ANSWERS_WITHIN_S = 20
-"""How long the leases at a provider wait for its list; then they are looked at without it."""
+"""How long the leases at a provider wait for its list. After that they are looked at without it."""
 _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
-"""How long a provider's list may take, and how long everything that it is asked at one look may take."""
+"""How long a provider's list may take, and how long everything may take that it is asked at one look."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
 _ACCOUNT = "account:"
 """How the key of an alarm about no lease begins."""
@@ -46,7 +46,7 @@ class Look(Record):
 
 
 class Watchdog:
-    """Looks at every lease, as often as it is asked to; any number of watchdogs may run at once.
+    """Looks at every lease as often as it is asked to. Any number of watchdogs may run at once.
 
     It needs nothing from the process that rented a box. It knows only what is in the ledger, and acts only
     through the verbs of the tenancy, under the same law.
@@ -60,7 +60,10 @@ class Watchdog:
         answers_within_s: float = ANSWERS_WITHIN_S,
         tell: Callable[[str], None],
     ) -> None:
-        """`tell` hears what is done; a provider that does not answer within `answers_within_s` is not waited for."""
+        """`tell` hears what is done.
+
+        A provider that does not answer within `answers_within_s` is not waited for.
+        """
         self._tenancy = tenancy
         self._every_s = every_s
         self._tell = tell
@@ -74,8 +77,9 @@ class Watchdog:
         self._unasked: dict[str, datetime] = {}
 
     async def forever(self) -> None:
-        """Looks follow each other until this is cancelled; a failure in one of them does not stop them."""
-        # Reading from a disk that hangs blocks a thread for as long, and a small pool would soon be used up.
+        """Looks follow each other until this is cancelled. A failure in one of them does not stop them."""
+        # Reading from a disk that hangs blocks a thread for as long, and a small pool would soon be
+        # used up.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "watch"))
         try:
             while True:
@@ -93,7 +97,7 @@ class Watchdog:
             for task in under_way:
                 task.cancel()
             if under_way:
-                # The ledger is closed next, so they must have left it by then, whatever hangs.
+                # The ledger is closed next. So they must have left it by then, whatever hangs.
                 await asyncio.wait(under_way, timeout=_LEAVE_WITHIN_S)
 
     async def once(self) -> Look:
@@ -152,7 +156,7 @@ class Watchdog:
     async def _look_at(self, provider: str, leases: Sequence[LeaseId]) -> None:
         """That provider was asked, and its leases are being looked at, even if it does not answer.
 
-        A question that is still open when the next look comes goes on, and is not asked anew.
+        A request that is still open when the next look comes goes on, and is not made anew.
         """
         asking = self._asking.get(provider)
         if asking is None or asking.done():
@@ -178,7 +182,7 @@ class Watchdog:
                 )
 
     def _over_sweeps(self) -> tuple[asyncio.Task[None], ...]:
-        """The look at sweeps that is under way, if one is."""
+        """The look at sweeps that is under way, if there is one."""
         return (self._sweeps,) if self._sweeps and not self._sweeps.done() else ()
 
     async def _tend_sweeps(self) -> None:
@@ -189,7 +193,7 @@ class Watchdog:
             self._tell(f"sweeps could not be tended: {error!r}")
 
     async def _in_turn(self, lease_id: LeaseId, card: Card | None) -> None:
-        """Like `_attend`, but only so many at a time; one that takes long gives up its turn and goes on."""
+        """As `_attend`, but only so many at a time. One that takes long gives up its turn and goes on."""
         async with self._turns:
             attending = asyncio.create_task(self._attend(lease_id, card))
             try:
@@ -227,7 +231,7 @@ class Watchdog:
         self._end_alarms(lease_id, but=raised)
 
     def _tell_what_waits(self, attendant: Attendant, lease_id: LeaseId) -> None:
-        """A lease past its terms that somebody holds is reported: nobody ends it meanwhile."""
+        """A lease past its terms that another process holds is reported, because nobody ends it meanwhile."""
         lease = self._tenancy.ledger.lease(lease_id)
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:
@@ -274,7 +278,7 @@ class Watchdog:
         return cards
 
     def _end_what_nobody_tells(self) -> None:
-        """An earlier process's alarms about accounts end, once every provider has been heard."""
+        """An earlier process's alarms about accounts end, once every provider has answered."""
         if not set(self._told_by) >= self._tenancy.context.connected or self._unasked:
             return
         told = {key for keys in self._told_by.values() for key in keys}

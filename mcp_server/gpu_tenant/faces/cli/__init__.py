@@ -47,7 +47,7 @@ SUMMARIES = {
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
 }
-"""Every command, in the order of a lease's life; a command's module is imported when it runs."""
+"""Every command, in the order of a lease's life. A command's module is imported when it runs."""
 
 OTHER_NAMES = {
     "ls": "leases",
@@ -146,7 +146,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """The command in this process's arguments was run; the exit status says how it ended."""
+    """The command in this process's arguments was run. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
