@@ -1,9 +1,7 @@
 """What a provider shows of a box is held against what was agreed and what is on record."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, profile, quote
@@ -30,18 +28,6 @@ def known(**more: object) -> Lease:
     """A rented lease whose box costs what was quoted."""
     standing = lease(price_usd_h=Decimal("0.50"), address=HERE)
     return standing.model_copy(update={"quote": quote(cap_usd_h=Decimal("0.60")), **more})
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
 
 
 def test_a_box_as_it_is_on_record_is_no_news() -> None:
