@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
+.PHONY: demo test check check-page fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -14,14 +14,35 @@ demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vast
 test: $(VENV)/.ready-dev        ## the whole suite
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
+check: $(VENV)/.ready-dev check-page   ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+PAGE := tests/page
+PAGE_TOOLS := $(PAGE)/node_modules/.package-lock.json
+NPM := $(shell command -v npm 2>/dev/null)
+ifdef NPM
+check-page: $(PAGE_TOOLS)       ## the same for the scripts of the dashboard's page and the card
+	npm --prefix $(PAGE) run --silent check
+else
+check-page:
+	@echo "npm is not here: the scripts of the page were not checked; install Node.js to check them" >&2
+endif
+
+$(PAGE_TOOLS): $(PAGE)/package-lock.json
+	npm --prefix $(PAGE) ci --silent
+	@touch $@
 
 fix: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+ifdef NPM
+	$(MAKE) --no-print-directory $(PAGE_TOOLS) && npm --prefix $(PAGE) run --silent fix
+endif
 
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
-	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
+	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces tests/page -k 'generated or snapshot'
+
+scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make test` compares them
+	$(BIN)/python -m box_scripts.build
 
 lock:                           ## what scripts/serve.sh installs, with hashes, for every system; needs uv
 	uv pip compile -q --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in -o scripts/requirements.lock

@@ -141,7 +141,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """The number of the newest line in the ledger; it grows with every line, whoever writes it."""
+        """The number of the newest line in the ledger. It grows with every line, whoever writes it."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]

@@ -277,7 +277,7 @@ class Watchdog:
         return (self._sweeps,) if self._sweeps and not self._sweeps.done() else ()
 
     async def _tend_sweeps(self) -> None:
-        """Every sweep was moved on; a failure there does not stop the watch."""
+        """Every sweep was moved on. A failure there does not stop the watch."""
         try:
             await tend_all(self._tenancy.context)
             tell_what_ended(self._tenancy)
@@ -296,7 +296,7 @@ class Watchdog:
         await attending
 
     async def _attend(self, lease_id: LeaseId, card: Card | None) -> None:
-        """One lease was looked at; a failure is reported, and does not stop the watch over the others."""
+        """One lease was looked at. A failure is reported, and does not stop the watch over the others."""
 
         def done(words: str) -> None:
             self._did.append(f"{lease_id}: {words}")
@@ -307,7 +307,7 @@ class Watchdog:
             await attendant.attend()
             self._remember(lease_id, attendant)
         except LeaseHeld:
-            # Somebody is acting on it right now; the next look sees the result.
+            # Somebody is acting on it right now. The next look sees the result.
             self._tell_what_waits(attendant, lease_id)
             return
         except TenantError as trouble:
@@ -348,7 +348,7 @@ class Watchdog:
             )
 
     async def _ask(self, provider: str) -> dict[str, Card]:
-        """The card of each of its live leases, by what the provider shows now; empty if asking failed."""
+        """The card of each of its live leases, by what the provider shows now. Empty if asking failed."""
         ledger, now, key = self._tenancy.ledger, self._tenancy.clock.now, f"{_ACCOUNT}{provider}"
         try:
             async with asyncio.timeout(_ASKED_WITHIN_S):
