@@ -26,9 +26,6 @@ from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.transports.slurm import SIGNED, SlurmTransport
 from gpu_tenant.transports.ssh import ensure_key
 
-TMP = "/tmp/**"
-"""A directory that all lab tests share, and no node of a site would."""
-
 KILLED = """
 import asyncio, os, signal, sys
 from slurm.conftest import allocated
@@ -38,7 +35,7 @@ async def begun():
     tenancy = open_tenancy(os.environ)
     lease = (await allocated(tenancy)).lease
     await tenancy.push(lease, sys.argv[1])
-    await tenancy.launch_detached(lease, sys.argv[2], ["out/"], [sys.argv[3]], name="train")
+    await tenancy.launch_detached(lease, sys.argv[2], ["out/"], name="train")
     print(lease, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -60,7 +57,7 @@ async def test_a_job_by_way_of_a_login_node_outlives_its_client_and_is_torn_down
             more.write(f"before = {before}\n")
         child = await asyncio.to_thread(
             subprocess.run,
-            [sys.executable, "-c", KILLED, str(here.tree), here.command, TMP],
+            [sys.executable, "-c", KILLED, str(here.tree), here.command],
             check=False,
             capture_output=True,
             text=True,
@@ -152,7 +149,6 @@ async def test_a_fleet_is_one_array_whose_tasks_are_leases_of_their_own(
         pair[0],
         f"SEED={{seed}} {here.command} out/{{cell}}",
         ["out/{cell}/"],
-        [TMP],
         matrix={"seed": [1, 2]},
         leases=pair[1:],
     )

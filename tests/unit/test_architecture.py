@@ -268,6 +268,7 @@ def test_host_keys_are_never_waved_through() -> None:
         for folder in ("mcp_server", "scripts", "evals", "tests")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".json")
+        and "node_modules" not in path.parts
     ]
 
     assert code

@@ -105,8 +105,8 @@ async def settle(
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             if _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
-            lease, told = observe(lease, seen.box, ledger=ledger)
             _note_fate(context, lease, seen.box)
+            lease, told = observe(lease, seen.box, ledger=ledger)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -149,7 +149,7 @@ async def settle(
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
-    seen = news(lease, box)
+    seen = news(lease, box, taken(ledger.events(lease.id)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
