@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -25,14 +25,32 @@ QUICK := tests/unit --ignore tests/unit/formats $(foreach name,$(SLOW),--ignore-
 quick: check                    ## lint, types and layers, then most unit tests: after every change
 	$(BIN)/pytest -q -n auto --dist loadfile $(QUICK) $(ARGS)
 
-check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
+check: $(VENV)/.ready-dev check-page   ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+PAGE := tests/page
+PAGE_TOOLS := $(PAGE)/node_modules/.package-lock.json
+NPM := $(shell command -v npm 2>/dev/null)
+ifdef NPM
+check-page: $(PAGE_TOOLS)       ## the same for the scripts of the dashboard's page and the card
+	npm --prefix $(PAGE) run --silent check
+else
+check-page:
+	@echo "npm is not here: the scripts of the page were not checked; install Node.js to check them" >&2
+endif
+
+$(PAGE_TOOLS): $(PAGE)/package-lock.json
+	npm --prefix $(PAGE) ci --silent
+	@touch $@
 
 fix: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+ifdef NPM
+	$(MAKE) --no-print-directory $(PAGE_TOOLS) && npm --prefix $(PAGE) run --silent fix
+endif
 
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
-	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
+	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces tests/page -k 'generated or snapshot'
 
 scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make test` compares them
 	$(BIN)/python -m box_scripts.build
@@ -72,6 +90,10 @@ torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
 	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
+
+OVER ?= 200
+over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 SEED=7
+	OVER=$(OVER) $(BIN)/pytest -q -s -n 0 tests/over
 
 LEASES ?= 200
 storm: $(VENV)/.ready-dev       ## whole leases under faults, deaths and strangers; LEASES=2000, ARGS='--mode two'

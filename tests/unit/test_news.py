@@ -1,13 +1,15 @@
 """What a provider shows of a box is held against what was agreed and what is on record."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, quote
+from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, profile, quote
 
-from gpu_tenant.domain.model import Box, BoxState, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import News, news
+from gpu_tenant.leases.cards import card
 from gpu_tenant.leases.settle import observe
 from gpu_tenant.ledger import Event, Ledger
 
@@ -90,6 +92,61 @@ def test_a_box_in_another_state_than_we_left_it_is_told(
     told = news(known(parked_at=parked_at), shown(state))
 
     assert words in (told.words or "")
+
+
+@pytest.mark.parametrize(
+    ("recover", "fate", "way"),
+    [
+        ((), "outbid", "resume"),
+        (("same",), "outbid", "recover"),
+        (("same",), "stopped_by_provider", "resume"),
+    ],
+)
+def test_a_stopped_box_has_one_next_step_wherever_it_is_told(
+    recover: tuple[str, ...], fate: Fate, way: str
+) -> None:
+    """The alarm and the card say the same; elsewhere it goes on only where the terms say where."""
+    terms = known().terms.model_copy(update={"recover": recover})
+    standing, stopped = known(terms=terms, touched_at=NOON), shown(BoxState.PARKED)
+    told = news(standing, stopped, fate)
+    shown_card = card(
+        standing,
+        profile(),
+        jobs=(),
+        alarm=told.words,
+        now=NOON,
+        protection=Protection(kind="nothing", words="nothing ends it"),
+        events=[(NOON, Event.TAKEN, {"fate": fate})],
+        box=stopped,
+    )
+
+    assert f"`gpu-tenant {way} {standing.id}`" in (told.words or "")
+    assert shown_card.next.startswith(f"change_lease {way};")
+
+
+def test_a_box_that_stands_still_has_no_time_at_which_its_job_ends() -> None:
+    course: list[tuple[datetime, str, dict[str, object]]] = [
+        (NOON, Event.LAUNCHED, {"job": "train"})
+    ]
+    course += [
+        (NOON + timedelta(minutes=at), Event.PROGRESS, {"job": "train", "fraction": at / 100})
+        for at in (10, 20)
+    ]
+
+    def ends(box: Box) -> float | None:
+        return card(
+            known(touched_at=NOON),
+            profile(),
+            jobs=(),
+            alarm=None,
+            now=NOON + timedelta(minutes=21),
+            protection=Protection(kind="nothing", words="nothing ends it"),
+            events=course,
+            box=box,
+        ).job_ends_in_s
+
+    assert ends(shown()) is not None
+    assert ends(shown(BoxState.PARKED)) is None
 
 
 def test_a_box_that_we_parked_is_no_news_while_it_is_parked() -> None:

@@ -1,6 +1,6 @@
 """Removes what an owner's policy no longer wants.
 
-Here, that is what snapshots brought; on the box, what was named.
+Here, that is what snapshots brought. On the box, what was named.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class PrunedThere(BaseModel):
 
 
 class Pruned(Record):
-    """Which checkpoints are gone by the owner's policy. And which had to stay, with the reason."""
+    """Which checkpoints are gone by the owner's policy, and which had to stay, with the reason."""
 
     here: tuple[str, ...] = ()
     on_the_box: tuple[str, ...] = ()

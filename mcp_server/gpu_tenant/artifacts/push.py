@@ -70,7 +70,7 @@ async def push(
     records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
-    """The box's work directory holds every file of `directory` that is not ignored; nothing there was removed.
+    """The box's work directory holds every file of `directory` that is not ignored. Nothing there was removed.
 
     What `include` names is sent although it is ignored, or is a link.
 

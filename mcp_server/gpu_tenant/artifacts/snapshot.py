@@ -234,7 +234,7 @@ class _Look:
         return is_known and self.broken.get(entry.name) != entry.sha256
 
     async def _fetch(self, entries: Sequence[SealedFile]) -> None:
-        """Those entries that arrive and match what the box says are here; each is kept as it comes."""
+        """Those entries that arrive and match what the box says are here. Each is kept as it comes."""
         coming = [
             Coming(entry, partial_of(self._directory, entry, ARRIVES))
             for entry in entries

@@ -15,6 +15,8 @@ from gpu_tenant.box.manifest_entries import digest_of, sound
 from gpu_tenant.box.script_replies import R, is_missing, read, understood, words
 from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
+from gpu_tenant.domain.job_state import ENDED as ENDED
+from gpu_tenant.domain.job_state import JobState as JobState
 from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
 from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.transfer.tar_stream import archived, at_once
@@ -94,12 +96,6 @@ class Sample(_Reply):
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     procs: int | None = None
-
-
-JobState = Literal[
-    "absent", "starting", "running", "lingering", "finished", "failed", "killed", "stopped"
-]
-ENDED: frozenset[JobState] = frozenset({"finished", "failed", "killed", "stopped"})
 
 
 class JobStatus(_Reply):
@@ -209,7 +205,7 @@ script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs a script from stdin. The first argument says how many compressed bytes it has; the rest is the request."""
+"""Runs a script from stdin. The first argument says how many compressed bytes it has. The rest is the request."""
 
 
 def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -320,7 +316,7 @@ class Caretaker:
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it,
         and if any hash is missing there is no digest. The result is a draft, and not a seal. With
-        `running="listed"` the files that running jobs have written so far are listed; that is a draft, too.
+        `running="listed"` the files that running jobs have written so far are listed. That is a draft, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.

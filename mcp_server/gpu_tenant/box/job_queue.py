@@ -172,7 +172,7 @@ class Runner:
     ) -> Withdrawn:
         """Each job either will never begin on this box, or already runs or has ended.
 
-        A job that failed and has attempts left loses them; with `begun="spare"` it keeps them.
+        A job that failed and has attempts left loses them. With `begun="spare"` it keeps them.
         """
         return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
 

@@ -44,7 +44,7 @@ class AllocatedCaretaker(Caretaker):
         roll = await self._runner.roll()
         waits = any(turn.state == "queued" for turn in roll.jobs)
         runs = sum(turn.state == "running" for turn in roll.jobs)
-        # Jobs that are started directly may share a box; with others waiting in the queue, its slots stay as they are.
+        # Jobs that are started directly may share a box. With others waiting in the queue, its slots stay as they are.
         slots = None if waits else max(roll.slots, runs + 1)
         queued = await self._runner.queue([Turn(job=job, env=env)], slots=slots, runner="elsewhere")
         give_up = asyncio.get_running_loop().time() + _STARTED_WITHIN_S

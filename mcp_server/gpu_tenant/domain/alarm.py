@@ -10,14 +10,14 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 
 CHANNEL = "notify:"
-"""The prefix of the key of an alarm about a channel; the channel's name follows."""
+"""The prefix of the key of an alarm about a channel. The channel's name follows."""
 
 
 class Level(IntEnum):
     """How much an alarm matters."""
 
     NOTICE = 1
-    """Worth knowing; nothing is lost by hearing of it tomorrow."""
+    """Worth knowing. Nothing is lost by hearing of it tomorrow."""
     WARNING = 2
     """Somebody should look today."""
     URGENT = 3
@@ -29,7 +29,7 @@ class Pace:
     """How often something of one level is reported."""
 
     waits: tuple[timedelta, ...]
-    """The time from one report to the next; the last entry repeats for ever."""
+    """The time from one report to the next. The last entry repeats for ever."""
     louder_after: timedelta | None = None
     """After this time, an open alarm is reported as if it were one level higher."""
 

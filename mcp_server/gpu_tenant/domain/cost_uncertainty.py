@@ -112,7 +112,7 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
 
 
 def destroy_asked_at(events: Sequence[Line]) -> datetime | None:
-    """When the destroy was last requested and not refused; None if there is no record of it."""
+    """When the destroy was last requested and not refused. None if there is no record of it."""
     asked = None
     for at, kind, detail in events:
         if kind == _DESTROY:

@@ -21,7 +21,7 @@ _ASSUMED_RELIABILITY = {
 _LOST_BY_FAILURE = Decimal("0.5")
 """A failed host takes its disk with it. On average it fails halfway through the work."""
 INTERRUPTIONS_PER_DAY = Decimal(1)
-"""Google has named 5 to 15 % of preemptible machines a day; GPUs, and boxes won by bids, go sooner."""
+"""Google has named 5 to 15 % of preemptible machines a day. GPUs, and boxes won by bids, go sooner."""
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")

@@ -86,7 +86,7 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
 
 
 def taken(timeline: Sequence[Line]) -> Fate | None:
-    """The recorded fate that took the box and is not over; None if there is none."""
+    """The recorded fate that took the box and is not over. None if there is none."""
     told = None
     for _, kind, detail in timeline:
         if kind == _TAKEN or kind in _BACK:

@@ -101,7 +101,7 @@ class LeaseState(StrEnum):
     """Where a lease stands. A lease moves down this list only."""
 
     INTENDED = "intended"
-    """Written down; the box may or may not exist."""
+    """Written down. The box may or may not exist."""
     ACTIVE = "active"
     """The box is ours, and may be billing."""
     TERMINATING = "terminating"
@@ -176,7 +176,7 @@ class Lease(Record):
         return self.ready_at is not None and self.parked_at is None
 
     def cost_usd(self, now: datetime) -> Decimal | None:
-        """What the box has cost so far; None if the price is unknown."""
+        """What the box has cost so far. None if the price is unknown."""
         spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
         return None if spent is None else spent.quantize(CENT)
 

@@ -15,7 +15,7 @@ from gpu_tenant.domain.model import BoxId, LeaseId
 @final
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Every declared artifact was re-read off the box and equals the seal; every byte is accounted for."""
+    """Every declared artifact was re-read away from the box and equals the seal. Every byte is accounted for."""
 
     name: ClassVar[str] = "verified"
     seal_digest: str

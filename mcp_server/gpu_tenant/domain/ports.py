@@ -92,9 +92,9 @@ class Transport(Protocol):
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, whatever its status; all of its output is here.
+        """The command has ended, whatever its status. All of its output is here.
 
-        `listener` is told what comes and goes meanwhile; if it cancels this call, the command ends.
+        `listener` is told what comes and goes meanwhile. If it cancels this call, the command ends.
 
         Raises:
             BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.
@@ -154,7 +154,7 @@ class Setting:
     state: Path
     """The user's state directory."""
     environ: Mapping[str, str] = field(repr=False)
-    """The environment of this process; never a source for a key or for the API's address."""
+    """The environment of this process. Never a source for a key or for the API's address."""
     clock: Clock
     credential: Credential | None
     """None if the platform needs no key. A connector that needs one is never created without it."""
@@ -166,12 +166,12 @@ class Setting:
     With None it opens one to this machine, as its user. The caller has to close it.
     """
     rehearsed_at: str | None = None
-    """The address of this provider's rehearsal; None outside of rehearsals."""
+    """The address of this provider's rehearsal. None outside of rehearsals."""
     named_at: str | None = None
-    """The API address in the owner's configuration; None if it names none."""
+    """The API address in the owner's configuration. None if it names none."""
 
     def api(self, usual: str, *, variable: str) -> str:
-        """The address of the provider's API; only the configuration and rehearsals decide it.
+        """The address of the provider's API. Only the configuration and rehearsals decide it.
 
         Raises:
             BadRequest: `variable` names another address; following it would send the key to whoever set it.
@@ -268,7 +268,7 @@ class Parking(Protocol):
     """A connector whose provider can stop a box and keep its disk."""
 
     async def park(self, lease: Lease) -> None:
-        """The provider was told to stop the lease's box; once it is stopped, `list_boxes` shows it as parked.
+        """The provider was told to stop the lease's box. Once it is stopped, `list_boxes` shows it as parked.
 
         Raises:
             ProviderTrouble: it refused; the box is as it was.
@@ -276,7 +276,7 @@ class Parking(Protocol):
         ...
 
     async def resume(self, lease: Lease) -> None:
-        """The provider was told to start the lease's box again; it may come back at another address.
+        """The provider was told to start the lease's box again. It may come back at another address.
 
         Raises:
             NoCapacity: its GPU is rented to somebody else now; the disk is kept, and bills.
@@ -290,7 +290,7 @@ class Timed(Protocol):
     """A connector whose provider ends a box by its own timer, which was set when the box was made."""
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """When the provider itself will stop the lease's box; None if no timer runs on it.
+        """When the provider itself will stop the lease's box. None if no timer runs on it.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -329,7 +329,7 @@ class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """What the lease's box has cost by the provider's books; None if they say nothing about it yet.
+        """What the lease's box has cost by the provider's books. None if they say nothing about it yet.
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely.
@@ -342,7 +342,7 @@ class Funded(Protocol):
     """A connector whose provider tells what is left on the account."""
 
     async def balance(self) -> Balance | None:
-        """What the account holds now; None if the provider does not say.
+        """What the account holds now. None if the provider does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -358,7 +358,7 @@ class Asking:
     key: str
     """A keyed hash, never the key."""
     account: str | None = None
-    """The provider's own name for the account; None if unknown."""
+    """The provider's own name for the account. None if unknown."""
 
     def of(self, account: str | None) -> "Asking":
         """The same, for that account."""

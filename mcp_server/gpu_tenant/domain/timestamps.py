@@ -15,7 +15,7 @@ def instant(told: object) -> datetime | None:
             at = datetime.fromtimestamp(told, UTC)
         else:
             return None
-        # Without an offset the moment is ambiguous; the year 1 is Go's way to say that there is none.
+        # Without an offset the moment is ambiguous. The year 1 is Go's way to say that there is none.
         return at.astimezone(UTC) if at.tzinfo is not None and at.year >= 2000 else None
     except (ValueError, OverflowError, OSError):
         return None

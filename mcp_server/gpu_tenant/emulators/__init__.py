@@ -2,6 +2,6 @@
 
 Emulators are part of the product, for rehearsals, and know no connector.
 
-`server` puts one on a port; `world` is what all emulators share; each folder has one provider's
+`server` puts one on a port; `world` is what all emulators share. Each folder has one provider's
 rules.
 """

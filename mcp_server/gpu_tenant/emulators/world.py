@@ -68,7 +68,7 @@ class Due(BaseModel):
 
 
 class Logged(BaseModel):
-    """One request as it was answered; secrets redacted."""
+    """One request as it was answered, with its secrets redacted."""
 
     at: float
     method: str

@@ -263,7 +263,7 @@ class Stored:
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """A read that is under way. Or already done, if the file needs only this one."""
+        """A read that is under way, or done already if the file needs only this one."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:

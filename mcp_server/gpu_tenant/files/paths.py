@@ -1,7 +1,7 @@
 """File names as text that is safe to show, store and send, and that converts back to the same bytes.
 
 The caretaker writes names in this form: control and direction characters, invisible characters, `%`, and
-bytes that are not UTF-8 appear as `%XX`; everything else is unchanged.
+bytes that are not UTF-8 appear as `%XX`. Everything else is unchanged.
 """
 
 import os

@@ -70,6 +70,11 @@ class Home:
         return self.root / "config.toml"
 
     @property
+    def valid_profiles(self) -> Path:
+        """The facts of the profiles that were found valid; without it they are checked again."""
+        return self.root / "profiles.json"
+
+    @property
     def watchdog(self) -> Path:
         """The file that says when a watchdog last looked."""
         return self.root / "watchdog.json"
@@ -176,7 +181,7 @@ def is_reached(root: Path, path: Path) -> bool:
 
 
 class Placing:
-    """Puts files in place below one root; see `placing`."""
+    """Puts files in place below one root. See `placing`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree

@@ -25,7 +25,7 @@ _NEVER = frozenset({".git", ".gpu-tenant"})
 
 
 _COUNTED = 20_000
-"""So many files of what is left out are counted in one place; a larger one is told as `at least`."""
+"""How many left-out files are counted in one place. More are reported as `at least`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
 def _measured(
     directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
 ) -> LeftOut | None:
-    """What is left out at `path`; None if all of it was included."""
+    """What is left out at `path`. None if all of it was included."""
     name = os.fspath(path.relative_to(directory))
     if not path.is_dir():
         if name in taken:

@@ -130,7 +130,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/spot.md",
     ),
     "outbid": (
-        "somebody bid more: tear the box down when you give up on it, for it may wake and bill",
+        "somebody bid more: go on as the lease's card says; tear it down if you give up, for it may wake and bill",
         f"{_GOTCHAS}#outbid-wakes",
     ),
     "host_lost": (
@@ -405,7 +405,7 @@ def _without_space(
     if left is not None and left < _LOW and free is not None and free > _AMPLE:
         return "inodes_full", f"{says}; {left:.1%} of the inodes were free then"
     if left is not None and left > _AMPLE and not _ELSEWHERE.search(words.line):
-        # Removing one file frees bytes again; half of all inodes can hardly have been freed since.
+        # Removing one file frees bytes again. Half of all inodes can hardly have been freed since.
         return "disk_full", f"{says}; there was room again when it had ended, and inodes all along"
     return "unknown", f"{says}, and there was room where it worked; {end.words}"
 

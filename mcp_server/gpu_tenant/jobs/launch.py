@@ -119,7 +119,7 @@ async def launch(
 
 
 async def _died_at_once(job: JobId, *, caretaker: Caretaker) -> str | None:
-    """How the job ended, if it failed within a second, as a mistyped command does; None if it runs, or is unknown.
+    """How the job ended, if it failed within a second, as a mistyped command does. None if it runs, or is unknown.
 
     The job runs in real time in a rehearsal as well, so no clock is asked.
     """

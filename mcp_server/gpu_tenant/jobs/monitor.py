@@ -13,10 +13,11 @@ from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import GRACE_S, Terms
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
-from gpu_tenant.jobs.progress import Progress, read_progress
+from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
 from gpu_tenant.ledger import Ledger
 
 _POLL_S = 1.0
@@ -108,8 +109,10 @@ async def watch(
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
+    is_cut = cursor is None and offset > len(log)
     why = await _why(status, bytes(log), caretaker, box)
-    seen = _answer(lease, status, why, text, offset, skipped, clock=ledger.clock)
+    progress = read_progress(whole_lines(text) if is_cut else text)
+    seen = _answer(lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
         keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
     return seen
@@ -144,6 +147,7 @@ def _answer(
     status: JobStatus,
     why: str | None,
     text: str,
+    progress: Progress | None,
     cursor: int,
     skipped: int,
     *,
@@ -151,15 +155,17 @@ def _answer(
 ) -> Watched:
     sample = status.sample
     running = None
-    if status.started_at is not None:
-        running = round((status.ended_at or status.now) - status.started_at, 1)
+    ended_at = status.ended_at if status.state in ENDED else status.now
+    if status.started_at is not None and ended_at is not None:
+        # How long a job ran whose end nobody saw is unknown: its box was taken, or restarted.
+        running = round(ended_at - status.started_at, 1)
     return Watched(
         lease=lease.id,
         job=status.job,
         state=status.state,
         exit_code=status.exit_code,
         why=why,
-        progress=read_progress(text),
+        progress=progress,
         log=text,
         log_skipped_bytes=skipped,
         cursor=cursor,
@@ -182,7 +188,7 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status),
+        next=_next(status, lease.terms),
     )
 
 
@@ -201,14 +207,25 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus) -> str:
+def _next(status: JobStatus, terms: Terms) -> str:
+    ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
             return "monitor again with this cursor"
         case "lingering":
             return "the command ended and left processes running: wait with monitor, or stop_job"
+        case "finished" if terms.when_done != "keep":
+            return (
+                f"collect; its box is {ends} {GRACE_S} s after its last job: launch_detached or change_lease "
+                "hold before that keeps it"
+            )
         case "finished":
             return "collect"
+        case "failed" | "killed" | "stopped" if terms.when_done != "keep":
+            return (
+                "read the log; launch_detached again to resume, or collect what it wrote; its terms: "
+                f"{terms.on_failure.words}, where change_lease hold gives more time"
+            )
         case "failed" | "killed" | "stopped":
             return "read the log; launch_detached again to resume, or collect what it wrote"
         case "absent":

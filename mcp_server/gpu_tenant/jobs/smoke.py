@@ -122,7 +122,7 @@ async def smoke(
 
 
 def network_of(configuration: Path) -> Network:
-    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`; everything if left out.
+    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`. Everything if left out.
 
     Raises:
         LocalTrouble: the setting has another value.
@@ -234,7 +234,7 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """That place, and where its links lead, as far as they exist; never a place that contains a home."""
+        """That place, and where its links lead, as far as they exist. Never a place that contains a home."""
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):

@@ -11,6 +11,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.model import Lease, Profile, SshAddress
+from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.terms import USUAL, Asked
 from gpu_tenant.leases.cards import Card
@@ -78,7 +79,7 @@ async def adopt(
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
-    with context.held(lease.id, "adopt"):
+    async with context.held_in_turn(lease.id, "adopt"):
         try:
             if password is not None:
                 await context.introduce(lease, password)
@@ -148,6 +149,7 @@ async def _take_over(
         max_price_usd_h=asked.max_price_usd_h,
         meter="billed",
     )
+    must_be_doable(terms, profile)
     lease = context.ledger.take_up(
         box,
         lease_id=new_lease_id(context.ledger, profile.id),

@@ -19,7 +19,7 @@ _PATIENCE_S = 8.0
 """In real time: no person and no list of boxes waits longer than this for a bill."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""Providers round. And the look that began our count did not fall into their first second."""
+"""How far the two may differ. Providers round, and our count did not begin in their first second."""
 
 
 async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:

@@ -7,9 +7,11 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.domain.fleet_budget import Fleet
+from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import (
     Box,
     BoxState,
+    Fate,
     Job,
     Lease,
     LeaseState,
@@ -18,8 +20,9 @@ from gpu_tenant.domain.model import (
     Receipt,
 )
 from gpu_tenant.domain.offers import CENT, Leftover
-from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
+from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
@@ -58,6 +61,7 @@ class Card(Record):
     counts: str = ""
     terms: tuple[str, ...] = Field(default=(), description="the policy in force")
     stops_the_meter: str = Field(description="if this computer dies")
+    watched: str = Field(default="", description="who holds it to its terms meanwhile")
     phase: str
     jobs: tuple[str, ...]
     alarm: str | None
@@ -133,12 +137,15 @@ def card(
     protection: Protection,
     events: Sequence[tuple[datetime, str, dict[str, object]]] = (),
     box: Box | None = None,
+    looked_after: LookedAfter = "watched",
 ) -> Card:
     """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    ends_at = told.job_ends_at
+    # A job gets no further on a box that stands still, so no time of its end is true.
+    stands = phase in _STANDS_STILL
+    ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
     return Card(
         lease=lease.id,
@@ -156,18 +163,18 @@ def card(
         budget_usd=lease.terms.budget_usd,
         cost_usd=told.spent_usd,
         forecast_deadline_usd=told.to_deadline_usd,
-        forecast_job_usd=told.to_job_end_usd,
+        forecast_job_usd=None if stands else told.to_job_end_usd,
         job_ends_in_s=None if ends_at is None else round((ends_at - now).total_seconds()),
         leaking_usd_month=None
-        if phase not in _STANDS_STILL or lease.price_usd_h is None
+        if not stands or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, billed),
-        terms=rules_of(lease, profile) if lease.state.live else (),
+        terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
         stops_the_meter=protection.words,
         phase=phase,
         jobs=_named(jobs),
         alarm="; ".join(filter(None, (alarm, *warned))) or None,
-        next=_next(lease, jobs, phase),
+        next=_next(lease, jobs, phase, taken(events)),
         fleet=lease.fleet,
     )
 
@@ -250,12 +257,13 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
-def _next(lease: Lease, jobs: Sequence[Job], phase: str) -> str:
+def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return "list_leases again: its provider has not shown the box yet"
         case LeaseState.ACTIVE if phase in _STANDS_STILL:
-            return "change_lease resume; a parked box goes on billing its disk"
+            way = way_on(lease, fate) if phase == TAKEN else "resume"
+            return f"change_lease {way}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
             return "audit: it waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:

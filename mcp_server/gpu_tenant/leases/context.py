@@ -1,36 +1,46 @@
 """What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and holds."""
 
+from __future__ import annotations
+
+import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field
 
-from gpu_tenant.artifacts.stores.configuration import box_store, open_store
-from gpu_tenant.artifacts.stores.protocol import DurableStore
-from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
-from gpu_tenant.box.job_queue import Runner
-from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
-from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
+    LeaseHeld,
     LocalTrouble,
 )
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.owner_approval import Owner
+from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, watched
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from gpu_tenant.artifacts.stores.protocol import DurableStore
+    from gpu_tenant.box.caretaker import Caretaker
+    from gpu_tenant.box.job_queue import Runner
+    from gpu_tenant.domain.billing import Balance
+    from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
@@ -40,11 +50,21 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
 """How many bytes a second each transfer of this call may move. None if the caller did not say."""
 
+_LOOKS = frozenset({"look", "wait"})
+_TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
+"""How long a call waits for its turn at a lease; a host gives a call a minute."""
+
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
 
 An agent's host gives up on a call after a minute.
 """
+
+
+PAGE = 50
+"""How many ended leases are reported at a time: an agent reads every word."""
+
+LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
 def as_recorded(lease: Lease) -> Address | None:
@@ -80,11 +100,19 @@ class Context:
         self.public_key = public_key
         self.environ = environ
         self.tending = tending
+        self.watches = False
+        """Whether this very process looks after every lease while it runs."""
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
         """What each account held when it was last asked, and when that was."""
-        self.owner = Owner(home.configuration, profiles, ledger=ledger)
+
+    @cached_property
+    def owner(self) -> Owner:
+        """The owner's limits, and what needs their signature."""
+        from gpu_tenant.leases.owner_approval import Owner
+
+        return Owner(self.home.configuration, self.profiles, ledger=self.ledger)
 
     @property
     def connected(self) -> frozenset[str]:
@@ -179,9 +207,13 @@ class Context:
 
     def caretaker(self, lease: Lease) -> Caretaker:
         """The caretaker on its box."""
+        from gpu_tenant.box.caretaker import Caretaker, script_hashes
+
         transport, ours = self.transport(lease), script("caretaker.py")
         self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
+            from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+
             return AllocatedCaretaker(
                 lease, transport, ours, script("runner.py"), key=self.ledger.seal_key(lease.id)
             )
@@ -199,6 +231,8 @@ class Context:
 
     def runner(self, lease: Lease) -> Runner:
         """The job queue on its box."""
+        from gpu_tenant.box.job_queue import Runner
+
         return Runner(
             lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
         )
@@ -218,6 +252,35 @@ class Context:
         with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
             yield
 
+    @asynccontextmanager
+    async def held_in_turn(
+        self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
+    ) -> AsyncIterator[None]:
+        """As `held`, but waits a little, in real time, for what this very process does there, as its own watch may.
+
+        It waits for others while they only look, and for the purposes in `waits_for`.
+
+        Raises:
+            LeaseHeld: somebody else is acting on it now.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + _TURN_WAITS_S
+        while True:
+            hold = self.held(lease_id, purpose)
+            try:
+                hold.__enter__()
+                break
+            except LeaseHeld:
+                by = self.ledger.held(lease_id)
+                waits = by is None or by.pid == os.getpid() or by.purpose in {*_LOOKS, *waits_for}
+                if not waits or loop.time() >= give_up_s:
+                    raise
+            await asyncio.sleep(_TURN_AGAIN_S)
+        try:
+            yield
+        finally:
+            hold.__exit__(None, None, None)
+
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
         """Where the box itself may copy to, with the key that its owner made for boxes.
 
@@ -225,6 +288,8 @@ class Context:
         """
         if lease.terms.store is None:
             return None
+        from gpu_tenant.artifacts.stores.configuration import box_store
+
         with suppress(BadRequest, LocalTrouble):
             return box_store(
                 lease.terms.store,
@@ -239,6 +304,19 @@ class Context:
         profile = self.profile(lease.provider)
         return protection(profile, lease, last_armed(lease, self.ledger))
 
+    def watched(self) -> str:
+        """Who looks after the leases now, in words for a person."""
+        said = watched(self.home.watchdog, self.clock.now())
+        if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
+            return BY_THIS_SERVER
+        return said
+
+    @property
+    def looked_after(self) -> LookedAfter:
+        """Whether somebody looks after the leases now."""
+        looks = self.watches or is_watched(self.home.watchdog, self.clock.now())
+        return "watched" if looks else "unwatched"
+
     def kept_in(self, lease: Lease) -> Path:
         """Where the lease's files are kept on this computer."""
         return Path(lease.kept_in or self.home.kept(lease.id))
@@ -250,6 +328,8 @@ class Context:
             BadRequest, LocalTrouble: it names no such store.
         """
         if said is not None:
+            from gpu_tenant.artifacts.stores.configuration import open_store
+
             open_store(said, configuration=self.home.configuration, environ=self.environ)
         return said
 
@@ -258,4 +338,6 @@ class Context:
         said = lease.terms.store
         if said is None:
             return None
+        from gpu_tenant.artifacts.stores.configuration import open_store
+
         return open_store(said, configuration=self.home.configuration, environ=self.environ)

@@ -1,4 +1,4 @@
-"""How a lease ends: verified, never used, or signed for. And what a person has to do for that."""
+"""How a lease ends: verified, never used, or signed for; and what a person has to do for that."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -21,8 +21,8 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, with_box
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
+from gpu_tenant.leases.terms_in_force import policy_of
 from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
-from gpu_tenant.leases.watch_actions import policy_of
 from gpu_tenant.ledger import Event
 from gpu_tenant.ledger.signatures import wanted
 
@@ -88,10 +88,13 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
     )
 
 
-async def end_verified(context: Context, lease: str) -> TornDown:
+async def end_verified(
+    context: Context, lease: str, *, unless_wanted_since: int | None = None
+) -> TornDown:
     """The lease has ended, and nothing was lost: see `Tenancy.verify_and_teardown`.
 
     Raises:
+        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box stays.
         Unverified: something would be lost; the box stays.
         Refused: there is no box.
     """
@@ -99,7 +102,7 @@ async def end_verified(context: Context, lease: str) -> TornDown:
     known = context.ledger.receipt(found.id)
     if known is not None:
         return _torn_down(context, found, known)
-    with context.held(found.id, "teardown"):
+    async with context.held_in_turn(found.id, "teardown"):
         found, words = await settled(context, found)
         if found.state is LeaseState.GONE:
             return _torn_down(context, found, _receipt(context, found))
@@ -119,10 +122,12 @@ async def end_verified(context: Context, lease: str) -> TornDown:
                 found.id, Event.REFUSED, {"words": refusal.message}, at=context.clock.now()
             )
             raise
+        if unless_wanted_since is not None:
+            context.ledger.must_be_unwanted(found.id, unless_wanted_since)
         if assessment.seal is not None:
             # Re-reading what was kept may take hours, and by now the address may belong to another box.
             await must_be_the_box(context, found)
-        receipt = await _end(context, permit, found)
+        receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
@@ -325,7 +330,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
         SignatureWanted: nobody has signed for what would be lost now.
     """
     found = await with_box(context, lease)
-    with context.held(found.id, "waive"):
+    async with context.held_in_turn(found.id, "waive"):
         assessment = await _assessed(context, found)
         if assessment.losses:
             signature = _waiver(context, found, assessment)
@@ -379,9 +384,15 @@ async def honoured(context: Context, lease: str) -> TornDown:
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
-async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
+async def _end(
+    context: Context,
+    permit: TeardownPermit,
+    lease: Lease,
+    *,
+    unless_wanted_since: int | None = None,
+) -> Receipt:
     await _leave(context, lease)
-    return await tear_down(context, permit, lease)
+    return await tear_down(context, permit, lease, unless_wanted_since=unless_wanted_since)
 
 
 def _of_terms(lease: Lease) -> str:

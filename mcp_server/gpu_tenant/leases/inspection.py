@@ -147,7 +147,7 @@ async def check_before_seal(
 ) -> tuple[Lease, Assessment | list[Loss]]:
     """The assessment of a box that needs no seal or cannot have one.
 
-    Otherwise what on the box belongs to others.
+    Otherwise the losses: what on the box belongs to others.
     """
     profile = context.profile(lease.provider)
     if lease.touched_at is None and profile.destroy == "hands_back":

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from gpu_tenant.box.guard import arm_again, last_armed
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.policy import remarks, running_usd_h
+from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
 from gpu_tenant.domain.ports import Tended, Timed
 from gpu_tenant.domain.reconcile import rate_words
-from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
@@ -26,13 +26,11 @@ from gpu_tenant.leases.readiness import closed, made_ready, with_box
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.ledger import Allowed, anything
 
-LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
-
 
 async def change(
     context: Context,
     lease: str,
-    action: Literal["extend", "park", "resume", "terms", "recover"],
+    action: Literal["extend", "park", "resume", "terms", "recover", "hold"],
     *,
     hours: float | None = None,
     address: str | None = None,
@@ -41,8 +39,10 @@ async def change(
     """The lease goes on as requested: see `Tenancy.change_lease`."""
     if action == "recover":
         return await recover(context, lease)
+    if action == "hold":
+        return _held(context, lease, hours)
     found = await with_box(context, lease)
-    with context.held(found.id, action):
+    async with context.held_in_turn(found.id, action):
         if action == "terms":
             changed = await _agreed(context, found, terms)
         else:
@@ -54,6 +54,50 @@ async def change(
         return card_of(context, changed, words)
 
 
+def must_be_on_failure(words: str) -> str:
+    """The same words, which say what becomes of a box whose job failed.
+
+    Raises:
+        BadRequest: they do not.
+    """
+    try:
+        return OnFailure.said(words).words
+    except ValueError as error:
+        raise BadRequest(str(error), remedy="say `--on-failure 'end after 15m'`") from None
+
+
+def _held(context: Context, lease: str, hours: float | None) -> Card:
+    """The lease is not ended for being done, for so long; every other of its terms holds on.
+
+    Nobody is asked and nothing is waited for: whoever says this may have seconds left.
+
+    Raises:
+        BadRequest: nobody said for how long.
+        Refused: its end has begun.
+    """
+    found = context.ledger.lease(lease)
+    if hours is None:
+        raise BadRequest("for how long?", remedy=f"`gpu-tenant hold {found.id} 30m`")
+    now = context.clock.now()
+    until = min(now + timedelta(hours=hours), max(now, found.terms.deadline_at))
+    if not context.ledger.hold_until(found.id, until, by="said", at=now):
+        raise Refused(
+            f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
+            remedy="`gpu-tenant leases --all` shows it; `gpu-tenant provision` has another box",
+        )
+    if found.terms.when_done == "keep":
+        words = (
+            "it is kept when its work is done anyway; the hold changes nothing until that changes"
+        )
+    elif until == now:
+        words = "nothing holds it any more: it is ended once its work is done"
+    else:
+        words = (
+            f"held until {until:%Y-%m-%d %H:%M:%S} UTC: until then it is not ended for being done"
+        )
+    return card_of(context, found, words)
+
+
 async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
     """The lease has the terms that were given. The others stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
@@ -61,6 +105,8 @@ async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -
         raise BadRequest("which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`")
     if not update.get("idle_h", 1):
         update["idle_h"] = None
+    if "on_failure" in update:
+        update["on_failure"] = OnFailure.said(must_be_on_failure(str(update["on_failure"])))
     return await _with_terms(context, lease, update)
 
 
@@ -83,6 +129,7 @@ async def _with_terms(
             f"{first['loc'][0]}: {first['msg'].lower()}",
             remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
         ) from None
+    must_be_doable(terms, context.profile(lease.provider))
     signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
     if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
         moved = terms.deadline_at != lease.terms.deadline_at

@@ -16,7 +16,7 @@ from gpu_tenant.ledger import Event, Ledger
 
 
 def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
-    """The lease stands on `box`, requested at `asked_at`; its cost counts from when the box was made.
+    """The lease stands on `box`, requested at `asked_at`. Its cost counts from when the box was made.
 
     Raises:
         BoxTaken: another live lease stands on it.

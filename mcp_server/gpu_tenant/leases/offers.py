@@ -58,7 +58,7 @@ class Ranked(Record):
 
 
 class Found(Record):
-    """What could be rented, best first. And what was left out, and why."""
+    """What could be rented, best first, and what was left out with the reason."""
 
     offers: tuple[Ranked, ...]
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")

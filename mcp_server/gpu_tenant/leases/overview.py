@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
@@ -14,17 +14,15 @@ from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
-from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.inspection import look_at_twin
+from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_free
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.watchdog_heartbeat import watched
 
-PAGE = 50
-"""How many ended leases are reported at a time: an agent reads every word."""
+if TYPE_CHECKING:
+    from gpu_tenant.box.ownership import Seen
 
 
 def card_of(
@@ -45,7 +43,10 @@ def card_of(
         events=context.ledger.events(lease.id),
         box=box,
         protection=context.protection(lease),
+        looked_after=context.looked_after,
     )
+    if shown.terms:
+        shown = shown.model_copy(update={"watched": context.watched()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # It was billed until it was seen gone, not until that was recorded.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
@@ -86,7 +87,7 @@ async def overview(
     """As `list_leases`. With `at`, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
     found = await survey(
-        context, at=at, twins=twins, patience_s=patience_s, look=partial(look_at_twin, context)
+        context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
     alarms = [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
@@ -113,7 +114,7 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"terms": ()}))
+            cards.append(shown.model_copy(update={"terms": (), "watched": ""}))
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -140,10 +141,17 @@ async def overview(
         leftovers=found.leftovers,
         strays=found.strays,
         unseen=found.unseen,
-        watched=watched(context.home.watchdog, now),
+        watched=context.watched(),
         older=_older(context, ended),
         free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
     )
+
+
+async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
+    # Twins are rare, and a look at one needs much of the program.
+    from gpu_tenant.leases.inspection import look_at_twin
+
+    return await look_at_twin(context, lease, box)
 
 
 def history(context: Context, before: str, limit: int) -> Leases:
@@ -151,7 +159,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
     ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
     return in_all(
         [
-            card_of(context, lease, None, now=now).model_copy(update={"terms": ()})
+            card_of(context, lease, None, now=now).model_copy(update={"terms": (), "watched": ""})
             for lease in ended
         ],
         alarms=(),

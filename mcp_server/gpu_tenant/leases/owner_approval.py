@@ -9,7 +9,7 @@ from gpu_tenant.domain.errors import Limit, Refused
 from gpu_tenant.domain.model import Lease, LeaseId, Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.policy import must_end_unseen, rescue
-from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.spending_limits import (
     Limits,
@@ -175,6 +175,12 @@ class Owner:
         if before.idle_h is not None and (terms.idle_h is None or terms.idle_h > before.idle_h):
             after = "never" if terms.idle_h is None else f"after {terms.idle_h:g} h"
             yield f"it is ended when idle after {before.idle_h:g} h now, and {after} then"
+        if before.when_done != "keep" and terms.when_done == "keep":
+            yield "it bills on when its work is done, until another of its terms ends it"
+        elif before.when_done == "end" and terms.when_done == "park":
+            yield "it is parked when its work is done, where it was torn down, and its disk bills on"
+        elif terms.when_done != "keep" and _waits_longer(before.on_failure, terms.on_failure):
+            yield f"a box whose job failed was to `{before.on_failure.words}`, and is to `{terms.on_failure.words}`"
         if terms.deadline_at > before.deadline_at and terms.budget_usd is not None:
             now = self._ledger.now()
             spent, left = lease.cost_usd(now), terms.deadline_at - now
@@ -186,6 +192,13 @@ class Owner:
 def _rises(before: Decimal | None, after: Decimal | None) -> bool:
     """Whether a bound becomes looser. None means that there is no bound."""
     return before is not None and (after is None or after > before)
+
+
+def _waits_longer(before: OnFailure, after: OnFailure) -> bool:
+    """Whether a box whose job failed bills for longer, or for more of it, than before."""
+    if before.does == "hold" or after.does == "hold":
+        return before.does != "hold"
+    return after.after_s > before.after_s or (before.does, after.does) == ("end", "park")
 
 
 def _or_none(usd: Decimal | None) -> str:

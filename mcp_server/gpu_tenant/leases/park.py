@@ -1,4 +1,4 @@
-"""Stop a box's GPU meter and keep its disk, where the platform can do that. And start it again."""
+"""Stop a box's GPU meter and keep its disk, where the platform can do that, and start it again."""
 
 import asyncio
 from contextlib import suppress

@@ -1,8 +1,11 @@
 """Get a box under a lease. The lease is written down before the box exists, and the provider's list is believed."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from gpu_tenant.domain.errors import (
     AnotherBox,
@@ -26,17 +29,20 @@ from gpu_tenant.domain.model import (
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import Asked
-from gpu_tenant.jobs.smoke import SmokeReceipt
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
 from gpu_tenant.ledger import Allowed, Event, Ledger
+
+if TYPE_CHECKING:
+    from gpu_tenant.jobs.smoke import SmokeReceipt
 
 DEADLINE_H = 24
 """A day, because eight hours would end most runs overnight."""
@@ -88,7 +94,9 @@ def intend(
         deadline_at=now + timedelta(hours=hours),
         max_price_usd_h=max_price_usd_h,
         meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
+        machine="own" if profile.kind == "own" else "rented",
     )
+    must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
@@ -150,14 +158,16 @@ def intend_quote(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
             remedy="`gpu-tenant offers` shows others",
         )
+    terms = asked.terms(
+        deadline_at=now + timedelta(hours=deadline_h),
+        max_price_usd_h=None if price is None else quote.cap_usd_h,
+        meter="billed",
+    )
+    must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
-        terms=asked.terms(
-            deadline_at=now + timedelta(hours=deadline_h),
-            max_price_usd_h=None if price is None else quote.cap_usd_h,
-            meter="billed",
-        ),
+        terms=terms,
         address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
         price_usd_h=price,
         quote=quote,
@@ -255,7 +265,7 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
 async def make_ready(
     context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
-    """The box has let us in, and its host key is pinned from now on. Or `wait_s` has passed.
+    """The box has let us in and its host key is pinned from now on, or `wait_s` has passed.
 
     When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box itself.
 
@@ -354,6 +364,8 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
     record = ledger.smoke(receipt_id)
     if record is None:
         raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)

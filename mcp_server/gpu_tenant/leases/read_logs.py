@@ -21,7 +21,7 @@ _Read = TypeVar("_Read", LogWindow, Hits)
 async def log_window(
     context: Context, lease: str, job: str | None, *, start: int, limit: int
 ) -> LogWindow:
-    """About `limit` bytes of the log's lines from `start` on; see `window.window`.
+    """About `limit` bytes of the log's lines from `start` on. See `window.window`.
 
     A negative `start` counts from the log's end.
 
@@ -42,7 +42,7 @@ async def log_search(
     case: Literal["no", "yes"] = "no",
     budget_s: float = 1.0,
 ) -> Hits:
-    """The log's lines from byte `start` on that contain the text `q`; see `window.search`.
+    """The log's lines from byte `start` on that contain the text `q`. See `window.search`.
 
     Raises:
         BadRequest: as for a window; or there is nothing to search for.

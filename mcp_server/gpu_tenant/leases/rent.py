@@ -115,7 +115,7 @@ async def rented(
                     allowed=context.owner.allows,
                     signed=signed,
                 )
-                with context.held(lease.id, "provision"):
+                async with context.held_in_turn(lease.id, "provision"):
                     try:
                         rented = await fulfilled(context, lease, wait_s)
                         return card_of(context, rented, "; ".join(refused) or None)
@@ -197,7 +197,7 @@ async def _as_rented(
         async with _in_turn(context, lease.quote.id, wait_s):
             lease = context.ledger.lease(lease.id)
             if lease.state.live and lease.ready_at is None and lease.parked_at is None:
-                with context.held(lease.id, "provision"):
+                async with context.held_in_turn(lease.id, "provision"):
                     lease = await _as_far_as_it_goes(context, lease, refused, wait_s)
     except LeaseHeld:
         # The call that holds it will finish it.
@@ -434,7 +434,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
             source.refused, hunt.last = refusal.message, refusal
             continue
         try:
-            with context.held(lease.id, "provision"):
+            async with context.held_in_turn(lease.id, "provision"):
                 await fulfil(context, lease)
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
@@ -457,7 +457,7 @@ async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
     ]
 
     async def ready(lease: Lease) -> str | None:
-        with context.held(lease.id, "provision"):
+        async with context.held_in_turn(lease.id, "provision"):
             try:
                 await made_ready(context, lease, wait_s)
             except (NotReady, PriceMoved) as trouble:

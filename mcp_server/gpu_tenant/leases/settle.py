@@ -1,14 +1,15 @@
 """Move leases forward by what their providers show, so that no single process is indispensable."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard import last_armed
-from gpu_tenant.box.ownership import Marked, Seen, use
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
@@ -57,10 +58,11 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
-from gpu_tenant.leases.teardown import file_receipt, tear_down
-from gpu_tenant.leases.verify import unused
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.providers.response_limits import listed
+
+if TYPE_CHECKING:
+    from gpu_tenant.box.ownership import Seen
 
 _ORPHAN_TERMS_H = 24
 PATIENCE_S = 40
@@ -89,7 +91,7 @@ async def settle(
     """The lease as its provider's list shows it now, and what a person must hear about it.
 
     `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short is
-    reported; the teardown verb has to prove it anew.
+    reported. The teardown verb has to prove it anew.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
@@ -103,8 +105,8 @@ async def settle(
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             if _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
-            lease, told = observe(lease, seen.box, ledger=ledger)
             _note_fate(context, lease, seen.box)
+            lease, told = observe(lease, seen.box, ledger=ledger)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -139,13 +141,15 @@ async def settle(
                     )
                 return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"
             case FileReceipt() as step:
+                from gpu_tenant.leases.teardown import file_receipt
+
                 await file_receipt(context, lease, step)
                 lease = ledger.lease(lease.id)
 
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
-    """What the provider shows of the box is on record; returns the lease and what a person must hear."""
-    seen = news(lease, box)
+    """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
+    seen = news(lease, box, taken(ledger.events(lease.id)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
@@ -219,7 +223,7 @@ async def survey(
 ) -> Survey:
     """Every provider was asked once, and every box with our mark is under a lease or reported.
 
-    If `at` is given, only those providers are asked. Each one has `patience_s`; one that takes longer counts as
+    If `at` is given, only those providers are asked. Each one has `patience_s`. One that takes longer counts as
     blind, and holds up no other.
 
     A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while that
@@ -379,6 +383,8 @@ async def _take_up(
         if not standing.state.live or standing.touched_at is not None:
             return None  # another process was quicker
         seen = await look(standing, box)
+        from gpu_tenant.box.ownership import Marked, use
+
         why = use(seen)
         if why is not None:
             words = (
@@ -402,6 +408,9 @@ async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
         Unverified: it was used.
         ProviderTrouble: it is not proved gone; the meter may run.
     """
+    from gpu_tenant.leases.teardown import tear_down
+    from gpu_tenant.leases.verify import unused
+
     return await tear_down(context, unused(lease, seen), lease)
 
 

@@ -98,7 +98,7 @@ class Inclusion:
         return f"{self.line}\n\n{self.before}" if self.before else f"{self.line}\n"
 
     def carry_out(self) -> None:
-        """The line is the file's first; the file keeps its mode.
+        """The line is the file's first. The file keeps its mode.
 
         Raises:
             LocalTrouble: the file cannot be written, or has changed since it was shown.

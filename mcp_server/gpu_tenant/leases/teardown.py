@@ -36,17 +36,26 @@ _GONE_WITHIN_S = 300
 """A box that is still listed this long after the destroy needs a person's attention."""
 
 
-async def tear_down(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
+async def tear_down(
+    context: Context,
+    permit: TeardownPermit,
+    lease: Lease,
+    *,
+    unless_wanted_since: int | None = None,
+) -> Receipt:
     """The permitted box is gone, seen twice, and the receipt is filed.
 
+    `unless_wanted_since` is the line of the ledger after which nobody may have brought more work.
+
     Raises:
+        StillWanted: somebody has; nothing was destroyed.
         ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease stays
             `terminating`, and the same call goes on with it.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
-    lease = ledger.file_permit(permit, at=ledger.now())
+    lease = ledger.file_permit(permit, at=ledger.now(), unless_wanted_since=unless_wanted_since)
     give_up_at = ledger.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpu_tenant.artifacts.local_evidence import Loss, reread_all
-from gpu_tenant.artifacts.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
+from gpu_tenant.artifacts.losses import (
+    IN_WORDS,
+    differs,
+    in_words,
+    so_far,
+    unclaimed_by_name,
+    uncollected,
+)
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
 from gpu_tenant.box.manifest import reseal, unread_bytes
@@ -38,9 +45,9 @@ _SOON_S = 2
 What was written there in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
-"""How many unclaimed files are listed by name; no person reads more than that."""
+"""How many unclaimed files are listed by name. No person reads more than that."""
 _SHOWN = 5
-"""How many losses a refusal names; the rest are counted."""
+"""How many losses a refusal names. The rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +343,11 @@ def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit
 def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     named = "; ".join(loss.what for loss in losses[:_SHOWN])
     more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    unnamed = more or any(len(loss.names) > IN_WORDS for loss in losses)
+    everything = f"; `gpu-tenant waive {lease.id}` lists all of it by name" if unnamed else ""
     return Unverified(
         f"{lease.id} keeps its box, because this would be lost: {named}{more}",
-        remedy=losses[0].remedy,
+        remedy=f"{losses[0].remedy}{everything}",
     )
 
 
@@ -365,22 +374,27 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
     if seal.unclaimed.count and not seal.unclaimed.size_bytes:
         yield Loss(
             what=f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
-            f"something: {', '.join(lease.from_work(x.at) for x in seal.unclaimed.largest[:3])}",
-            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
-            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
-        )
-    elif seal.unclaimed.count:
-        largest = ", ".join(
-            f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
-            for x in seal.unclaimed.largest[:IN_WORDS]
-        )
-        yield Loss(
-            what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
-            f"claimed: {largest}",
+            f"something: {_unclaimed_in_words(seal, lease)}",
             names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
             remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
             f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
         )
+    elif seal.unclaimed.count:
+        yield Loss(
+            what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            f"claimed: {_unclaimed_in_words(seal, lease)}",
+            names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
+            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
+            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
+        )
+
+
+def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
+    """The largest of them, and how many more; a box may name fewer than it counts."""
+    named = [
+        f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest
+    ]
+    return in_words(named, seal.unclaimed.count)
 
 
 def untold(
@@ -412,7 +426,7 @@ def untold(
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """What the durable store's copy of one entry proves. Or the loss, if neither copy proves anything."""
+    """What the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(

@@ -12,7 +12,6 @@ from gpu_tenant.box.guard import bring, last_armed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.policy import Policy, rules_of
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
@@ -27,20 +26,6 @@ from gpu_tenant.ledger import Event
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
 _WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED, Event.SNAPSHOT})
-
-
-def policy_of(context: Context, lease: str) -> Policy:
-    """The lease's terms that are now in force."""
-    found = context.ledger.lease(lease)
-    profile = context.profile(found.provider)
-    if not found.state.live:
-        over = f"nothing is in force any more: it is {found.state}"
-        return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
-    return Policy(
-        lease=found.id,
-        terms=rules_of(found, profile),
-        if_this_computer_dies=context.protection(found).words,
-    )
 
 
 async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:
@@ -242,7 +227,7 @@ async def park_overdue(context: Context, lease: str) -> None:
 async def park_stray(context: Context, provider: str, box: str) -> Card:
     """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
 
-    Only for its owner's explicit request. Its disk is kept and bills; nobody has looked at what is on it.
+    Only for its owner's explicit request. Its disk is kept and bills. Nobody has looked at what is on it.
 
     Raises:
         Refused: no stop of the platform is known to keep all of the disk, or the box is another gpu-tenant's,

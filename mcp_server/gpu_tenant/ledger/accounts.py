@@ -11,7 +11,7 @@ class Askings(Database):
     """The part of the ledger that remembers which account each box was rented under."""
 
     def note_asking(self, lease_id: LeaseId, asking: Asking, *, at: datetime) -> None:
-        """It is on record that the lease's box belongs to that account; earlier records stay."""
+        """It is on record that the lease's box belongs to that account. Earlier records stay."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO askings(lease_id, place, key, account, at) VALUES (?,?,?,?,?)",

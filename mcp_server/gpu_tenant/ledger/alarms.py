@@ -58,6 +58,11 @@ class Alarms(Database):
         """Every alarm that has not ended, oldest first."""
         return self._read(_alarm, _OPEN)
 
+    def was_raised(self, key: str) -> bool:
+        """Whether an alarm about no single lease ever had that key, open or over."""
+        one = "SELECT 1 AS one FROM alarms WHERE key=? AND lease_id IS NULL LIMIT 1"
+        return bool(self._read(lambda row: row["one"], one, key))
+
     def open_alarms_of(self, lease_id: LeaseId) -> list[Alarm]:
         """The open alarms about that lease, oldest first."""
         one = "SELECT * FROM alarms WHERE lease_id=? AND ended_at IS NULL ORDER BY since, seq"

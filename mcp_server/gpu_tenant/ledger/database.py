@@ -36,7 +36,7 @@ class Database:
     def __init__(
         self, path: Path, clock: Clock | None = None, *, busy_timeout_s: float = 5
     ) -> None:
-        """The ledger at `path` is open; it is created if there is none.
+        """The ledger at `path` is open. It is created if there is none.
 
         `clock` is the clock that its moments are read from: this computer's, unless it is given.
 
@@ -80,7 +80,7 @@ class Database:
         return self.clock.now()
 
     def close(self) -> None:
-        """The file is closed; everything written stays."""
+        """The file is closed. Everything written stays."""
         self._db.close()
 
     def _version(self) -> int:

@@ -46,6 +46,16 @@ class Event(StrEnum):
     """One job was declared on several leases at once."""
     PROGRESS = "progress"
     STOPPED = "stopped"
+    JOB_ENDED = "job ended"
+    """A look saw for the first time that a job has ended."""
+    LINGERS = "lingers"
+    """A look saw for the first time that a job's command has ended and left processes running."""
+    HOLD = "hold"
+    """More work is coming: until then the lease is not ended for being done."""
+    ACCEPTED = "accepted"
+    """A person accepted what is wrong with a sweep."""
+    DONE = "done"
+    """Its work is done, and it is being ended for that; or why that did not come about."""
     SNAPSHOT = "snapshot"
     CLAIMED = "claimed"
     SEALED = "sealed"
@@ -63,6 +73,12 @@ class Event(StrEnum):
     RECEIPT = "receipt"
     ENDED = "ended"
     CAME_BACK = "came back"
+
+
+WANTED = frozenset(
+    {Event.HOLD, Event.LAUNCHED, Event.PUSHED, Event.PREPARING, Event.PREPARED, Event.RESUMED}
+)
+"""Lines that say that the box is wanted for more work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +141,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """The number of the newest line in the ledger; it grows with every line, whoever writes it."""
+        """The number of the newest line in the ledger. It grows with every line, whoever writes it."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]

@@ -107,7 +107,7 @@ class Holds(Database):
             if row is not None and self._stands(row, now):
                 if not self._is_silent(row, now):
                     return _refusal(lease_id, _held(row, now, patience))
-                # Two steps: the first caller that is refused notes its doubt; a later one may break
+                # Two steps: the first caller that is refused notes its doubt. A later one may break
                 # the hold after the grace.
                 doubted = row["doubted_at"] and now - moment(row["doubted_at"])
                 grace = timedelta(seconds=patience.grace_s)

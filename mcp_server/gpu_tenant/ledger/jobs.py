@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import count
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -43,6 +44,37 @@ class Work(Timeline):
             }
             self._note(db, job.lease_id, Event.LAUNCHED, detail, at)
         return known
+
+    def job_ended(
+        self,
+        lease_id: LeaseId,
+        job: JobId,
+        detail: dict[str, object],
+        *,
+        at: datetime,
+        kind: Literal[Event.JOB_ENDED, Event.LINGERS] = Event.JOB_ENDED,
+    ) -> None:
+        """It is on record that the job has ended, or has left processes running; once, whoever looks."""
+        with self._transaction() as db:
+            known = db.execute(
+                "SELECT 1 FROM events WHERE lease_id=? AND kind=? AND json_extract(detail, '$.job')=?",
+                (lease_id, kind, job),
+            ).fetchone()
+            if known is None:
+                self._note(db, lease_id, kind, {"job": job, **detail}, at)
+
+    def hold_until(self, lease_id: LeaseId, until: datetime, *, by: str, at: datetime) -> bool:
+        """It is on record that more work is coming; False if the lease's end has begun, and nothing is recorded.
+
+        An end that is only being prepared is given up for this: see `file_permit`.
+        """
+        with self._transaction() as db:
+            row = db.execute("SELECT state FROM leases WHERE id=?", (lease_id,)).fetchone()
+            is_open = row is not None and row["state"] in ("intended", "active")
+            if is_open:
+                detail: dict[str, object] = {"until": until.isoformat(), "by": by}
+                self._note(db, lease_id, Event.HOLD, detail, at)
+        return is_open
 
     def began_s(self, lease_id: LeaseId) -> float | None:
         """When the first job began, in seconds by the box's own clock. None if the box never said."""

@@ -65,7 +65,7 @@ class Leases(Signatures):
     ) -> Lease:
         """The ledger says that a box is wanted. No box exists for it yet.
 
-        `recovers` is the lease whose work this one continues; the new lease joins its fleet. `instead_of` names all
+        `recovers` is the lease whose work this one continues. The new lease joins its fleet. `instead_of` names all
         the quotes by any of which the caller wants a single box. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
@@ -433,7 +433,7 @@ class Leases(Signatures):
         """The parked box is about to be started, and counts as running already.
 
         `allowed` is as in `intend`: called in the same transaction, so that a box that is being rented at the same
-        time sees this one. If the process dies before the answer, that rate stays on record; an unknown one makes
+        time sees this one. If the process dies before the answer, that rate stays on record. An unknown one makes
         the cost unknown from then on, because the price of a stopped box would be too low.
         """
         with self._transaction() as db:

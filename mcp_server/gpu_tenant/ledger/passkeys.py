@@ -44,7 +44,7 @@ class Passkeys(Signatures):
     def set_up_passkey(
         self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
     ) -> None:
-        """The passkey signs from now on. `signature` authorises it; another passkey gave that if there was one."""
+        """The passkey signs from now on. `signature` authorises it. If there was a passkey before, that one gave it."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(

@@ -411,4 +411,11 @@ MIGRATIONS: tuple[str, ...] = (
           AND kind IN ('ready','resumed','parked','permitted')))
       BEGIN SELECT raise(ABORT, 'law: nobody has looked whether this box was used'); END;
     """,
+    # Terms from before this version say nothing of it, and are read as `keep`: nobody agreed to more.
+    """
+    CREATE TRIGGER only_what_was_agreed_ends_when_done BEFORE INSERT ON events
+      WHEN NEW.kind = 'done' AND 'keep' = (
+        SELECT coalesce(json_extract(terms, '$.when_done'), 'keep') FROM leases WHERE id = NEW.lease_id)
+      BEGIN SELECT raise(ABORT, 'law: nobody agreed that this lease ends when its work is done'); END;
+    """,
 )

@@ -200,6 +200,9 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
     assert signature is not None
     settlement = Settlement(digest=table.digest, wrong=table.wrong, by=signature.signed_by, at=at)
     context.ledger.settle_sweep(sweep_id, settlement, signature=code)
+    for lease in context.ledger.leases_of_sweep(sweep_id):
+        if context.ledger.lease(lease).state.live:
+            context.ledger.note(lease, Event.ACCEPTED, {"sweep": sweep_id}, at=at)
     return reckoned_of(context, sweep_id)
 
 

@@ -314,7 +314,7 @@ async def _send(
 ) -> None:
     """The cells are queued on the box, which holds the lease's deadline."""
     lease, profile = box.lease, context.profile(box.lease.provider)
-    with context.held(lease.id, "launch"):
+    async with context.held_in_turn(lease.id, "launch"):
         if not takes_cells(context, context.ledger.lease(lease.id)):
             return  # its end has begun since it was asked, and a launch would undo that
         own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}

@@ -37,7 +37,7 @@ NEAR, FAR = 2, 4
 A near box is limited by processors. A far one is limited by how much a single connection may have in flight.
 """
 FAR_S = 0.03
-"""A box counts as far from this round-trip time on, in seconds. Judgement; the bench's far links have 0.08."""
+"""A box counts as far from this round-trip time on, in seconds. Judgement. The bench's far links have 0.08."""
 _PAYS = 1.15
 """Doubling the connections pays when the transfer becomes faster by at least this factor.
 

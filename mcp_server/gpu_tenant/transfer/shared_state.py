@@ -149,7 +149,7 @@ class Job(Generic[P]):
             self._stopped = True
             self._changed.notify_all()
 
-    # what uploads and downloads do differently; called with the lock held
+    # what uploads and downloads do differently. Called with the lock held
 
     def _next(self, size_bytes: int) -> P | None:
         """The next piece, of about that size. None if there is none now."""

@@ -99,7 +99,7 @@ class SshTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
+        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
 
         Raises:
             BoxUnreachable: no connection, the link broke, or `timeout_s` passed.

@@ -27,7 +27,7 @@ from gpu_tenant.sweeps.commands import vacate
 
 T = TypeVar("T")
 
-_GRACE_S = 60
+STOP_GRACE_S = 60
 """The time between asking a job to save its work and killing it."""
 
 
@@ -107,7 +107,7 @@ class DeadMan:
         await _tried(vacate(tenancy.context, lease.id), met)
         standing = await _tried(watch_actions.standing(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
-            await _tried(tenancy.stop_run(lease.id, run, grace_s=_GRACE_S), met)
+            await _tried(tenancy.stop_run(lease.id, run, grace_s=STOP_GRACE_S), met)
         silent: list[str] = []
         await _tried(_heard(tenancy.collect(lease.id), silent), met)
         self._was_silent = bool(silent)

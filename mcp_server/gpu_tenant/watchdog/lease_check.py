@@ -23,9 +23,11 @@ from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
+from gpu_tenant.leases.work_done import Work
 from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import DeadMan, Told
+from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _CLOCKS_APART = timedelta(minutes=5)
@@ -38,6 +40,8 @@ class Seen:
     idle_s: float | None = None
     apart: timedelta | None = None
     """How far this computer's clock is ahead of the box's."""
+    work: Work | None = None
+    """What runs there, and what has ended."""
 
 
 class Attendant:
@@ -58,6 +62,11 @@ class Attendant:
         self._look_s = look_s
         self.told = Told(tenancy.ledger, lease_id, done)
         self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
+        self._work_end = WorkEnd(tenancy, self.told)
+        self.is_busy = False
+        """Whether a job runs there whose end is waited for."""
+        self.again_at: datetime | None = None
+        """When this lease is due before the next look."""
 
     async def attend(self) -> None:
         """The lease was moved on, as far as its state allows.
@@ -89,7 +98,7 @@ class Attendant:
             now = self._tenancy.clock.now()
             if not lease.state.live or (lease.ready_at is None and now < lease.terms.deadline_at):
                 return
-        begun = self._tenancy.clock.now()
+        begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = Seen()
         if outrun(lease, begun, look_s=self._look_s) is None:
             # A look may take long. It gets no more time than the lease has left.
@@ -108,7 +117,13 @@ class Attendant:
             self.told.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
         elif cause is not None:
             await self._dead_man.end(lease, cause)
-        elif is_near(lease, now):
+            return
+        if seen.work is not None:
+            self.is_busy = bool(seen.work.busy) and lease.terms.when_done != "keep"
+            self.again_at = await self._work_end.follow(lease, seen.work, since=since)
+            if "done" not in self.told.raised and not seen.work.busy:
+                self._tell_what_will_not_end(lease)
+        if cause is None and is_near(lease, now):
             left_s = (lease.terms.deadline_at - now).total_seconds()
             self.told.alarm(
                 "near",
@@ -187,12 +202,13 @@ class Attendant:
         if lease.ready_at is None:
             return Seen()
         standing = await watch_actions.standing(self._tenancy.context, lease.id)
+        work = await self._work_end.seen(lease, standing)
         anew = await rearmed(self._tenancy.context, lease.id)
         if anew is not None:
             self.told.done(f"its guard was gone, as after a reboot: {anew}")
         idle_s = await self._idle_s(lease)
         await self._gather(lease, working=standing.live)
-        return Seen(idle_s, self._apart(standing))
+        return Seen(idle_s, self._apart(standing), work)
 
     async def _look_at_clock(self, lease: Lease) -> Seen:
         """What time it is on the box."""
@@ -219,8 +235,6 @@ class Attendant:
                     self.told.done(f"collected {gathered.fetched_files} files")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
-            if not working:
-                self._tell_what_will_not_end(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
@@ -231,6 +245,8 @@ class Attendant:
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """The owner hears, while there is time, what would keep the box from being ended."""
+        if not self._tenancy.ledger.lease(lease.id).state.live:
+            return
         losses = kept_back(self._tenancy.context, lease.id)
         if losses:
             self.told.alarm(

@@ -76,7 +76,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 def is_value(text: bytes) -> bool:
-    """The text is one JSON value; always returns True.
+    """The text is one JSON value. Always returns True.
 
     Raises:
         Broken: it is not; the message says where it stops being one.

@@ -115,7 +115,7 @@ class RcloneStore:
         )
         if status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # If the name is only a prefix of others, a directory arrives; if it is absent, rclone reports success.
+        # If the name is only a prefix of others, a directory arrives. If it is absent, rclone reports success.
         if into.is_dir():
             await asyncio.to_thread(shutil.rmtree, into)
         if not into.is_file():

@@ -343,7 +343,7 @@ class VastEmulator:
         self._world.state.facts["broke"] = broke
 
     def _go_broke(self, seconds: float) -> None:
-        """Every box is stopped. A saved card goes on paying for the disks; without one they are deleted, too."""
+        """Every box is stopped. A saved card goes on paying for the disks. Without one they are deleted, too."""
         for box in self._world.things():
             if box.phase in ("booting", "running") and box.status != "offline":
                 self._stop(box)

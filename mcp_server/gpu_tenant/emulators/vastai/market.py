@@ -367,7 +367,7 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
 
 
 def _searched(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
-    """The rows that pass every filter, in order. Or a refusal."""
+    """The rows that pass every filter, in order, or a refusal."""
     for name, wanted in tests.items():
         if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(COMPARE):
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")

@@ -31,6 +31,7 @@ SUMMARIES = {
     "waive": "Destroy a box over a person's signature for exactly the loss shown.",
     "extend": "Move a lease's deadline.",
     "terms": "What is in force for a lease, and how it is changed.",
+    "hold": "Say that more work is coming, so that a lease is not ended for being done.",
     "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
     "resume": "Start a parked box again.",
     "recover": "Go on elsewhere with the work of a box that its provider took.",

@@ -9,10 +9,8 @@ from typing import Any, Literal, get_args
 
 import click
 
+from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenDone, WhenIdle
 from gpu_tenant.domain.errors import BadRequest, Refused
-from gpu_tenant.domain.fleet_budget import MOST
-from gpu_tenant.domain.offers import Trust
-from gpu_tenant.domain.terms import Asked, WhenIdle
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     P,
@@ -21,11 +19,19 @@ from gpu_tenant.faces.cli.command import (
     command_argument,
     joined,
     lease_argument,
+    one_lease,
     the_lease,
     verb,
 )
-from gpu_tenant.faces.cli.limits import as_owner
-from gpu_tenant.faces.cli.quantities import GB_MOVED, GIB, HOURS, HOURS_OR_NONE, USD, Number
+from gpu_tenant.faces.cli.quantities import (
+    GB_MOVED,
+    GIB,
+    HOURS,
+    HOURS_OR_NONE,
+    ON_FAILURE,
+    USD,
+    Number,
+)
 
 
 @verb("smoke")
@@ -118,6 +124,22 @@ async def offers(
         output.answer(found, as_json, offers_table.explained if explain else offers_table.found)
 
 
+_DONE = (
+    click.option(
+        "--when-done",
+        type=click.Choice(get_args(WhenDone)),
+        help="once all its jobs have ended: `end` tears down what is proved (where you rent), `keep` waits "
+        "for you (a machine of your own)",
+    ),
+    click.option(
+        "--on-failure",
+        type=ON_FAILURE,
+        metavar="WORDS",
+        help="where a job failed: `end after 15m`, which is usual, `park after 1h`, or `hold`",
+    ),
+)
+
+
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
     """Adds the options for the terms of a new lease."""
     for option in (
@@ -137,6 +159,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
             help="ended when idle so long; 2 where a box bills; 0: never",
         ),
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
+        *_DONE,
         click.option(
             "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
         ),
@@ -167,7 +190,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
 @click.option(
     "--count",
-    type=click.IntRange(1, MOST),
+    type=click.IntRange(1, MOST_BOXES),
     default=1,
     help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
     "again goes on with them",
@@ -183,6 +206,8 @@ async def provision(
     **terms: Any,
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
+    from gpu_tenant.faces.cli.limits import as_owner
+
     async with output.tenancy() as tenancy:
         card = await as_owner(
             tenancy,
@@ -241,6 +266,9 @@ async def adopt(
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
     platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
+    from gpu_tenant.domain.terms import Asked
+    from gpu_tenant.faces.cli.limits import as_owner
+
     if source is not None and (target is not None or by_password or provider != "own"):
         raise BadRequest(
             "--from says where the box is and who may come in",
@@ -317,16 +345,33 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @click.option("--budget-usd", type=USD, help="total cap")
 @click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
 @click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@_DONE[0]
+@_DONE[1]
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
-    from gpu_tenant.leases.watch_actions import policy_of
+    from gpu_tenant.faces.cli.limits import as_owner
+    from gpu_tenant.leases.terms_in_force import policy_of
 
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         if any(value is not None for value in given.values()):
             await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
         output.answer(policy_of(tenancy.context, name), as_json, output.policy)
+
+
+@verb("hold")
+@click.argument("words", nargs=-1, metavar="[LEASE] DURATION")
+@click.option("--lease", "named", help="as LEASE; none is needed while only one is live")
+@as_json
+async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None:
+    """More work is coming: for DURATION (`30m`, `2h`; `0` takes it back) the lease is not ended for being
+    done. Its deadline, its budget and its other terms hold on."""
+    if not 1 <= len(words) <= 2:
+        raise BadRequest("for how long?", remedy="`gpu-tenant hold LEASE 30m`")
+    hours = HOURS_OR_NONE.convert(words[-1], None, None)
+    lease = one_lease(words[0] if len(words) == 2 else None, named)
+    await _change(lease, "hold", hours=hours, as_json=as_json)
 
 
 @verb("park")
@@ -355,12 +400,14 @@ async def resume(
 
 async def _change(
     lease: str | None,
-    action: Literal["extend", "park", "resume"],
+    action: Literal["extend", "park", "resume", "hold"],
     *,
     hours: float | None = None,
     address: str | None = None,
     as_json: bool,
 ) -> None:
+    from gpu_tenant.faces.cli.limits import as_owner
+
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         card = await as_owner(
@@ -375,6 +422,7 @@ async def _change(
 async def recover(lease: str | None, as_json: bool) -> None:
     """From the newest checkpoint that is here, by the identical command, inside what is left of its
     budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
+    from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases import recover as recovering
 
     async with output.tenancy() as tenancy:

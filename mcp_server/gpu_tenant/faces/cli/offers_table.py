@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpu_tenant.domain.wording import in_commands
-from gpu_tenant.faces.cli.output import errors
+from gpu_tenant.faces.cli.output import complain
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Found, Ranked
@@ -100,5 +100,4 @@ def _rest(shown: Found) -> None:
     step = f"gpu-tenant provision --quote {best}; further --quote are tried in turn"
     click.echo(f"next: {step if best else in_commands(shown.next)}")
     for provider, words in shown.troubles.items():
-        errors.print(f"[red]{provider}:[/] ", end="")
-        errors.print(words, markup=False, soft_wrap=True)
+        complain(provider, words)

@@ -36,6 +36,7 @@ _MODULES = {
         "adopt",
         "extend",
         "terms",
+        "hold",
         "park",
         "resume",
         "recover",

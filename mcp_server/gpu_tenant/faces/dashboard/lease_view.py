@@ -10,12 +10,12 @@ from gpu_tenant.domain.model import Evidence, Job, Lease, Manifest, Problem, Rec
 from gpu_tenant.domain.policy import Policy
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.dashboard.lease_rows import Row, gpu_words, row_of
+from gpu_tenant.faces.dashboard.lease_rows import LastSeen, Row, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import told
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
-from gpu_tenant.leases.watch_actions import policy_of
+from gpu_tenant.leases.terms_in_force import policy_of
 from gpu_tenant.ledger import Event
 
 _LAST = ("state", "fraction", "done", "total")
@@ -43,16 +43,6 @@ class Dates(Record):
     recovers: str | None
     fleet: str | None
     rates: tuple[Rated, ...]
-
-
-class LastSeen(Record):
-    """How a job was when that was last recorded."""
-
-    at: AwareDatetime
-    state: str | None
-    fraction: float | None
-    done: float | None
-    total: float | None
 
 
 class Declared(Record):
@@ -163,6 +153,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         for at, kind, d in events
         if kind == Event.PROGRESS and "job" in d
     }
+    last |= looks.states_on(lease.id)
     row = looks.row(lease.id) or row_of(
         # A lease that has ended is not among the rows that are polled.
         on_card(tenancy.context, lease.id),

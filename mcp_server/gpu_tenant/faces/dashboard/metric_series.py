@@ -63,7 +63,7 @@ class Courses:
                 if part.to <= course.read_bytes:
                     break
                 # A window may end inside a line. The next one mostly begins with that whole line
-                # again; only if it continues exactly at the cut are the two parts joined.
+                # again. Only if it continues exactly at the cut are the two parts joined.
                 goes_on = part.from_ == course.read_bytes
                 text = course.begun + part.text if goes_on else part.text
                 whole, newline, begun = text.rpartition("\n")

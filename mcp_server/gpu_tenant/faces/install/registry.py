@@ -111,7 +111,7 @@ class Register(Record):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes for one host, or for the watchdog; none is made yet."""
+    """The changes for one host, or for the watchdog. None is made yet."""
 
     changes: tuple[Change, ...]
     notes: tuple[str, ...]

@@ -226,7 +226,7 @@ def _found(
 
 
 def _folded(raw: bytes, case: Literal["no", "yes"]) -> str:
-    """The text to search in; it has as many lines as the bytes."""
+    """The text to search in. It has as many lines as the bytes."""
     text = bare(raw.decode("utf-8", "replace"))
     return text if case == "yes" else text.casefold()
 

@@ -12,7 +12,7 @@ from gpu_tenant.providers.gcp.client import Message
 from gpu_tenant.providers.gpu_catalog import known
 
 AS_OF = "2026-10-04"
-"""The day on which cloud.google.com/products/compute/pricing showed these prices; in USD."""
+"""The day on which cloud.google.com/products/compute/pricing showed these prices. In USD."""
 _IOWA = ("us-central1", "us-east1", "us-west1")
 """The regions with Iowa's prices. There is no table for Spot, because those prices change daily."""
 MONTH_H = Decimal(730)
@@ -106,7 +106,7 @@ class Sold:
 
     @property
     def region(self) -> str:
-        """The region of its zone; quotas and prices are by region."""
+        """The region of its zone. Quotas and prices are by region."""
         return self.zone.rpartition("-")[0]
 
     @property

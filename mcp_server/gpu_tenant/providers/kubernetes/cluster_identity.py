@@ -25,7 +25,7 @@ class Identity(Record):
     def is_one_with(self, other: "Identity") -> bool:
         """Whether both are the same namespace.
 
-        The server may move and its certificates may change; the uid stays.
+        The server may move and its certificates may change. The uid stays.
         """
         if self.uid and other.uid:
             return self.uid == other.uid

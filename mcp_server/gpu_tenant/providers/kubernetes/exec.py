@@ -40,7 +40,7 @@ class PodTransport:
 
     At the far end, a few lines of Python start the command, and end it when the link breaks. Without them, an exec
     whose client is gone would run on. They also find the end of the input. Version 5 of the protocol can signal that
-    and version 4 cannot; this works with both.
+    and version 4 cannot. This works with both.
     """
 
     def __init__(self, address: PodAddress) -> None:

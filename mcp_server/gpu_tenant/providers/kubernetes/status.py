@@ -1,4 +1,4 @@
-"""The state of a box, read from its Job and pods, and what took it. Pure."""
+"""The state of a box, read from its Job and pods, and what took it, as pure functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

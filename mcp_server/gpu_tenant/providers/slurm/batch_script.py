@@ -132,9 +132,9 @@ def order(
 def batch(directory_of: str, *, grace_s: int) -> str:
     """The batch script: it signs in, unpacks the runner, and runs it to its end.
 
-    `directory_of` is a shell word that gives the lease's directory; if its value is not a path of
+    `directory_of` is a shell word that gives the lease's directory. If its value is not a path of
     the expected form, nothing starts. When the runner was asked to leave, the script waits for the
-    end that was announced. If it ended before a preemption, Slurm would not start it again; if it
+    end that was announced. If it ended before a preemption, Slurm would not start it again. If it
     ended before the wall time, Slurm would not report a timeout.
     """
     brought = "\n".join(_brought(name) for name in ("caretaker", "runner"))

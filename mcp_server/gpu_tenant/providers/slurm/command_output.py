@@ -1,4 +1,4 @@
-"""What Slurm's own commands say about jobs and partitions, as records. Pure."""
+"""What Slurm's own commands say about jobs and partitions, as records. Pure functions."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -238,7 +238,7 @@ def made(answer: Finished) -> str:
 
 
 def jobs(text: str) -> tuple[list[Seen], list[Subject]]:
-    """The rows of squeue, with `JOB_FIELDS`. And the subjects of those that cannot be read."""
+    """The rows of squeue, with `JOB_FIELDS`, and the subjects of those that cannot be read."""
     return _each(text, JOB_FIELDS, _seen, _id)
 
 

@@ -65,7 +65,8 @@ export default {
   "read {done} of {all}": "已读 {done}，共 {all}",
   "nothing known yet": "尚无数据",
   "No readings yet": "还没有读数",
-  "They are kept while somebody looks: this page, monitor, or a watchdog.": "有人查看时才会记录：本页面、monitor 命令或看守程序。",
+  "They are kept while somebody looks: this page, monitor, or a watchdog.":
+    "有人查看时才会记录：本页面、monitor 命令或看守程序。",
 
   // log
   "Log of {job}": "{job} 的日志",
@@ -88,7 +89,8 @@ export default {
   "and {n} more characters": "另有 {n} 个字符",
   Search: "搜索",
   "Search the whole log": "搜索整个日志",
-  "Enter: search, then the next hit. Shift+Enter: the one before.": "Enter：搜索，再按到下一处；Shift+Enter：上一处。",
+  "Enter: search, then the next hit. Shift+Enter: the one before.":
+    "Enter：搜索，再按到下一处；Shift+Enter：上一处。",
   "Tell capital from small letters": "区分大小写",
   "The hit before": "上一处",
   "The next hit": "下一处",
@@ -115,7 +117,8 @@ export default {
   Size: "大小",
   "Nothing is sealed yet": "尚未封存",
   "Nothing was ever sealed on it": "从未在上面封存过任何内容",
-  "When the job has ended, collect seals what lies on the box and fetches every declared artifact.": "任务结束后，collect 会封存机器上的内容并取回每个已声明的产物。",
+  "When the job has ended, collect seals what lies on the box and fetches every declared artifact.":
+    "任务结束后，collect 会封存机器上的内容并取回每个已声明的产物。",
   "Sealed on the box": "在机器上封存于",
   "re-read and verified": "重读并验证于",
   "copied to the store": "已复制到持久存储",
@@ -130,8 +133,10 @@ export default {
   "It was written since the launch and nobody has claimed or discarded it, so no teardown happens. Keep it, or give it up by name:":
     "它写于启动之后，既无人认领也无人放弃，因此不会销毁机器。请保留它，或按名称放弃：",
   "The largest of them": "其中最大的文件",
-  "{n} files are discarded, by the job's own word or as a well-known cache:": "{n} 个文件被放弃，依任务自己的声明或因是常见缓存：",
-  "1 file is discarded, by the job's own word or as a well-known cache:": "1 个文件被放弃，依任务自己的声明或因是常见缓存：",
+  "{n} files are discarded, by the job's own word or as a well-known cache:":
+    "{n} 个文件被放弃，依任务自己的声明或因是常见缓存：",
+  "1 file is discarded, by the job's own word or as a well-known cache:":
+    "1 个文件被放弃，依任务自己的声明或因是常见缓存：",
   "Each file and its evidence": "每个文件及其证据",
   "Name has": "名称包含",
   any: "不限",
@@ -146,9 +151,11 @@ export default {
 
   // receipt
   "Ended, and nothing was lost": "已结束，没有丢失任何东西",
-  "Everything declared was re-read off the box, and every other byte was accounted for.": "每个已声明的文件都在机器之外重读过，其余每个字节都有交代。",
+  "Everything declared was re-read off the box, and every other byte was accounted for.":
+    "每个已声明的文件都在机器之外重读过，其余每个字节都有交代。",
   "Ended, never used": "已结束，从未使用",
-  "Nothing was ever launched or pushed on it, so there was nothing to lose.": "从未在上面启动或推送过任何东西，因此没有什么可丢失。",
+  "Nothing was ever launched or pushed on it, so there was nothing to lose.":
+    "从未在上面启动或推送过任何东西，因此没有什么可丢失。",
   "Ended over a signature": "已结束，凭签字销毁",
   "A person signed for exactly the loss below.": "有人为下列损失签了字。",
   "It cost": "费用",
@@ -165,7 +172,8 @@ export default {
   "and seen so a second time": "并再次确认",
   "How the machine was handed back": "机器交还的经过",
   "How the box was ended": "机器结束的经过",
-  "box {box} was to be ended in the console of {provider}": "机器 {box} 须在 {provider} 的控制台结束",
+  "box {box} was to be ended in the console of {provider}":
+    "机器 {box} 须在 {provider} 的控制台结束",
   "a person said that it was ended there": "有人确认已在那里结束",
   "and it answered no more": "且不再应答",
   Warnings: "警告",
@@ -212,6 +220,8 @@ export default {
   prepared: "已准备",
   guarded: "已设守护",
   launched: "已启动",
+  gang: "多机协同",
+  brokered: "由外部工具租用",
   progress: "进度",
   snapshot: "快照",
   claimed: "已认领",
