@@ -19,9 +19,9 @@ test: $(VENV)/.ready-dev        ## the whole suite
 test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
 	@tests/setup
 
-# But for what computes for long: bombs for the readers, and the programs of a box, each a process of its own.
-QUICK := tests/unit --ignore-glob '*/test_caretaker*.py' --ignore tests/unit/test_guard_on_box.py \
-  --ignore tests/unit/test_job_queue.py --ignore tests/unit/formats/test_bombs.py --ignore tests/unit/test_lint.py
+# But for those that start programs of a box or readers of files, each a process of its own.
+SLOW := caretaker* guard_on_box job_queue snapshot collect_plan logs_window demo_job lint
+QUICK := tests/unit --ignore tests/unit/formats $(foreach name,$(SLOW),--ignore-glob '*/test_$(name).py')
 quick: check                    ## lint, types and layers, then most unit tests: after every change
 	$(BIN)/pytest -q -n auto --dist loadfile $(QUICK) $(ARGS)
 
