@@ -22,6 +22,7 @@ from gpu_tenant.box.environment.prepare import Prepared, Setup
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.doctor import Checkup, examine
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.fleet_budget import MOST
 from gpu_tenant.domain.interruption import taken
@@ -216,7 +217,7 @@ class Tenancy:
                 if not isinstance(context.connectors[name], Market):
                     raise BadRequest(
                         f"nothing can be rented at {context.profile(name).title} by this program",
-                        remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
+                        remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
         if quotes:
             require_smoke(smoke, ledger=context.ledger, clock=context.clock)
@@ -235,8 +236,7 @@ class Tenancy:
         if isinstance(context.connectors[provider], Market):
             raise BadRequest(
                 f"{profile.title} rents by a quote",
-                remedy="find_offers first, then provision with one of its quotes: "
-                f"`gpu-tenant offers --provider {provider}`",
+                remedy=f"{Command('offers', provider=provider)}, then provision with one of its quotes",
             )
         require_smoke(smoke, ledger=context.ledger, clock=context.clock)
         if count > 1:
@@ -479,7 +479,7 @@ class Tenancy:
             environment=None,
             guard=held.words if held else "not armed",
             sweep="; ".join((f"{begun.table.sweep}: {begun.table.words}", *begun.troubles)),
-            next="list_leases, until no cell is queued or running; then collect each lease",
+            next=f"{Command('leases')}, until no cell is queued or running; then {Command('collect', *begun.table.leases)}",
         )
 
     async def monitor(

@@ -8,9 +8,8 @@ from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import AwareDatetime, ValidationError
-
 from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.record import Record
@@ -18,6 +17,7 @@ from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import sync_directory
 from gpu_tenant.ledger import Event, Ledger
+from pydantic import AwareDatetime, ValidationError
 
 LISTS = ".snapshots"
 
@@ -113,7 +113,7 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
     except OSError as error:
         raise LocalTrouble(
             f"the list of a snapshot cannot be written in {directory}: {error.strerror}",
-            remedy=f"free some space there, or `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"free some space there, or {Command('collect', lease.id, to='DIR')}",
         ) from error
     return name
 

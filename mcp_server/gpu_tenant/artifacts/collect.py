@@ -14,6 +14,7 @@ from gpu_tenant.artifacts.losses import vanished
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.domain.ports import Clock, Transport
 from gpu_tenant.domain.record import Record
@@ -240,7 +241,8 @@ def _answer(
         cannot_be_kept=cannot,
         never_appeared=never_appeared,
         discarded_nothing=idle,
-        next="verify_and_teardown"
+        next=str(Command("teardown", lease.id))
         if clean
-        else "collect again with artifacts=[...] or discard=[...] for what is named above",
+        else f"for what is named above: {Command('collect', lease.id, artifact='PATTERN')} keeps it, "
+        f"{Command('collect', lease.id, discard='PATTERN')} gives it up",
     )

@@ -1,6 +1,7 @@
 """What would be lost, by name: a person signs for names, not for a count."""
 
 from gpu_tenant.artifacts.local_evidence import Loss
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest
 from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.domain.wording import some
@@ -44,7 +45,7 @@ def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss
         names += f"; {some(len(left), 'file')} that was there is gone: {gone}"
     return Loss(
         what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
-        remedy=f"`gpu-tenant collect {lease.id}`, then teardown again",
+        remedy=f"{Command('collect', lease.id)}, then teardown again",
         names=tuple(f"{quoted(e.name)} ({e.size_bytes:,} bytes)" for e in new),
     )
 

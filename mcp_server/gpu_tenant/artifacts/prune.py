@@ -17,6 +17,7 @@ from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.retention import Checkpoint, Retention, surplus
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest_entries import Entries
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.ports import Clock
@@ -317,7 +318,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"an older checkpoint cannot be removed here: {error.strerror}",
-            remedy=f"look at {directory}, or `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"look at {directory}, or {Command('collect', lease.id, to='DIR')}",
         ) from error
 
 

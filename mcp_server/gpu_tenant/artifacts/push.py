@@ -9,6 +9,7 @@ from pathlib import Path
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
 from gpu_tenant.artifacts.upload import Held, hashed, ship
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.ports import Clock, Transport
@@ -82,7 +83,7 @@ async def push(
         named = str(directory) in {known.id for known in ledger.leases()}
         raise BadRequest(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
-            remedy=f"the work tree comes first: `gpu-tenant push DIR {directory if named else 'LEASE'}`",
+            remedy=f"the work tree comes first: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
     files = files_of(directory)
     if not files:
@@ -133,6 +134,7 @@ async def push(
     )
     detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
     ledger.note(lease.id, Event.PUSHED, detail, at=clock.now())
+    launch = str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
     return Pushed(
         lease=lease.id,
         directory=lease.work_directory,
@@ -141,7 +143,7 @@ async def push(
         sent_bytes=total,
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
-        next="prepare, then launch_detached" if _ASKS & set(here) else "launch_detached",
+        next=f"{Command('prepare', lease.id)}, then {launch}" if _ASKS & set(here) else launch,
     )
 
 

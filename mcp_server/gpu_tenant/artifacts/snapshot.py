@@ -25,6 +25,7 @@ from gpu_tenant.artifacts.prune import (
 )
 from gpu_tenant.artifacts.retention import Retention, surplus
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.ports import Clock, Transport
@@ -153,6 +154,7 @@ async def snapshot(
                 one.record(seen)
         kept = {partial_of(directory, entry, ARRIVES) for entry in seen.files}
         await asyncio.to_thread(tidy, directory, {n for p in kept for n in names_of(p)})
+    home = str(Command("collect", lease.id))
     return Snapshot(
         lease=lease.id,
         directory=str(directory),
@@ -167,7 +169,9 @@ async def snapshot(
         not_wanted=not_wanted,
         running=seen.running,
         pace=seen.pace,
-        next="monitor the job; when it has ended, collect" if seen.running else "collect",
+        next=f"{Command('monitor', lease.id)}; when the job has ended, {home}"
+        if seen.running
+        else home,
     )
 
 
@@ -356,5 +360,5 @@ def _loads(path: Path, entry: SealedFile, lease: Lease) -> bool:
     except OSError as error:
         raise LocalTrouble(
             f"{entry.name} cannot be read here: {error.strerror}",
-            remedy=f"`gpu-tenant collect {lease.id} --to DIR` keeps it elsewhere",
+            remedy=f"{Command('collect', lease.id, to='DIR')} keeps it elsewhere",
         ) from error

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import Caretaker, Guard
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
@@ -157,7 +158,7 @@ async def arm_again(
     if held.state != "armed":
         raise BoxTrouble(
             f"the guard on the box says that it is {plain(held.state)}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+            remedy=f"{Command('audit', lease.id)} looks at the box",
         )
     armed = Armed(
         state="armed",
@@ -192,7 +193,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
     if looked.exit_status:
         raise BoxTrouble(
             f"the box will not take a directory: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks",
+            remedy=f"{Command('audit', lease.id)} looks at its disks",
         )
     lacking = looked.stdout.decode(errors="replace").splitlines()
     for name, place in places.items():

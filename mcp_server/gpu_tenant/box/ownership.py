@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.box.caretaker import QUIET, Caretaker, script_hashes
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.ports import Clock, Transport
@@ -328,8 +329,8 @@ class Occupancy:
         return AnotherBox(
             f"the box that answers is not the one of {lease.id}: {why}",
             remedy="nothing was done to either: look where its own row is in the provider's console"
-            + (f", then `gpu-tenant resume {lease.id} --at ...`" if lease.goes_by_address else "")
-            + f"; its owner may end the lease all the same with `gpu-tenant waive {lease.id}`",
+            + (f", then {Command('resume', lease.id, at='...')}" if lease.goes_by_address else "")
+            + f"; its owner may end the lease all the same with {Command('waive', lease.id)}",
         )
 
 
@@ -337,9 +338,9 @@ def _taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     other = others[0] if others else Other(lease="another lease")
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
-        remedy=f"use that lease, or end it first where it is known: `gpu-tenant teardown {plain(other.lease)[:80]}`; "
+        remedy=f"use that lease, or end it first where it is known: {Command('teardown', plain(other.lease)[:80])}; "
         "if nobody has it any more, a person at a terminal takes its place: "
-        f"`gpu-tenant adopt ... --take-over {plain(other.lease)[:80]}`",
+        f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
     )
 
 
@@ -357,7 +358,7 @@ def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
     found = [
         (
             f"what {other.words} has on it, which stands on the same box",
-            f"end that lease first, where it is known: `gpu-tenant teardown {plain(other.lease)[:80]}`",
+            f"end that lease first, where it is known: {Command('teardown', plain(other.lease)[:80])}",
         )
         for other in seen.others
     ]

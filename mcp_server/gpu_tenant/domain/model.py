@@ -12,6 +12,7 @@ from gpu_tenant.domain.address import LocalAddress as LocalAddress
 from gpu_tenant.domain.address import PodAddress as PodAddress
 from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.offers import CENT, Quote, UsdH
 from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
 from gpu_tenant.domain.sourced_fact import Fact
@@ -277,7 +278,7 @@ class Profile(Record):
     def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:
         """Where a person has to go and what to do there, in one sentence."""
         if self.console is None:
-            return f"see `gpu-tenant profiles {self.id}`"
+            return f"see {Command('profiles', self.id)}"
         return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
 
 

@@ -8,6 +8,7 @@ from socket import socket
 from typing import Literal, Protocol, runtime_checkable
 
 from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Box, BoxId, Lease, Profile, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Quote, Wish
@@ -238,7 +239,7 @@ def wanted(lease: Lease) -> Quote:
     if lease.quote is None or not lease.mark:
         raise BadRequest(
             "a lease without an offer or without a mark rents nothing",
-            remedy="`gpu-tenant offers` shows what can be rented",
+            remedy=f"{Command('offers')} shows what can be rented",
         )
     return lease.quote
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import assert_never
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Address, Box, BoxState, Lease, LeaseState
 
 
@@ -138,7 +139,7 @@ def news(lease: Lease, box: Box) -> News:
     if box.state is BoxState.PARKED and lease.parked_at is None:
         words.append(
             "the provider has stopped it, and not at our word; what is parked still bills: "
-            f"`gpu-tenant resume {lease.id}` starts it where its GPU is free, with what its disk kept"
+            f"{Command('resume', lease.id)} starts it where its GPU is free, with what its disk kept"
         )
     if box.state is BoxState.BOOTING and box.taken is not None:
         words.append("it was taken back, and waits to start again")

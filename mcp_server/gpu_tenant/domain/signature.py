@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 
@@ -105,6 +106,6 @@ def shown(words: str) -> str:
 def way_to_sign(code: str) -> str:
     """How a person signs, for a remedy."""
     return (
-        f"a person runs `gpu-tenant sign {code}` at a terminal, or signs on the page of "
-        "`gpu-tenant dashboard`, and then the same call goes on"
+        f"a person runs {Command('sign', code)} at a terminal, or signs on the page of "
+        f"{Command('dashboard')}, and then the same call goes on"
     )

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
+from pydantic import ValidationError
 
 _FILE = "rehearsal.json"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
@@ -64,12 +64,12 @@ def require_real(state: Path, environ: Mapping[str, str]) -> None:
         if environ.get(name):
             raise BadRequest(
                 f"{name} is set, and {state} is no rehearsal: its clock and its boxes are real",
-                remedy=f"`unset {name}`; `gpu-tenant rehearse PROVIDER` prints what leads to a rehearsal",
+                remedy=f"`unset {name}`; {Command('rehearse', 'PROVIDER')} prints what leads to a rehearsal",
             )
 
 
 def _spoilt(place: Path, why: str) -> LocalTrouble:
     return LocalTrouble(
         f"{place} does not say what is rehearsed ({why})",
-        remedy="open a new shell, and start another one: `gpu-tenant rehearse PROVIDER`",
+        remedy=f"open a new shell, and start another one: {Command('rehearse', 'PROVIDER')}",
     )

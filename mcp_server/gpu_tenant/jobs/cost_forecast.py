@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, TypeAdapter
 
 from gpu_tenant.box.caretaker import ENDED, JobState
 from gpu_tenant.domain.billing import BYTES, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.record import Record
@@ -221,5 +222,5 @@ def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:
         return None
     return (
         f"its job ends at {earliest:%Y-%m-%d %H:%M} UTC at the earliest, by its own pace, and the lease "
-        f"at {deadline:%Y-%m-%d %H:%M}: `gpu-tenant extend {lease.id} --hours N`"
+        f"at {deadline:%Y-%m-%d %H:%M}: {Command('extend', lease.id, hours='N')}"
     )

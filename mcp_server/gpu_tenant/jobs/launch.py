@@ -9,6 +9,7 @@ from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.box.caretaker import ENDED, Caretaker
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.seal_request import as_refusal
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.domain.model import Job, JobId, Lease, Profile
 from gpu_tenant.domain.ports import Clock, Transport
@@ -66,7 +67,7 @@ async def launch(
     if clock.now() >= lease.terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
-            remedy=f"`gpu-tenant collect {lease.id}` and teardown, then a new lease with more --hours",
+            remedy=f"{Command('collect', lease.id)} and teardown, then a new lease with more {Option('hours')}",
         )
     if name is None:
         await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
@@ -109,7 +110,7 @@ async def launch(
         already=started.already,
         environment=env.get("VIRTUAL_ENV") or None,
         guard=armed.words,
-        next="monitor",
+        next=str(Command("monitor", lease.id)),
     )
 
 
@@ -149,7 +150,7 @@ async def _refuse_twice(
             if status.state not in ENDED and status.state != "absent":
                 raise JobRunning(
                     f"{job.id} runs that very command, and two would write over each other",
-                    remedy=f"`gpu-tenant monitor {lease.id}`; to run it twice, name it: --name",
+                    remedy=f"{Command('monitor', lease.id)}; to run it twice, name it: {Option('name')}",
                 )
 
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
@@ -135,7 +136,7 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         known = ", ".join(job.id for job in jobs) or "none was ever declared"
         raise BadRequest(
             f"{lease.id} has no job {name or ''} (known: {known})",
-            remedy=f"`gpu-tenant launch --lease {lease.id} -- COMMAND`",
+            remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
         )
     return chosen[-1]
 
@@ -183,7 +184,7 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status),
+        next=_next(status, lease.id),
     )
 
 
@@ -202,15 +203,18 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus) -> str:
+def _next(status: JobStatus, lease: str) -> str:
     match status.state:
         case "starting" | "running":
-            return "monitor again with this cursor"
+            return f"{Command('monitor', lease)} again, with this cursor"
         case "lingering":
-            return "the command ended and left processes running: wait with monitor, or stop_job"
+            return (
+                f"the command ended and left processes running: wait with {Command('monitor', lease)}, or "
+                f"{Command('stop', lease, job=status.job)}"
+            )
         case "finished":
-            return "collect"
+            return str(Command("collect", lease))
         case "failed" | "killed" | "stopped":
-            return "read the log; launch_detached again to resume, or collect what it wrote"
+            return f"read the log; launch it again to resume, or {Command('collect', lease)} brings what it wrote"
         case "absent":
-            return "the box knows no such job: launch_detached starts it"
+            return "the box knows no such job: launch it again"

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTaken,
@@ -48,7 +49,7 @@ async def adopt(
     if not target and profile.console and profile.console.bootstrap:
         raise BadRequest(
             f"{profile.title} lets nobody in before its owner does",
-            remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
+            remedy=f"{Command('adopt', on=provider)} prints what to paste there",
         )
     if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
         return card_of(
@@ -61,7 +62,7 @@ async def adopt(
     if other is not None:
         raise BoxTaken(
             f"the lease {other.id} already stands on {address.target}",
-            remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
+            remedy=f"use that lease, or end it first: {Command('teardown', other.id)}",
         )
     lease = intend(
         profile,
@@ -126,7 +127,7 @@ async def _take_over(
         listed = ", ".join(box.id for box in boxes) or "none"
         raise BadRequest(
             f"{profile.title} lists no box {box_id} (it lists: {listed})",
-            remedy="`gpu-tenant leases` shows what runs",
+            remedy=f"{Command('leases')} shows what runs",
         )
     if box.price_usd_h is None:
         box = box.model_copy(update={"price_usd_h": price_usd_h})
@@ -135,7 +136,7 @@ async def _take_over(
         raise BoxTaken(
             f"{box_id} carries the mark of another gpu-tenant ({theirs}), which may be at work on it",
             remedy="end it where that one runs; if that one is no more, a person at a terminal takes its "
-            f"place: `gpu-tenant adopt {box_id} --on {profile.id} --take-over {theirs}`",
+            f"place: {Command('adopt', box_id, on=profile.id, take_over=theirs)}",
         )
     if over is not None and over not in (theirs, (box.mark or "").rpartition(":")[2]):
         raise BadRequest(
@@ -187,7 +188,7 @@ async def back_at(
         raise OwnerMustAct(
             f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
             f"{profile.console_words('resume')}",
-            remedy=f"then `gpu-tenant resume {lease.id} --at 'ssh -p PORT root@HOST'` as the "
+            remedy=f"then {Command('resume', lease.id, at='ssh -p PORT root@HOST')} as the "
             "console shows it now",
         ) from trouble
     if isinstance(there, SshAddress):

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import Lease, LeaseId, SshAddress
 from gpu_tenant.domain.ports import Lending
@@ -49,7 +50,7 @@ async def adopt_from(
         raise BoxTaken(
             f"the lease {standing.id} already stands on {there.name}",
             remedy=f"where {there.title} has moved it since: --recovers {standing.id}; else end it first: "
-            f"`gpu-tenant teardown {standing.id}`",
+            f"{Command('teardown', standing.id)}",
         )
     lease = intend(
         context.profile(_PROVIDER),
@@ -76,7 +77,7 @@ async def adopt_from(
         lease = await fulfilled(context, lease)
     words = f"{there.title} rents it: a teardown hands it back, and {there.ends} ends its bill"
     if old is not None:
-        words += f"; `gpu-tenant recover {old.id}` puts its newest checkpoint there and launches its job again"
+        words += f"; {Command('recover', old.id)} puts its newest checkpoint there and launches its job again"
     return card_of(context, lease, words)
 
 
@@ -85,13 +86,13 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
     if was is None or (was.broker, was.name) != (there.broker, there.name):
         raise BadRequest(
             f"{old.id} did not stand on {there.broker}:{there.name}",
-            remedy="`gpu-tenant leases --all` shows which lease stood on it",
+            remedy=f"{Command('leases', all=True)} shows which lease stood on it",
         )
     if old.state.live and was.place == there.place:
         raise Refused(
             f"{there.title} has not moved {there.name}: its configuration names {there.place}, as it did when "
             f"{old.id} began",
-            remedy=f"`gpu-tenant audit {old.id}` looks whether it still answers",
+            remedy=f"{Command('audit', old.id)} looks whether it still answers",
         )
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
 from gpu_tenant.domain.model import (
     Box,
@@ -253,18 +254,19 @@ def _phase(lease: Lease, box: Box | None) -> str:
 def _next(lease: Lease, jobs: Sequence[Job], phase: str) -> str:
     match lease.state:
         case LeaseState.INTENDED:
-            return "list_leases again: its provider has not shown the box yet"
+            return f"{Command('leases')} again: its provider has not shown the box yet"
         case LeaseState.ACTIVE if phase in _STANDS_STILL:
-            return "change_lease resume; a parked box goes on billing its disk"
+            return f"{Command('resume', lease.id)}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
-            return "audit: it waits until the box lets us in"
+            return f"{Command('audit', lease.id)}: it waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
-            return "monitor; when the job has ended: collect, then verify_and_teardown"
+            home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
         case LeaseState.ACTIVE if lease.touched_at is not None:
-            return "launch_detached"
+            return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
         case LeaseState.ACTIVE:
-            return "audit, then push"
+            return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
-            return "verify_and_teardown again: it was cut short"
+            return f"{Command('teardown', lease.id)} again: it was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
             return "nothing: this lease has ended"

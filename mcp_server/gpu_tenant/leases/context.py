@@ -15,6 +15,7 @@ from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.box.job_queue import Runner
 from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -112,7 +113,7 @@ class Context:
             near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.4)
             raise BadRequest(
                 f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
-                remedy=f"did you mean {near[0]}?" if near else "`gpu-tenant profiles` lists them",
+                remedy=f"did you mean {near[0]}?" if near else f"{Command('profiles')} lists them",
             )
         return profile
 
@@ -130,7 +131,7 @@ class Context:
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:
         """Why a platform cannot be asked, and how to mend that."""
-        place, shown = profile.credential, f"`gpu-tenant profiles {profile.id}` says"
+        place, shown = profile.credential, f"{Command('profiles', profile.id)} says"
         settings = self.home.configuration
         if place is not None:
             return (

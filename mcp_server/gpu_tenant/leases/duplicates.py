@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from gpu_tenant.box.ownership import Seen, Unseen
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Box, Lease, Profile
 from gpu_tenant.ledger import Event, Ledger
 
@@ -17,7 +18,7 @@ Look = Callable[[Lease, Box], Awaitable[Seen]]
 
 async def nobody_looks(lease: Lease, box: Box) -> Seen:
     """Nothing is known about the box, which may have been used."""
-    return Unseen(f"there is no way to look at {box.id}", f"`gpu-tenant audit {lease.id}`")
+    return Unseen(f"there is no way to look at {box.id}", str(Command("audit", lease.id)))
 
 
 def was_asked_for(
@@ -47,5 +48,5 @@ def unasked(box: Box, lease: Lease) -> str:
     return (
         f"a box at {box.provider}{made} carries the mark of {lease.id}, which is not known to have asked for it "
         f"(a clone, or a second order): nothing was done to it, and it bills {price}; "
-        f"`gpu-tenant adopt --on {box.provider} {box.id}` puts it under a lease, or end it in the console"
+        f"{Command('adopt', box.id, on=box.provider)} puts it under a lease, or end it in the console"
     )

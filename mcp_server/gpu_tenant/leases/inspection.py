@@ -15,6 +15,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BoxTaken,
@@ -95,7 +96,7 @@ class Inspection:
             if not came_in:
                 return NeverIn()
             return Unseen(
-                "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
+                "it is parked", f"{Command('resume', lease.id)}, then the same command again"
             )
         if lease.address is None and (not came_in or self._first_boots(lease, lease.active_at)):
             return NeverIn()

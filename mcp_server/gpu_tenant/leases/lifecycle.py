@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from gpu_tenant.box.guard import arm_again, last_armed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import remarks, running_usd_h
@@ -57,7 +58,7 @@ async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -
     """The lease has the terms that were given; the others are as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
-        raise BadRequest("which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`")
+        raise BadRequest("which terms?", remedy=str(Command("terms", lease.id, budget_usd="20")))
     if not update.get("idle_h", 1):
         update["idle_h"] = None
     return await _with_terms(context, lease, update)
@@ -80,7 +81,7 @@ async def _with_terms(
         first = error.errors()[0]
         raise BadRequest(
             f"{first['loc'][0]}: {first['msg'].lower()}",
-            remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
+            remedy=f"{Command('terms', lease.id)} shows what is in force",
         ) from None
     signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
     if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
@@ -129,13 +130,13 @@ async def _changed(
     match action:
         case "extend":
             if hours is None:
-                raise BadRequest("until when?", remedy=f"`gpu-tenant extend {lease.id} --hours 8`")
+                raise BadRequest("until when?", remedy=str(Command("extend", lease.id, hours="8")))
             return await _extended(context, lease, hours)
         case "park":
             if lease.parked_at is not None:
                 raise Refused(
                     f"{lease.id} is parked already, {rate_words(lease)}",
-                    remedy=f"`gpu-tenant resume {lease.id}`",
+                    remedy=str(Command("resume", lease.id)),
                 )
             lease = await context.inspection.before_a_stop(lease)
             lease = await park(
@@ -190,7 +191,7 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease
     if hours is None:
         raise Refused(
             f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
-            remedy=f"`gpu-tenant resume {lease.id} --hours 1`, then collect and teardown",
+            remedy=f"{Command('resume', lease.id, hours='1')}, then collect and teardown",
         )
     must_be_hours(hours)
     terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from gpu_tenant.domain.billing_start import birth
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, unseen_boot, unseen_stop
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.domain.model import Box, Lease, LeaseState, Profile
@@ -53,7 +54,7 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
     asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.permitted(lease.id)[1]
     return (
         f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted it once: it "
-        f"has to twice; `gpu-tenant teardown {lease.id}` waits for that, from {again_at:%H:%M:%S} UTC on"
+        f"has to twice; {Command('teardown', lease.id)} waits for that, from {again_at:%H:%M:%S} UTC on"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest import reseal, unread_bytes
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -61,24 +62,24 @@ async def park(
     if profile.kind == "own":
         raise Refused(
             f"nobody bills {lease.id} by the hour: there is nothing to stop",
-            remedy=f"`gpu-tenant stop {lease.id}` ends a job, `gpu-tenant teardown {lease.id}` the lease",
+            remedy=f"{Command('stop', lease.id)} ends a job, {Command('teardown', lease.id)} the lease",
         )
     if profile.park == "none" or not isinstance(connector, Parking):
         raise Refused(
             f"{profile.title} has no stop that saves money: a box there bills until it is destroyed",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     if lease.touched_at is not None and profile.park == "wipes":
         # The box's own record of what was written there would also be gone, and with it every proof.
         raise Refused(
             f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}, and rent anew",
         )
     unsure = unsure_of(profile)
     if lease.touched_at is not None and unsure:
         raise Refused(
             f"nobody knows whether {' and '.join(unsure)} outlive a stop at {profile.title}",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
     asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
@@ -101,7 +102,7 @@ async def park(
         await clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
-        remedy="`gpu-tenant leases` looks again",
+        remedy=f"{Command('leases')} looks again",
     )
 
 
@@ -158,7 +159,7 @@ async def _stop(
     if taken.exit_status:
         raise BoxTrouble(
             f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
-            remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+            remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
         )
     ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
     await clock.sleep(_SOON_S)
@@ -168,7 +169,7 @@ async def _stop(
             raise BoxTrouble(
                 f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
                 f"{rate_words(lease)}",
-                remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+                remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
             )
         await clock.sleep(_POLL_S)
 
@@ -197,7 +198,7 @@ def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
     return OwnerMustAct(
         f"{lease.box_id} still runs, {rate_words(lease)}, and only a person can stop it: "
         f"{profile.console_words('park')}",
-        remedy=f"then `gpu-tenant park {lease.id}` again, which looks",
+        remedy=f"then {Command('park', lease.id)} again, which looks",
     )
 
 
@@ -226,7 +227,7 @@ async def resume(
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             lease = ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
-        raise Refused(f"{lease.id} is not parked", remedy="`gpu-tenant leases`")
+        raise Refused(f"{lease.id} is not parked", remedy=str(Command("leases")))
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
     if lease.quote is not None:
         running = lease.quote.offer.price.running_usd_h

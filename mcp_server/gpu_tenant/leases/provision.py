@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BadRequest,
@@ -76,12 +77,13 @@ def intend(
     if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
         raise Refused(
             "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
-            remedy="state what the box costs with --price-usd-h, or drop --max-price-usd-h and --budget-usd",
+            remedy=f"state what the box costs with {Option('price-usd-h')}, or drop "
+            f"{Option('max-price-usd-h')} and {Option('budget-usd')}",
         )
     if max_price_usd_h is not None and price_usd_h is not None and price_usd_h > max_price_usd_h:
         raise Refused(
             f"{price_usd_h} USD/h is above the cap of {max_price_usd_h} USD/h",
-            remedy="raise --max-price-usd-h, or take a cheaper box",
+            remedy=f"raise {Option('max-price-usd-h')}, or take a cheaper box",
         )
     now = clock.now()
     terms = asked.terms(
@@ -130,7 +132,7 @@ def intend_quote(
     if (asked_at or now) >= quote.expires_at:
         raise Refused(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
-            remedy="`gpu-tenant offers` makes new ones",
+            remedy=f"{Command('offers')} makes new ones",
         )
     price, budget_usd, hours = quote.offer.price.running_usd_h, asked.budget_usd, asked.hours
     worked_h = quote.wish.hours
@@ -138,7 +140,7 @@ def intend_quote(
         cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy="raise --budget-usd, or see what `gpu-tenant offers` has for fewer hours or less money",
+            remedy=f"raise {Option('budget-usd')}, or see what {Command('offers')} has for fewer hours or less money",
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
     if hours is None and budget_usd is not None and price:
@@ -148,7 +150,7 @@ def intend_quote(
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
-            remedy="`gpu-tenant offers` shows others",
+            remedy=f"{Command('offers')} shows others",
         )
     return ledger.intend(
         lease_id=new_lease_id(profile, ledger),
@@ -178,7 +180,7 @@ def must_be_hours(hours: float) -> None:
     if not 0 < hours <= MOST_H:
         raise BadRequest(
             f"{hours:g} hours is no lease",
-            remedy=f"give --hours as a number above 0, {MOST_H} at most",
+            remedy=f"give {Option('hours')} as a number above 0, {MOST_H} at most",
         )
 
 
@@ -225,14 +227,15 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
     now = next((offer for offer in offers if offer.id == quote.offer.id), None)
     if now is None:
         raise NoCapacity(
-            f"the offer of {quote.id} is gone", remedy="`gpu-tenant offers` shows what there is now"
+            f"the offer of {quote.id} is gone",
+            remedy=f"{Command('offers')} shows what there is now",
         )
     price = now.price.running_usd_h
     if now.price.source != "owner" and (price is None or price > quote.cap_usd_h):
         raise PriceMoved(
             f"{quote.offer.gpu} at {quote.offer.provider} costs {price or 'an unknown sum'} USD/h now, "
             f"and the cap is {quote.cap_usd_h}; nothing was rented",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
 
 
@@ -258,7 +261,7 @@ async def find_out(
         if not lease.state.live:
             raise silence
         await clock.sleep(max(_POLL_S, profile.list_lag_s / 8))
-    silence.remedy = f"a box may exist under {lease.id}: `gpu-tenant leases` looks again"
+    silence.remedy = f"a box may exist under {lease.id}: {Command('leases')} looks again"
     raise silence
 
 
@@ -299,11 +302,11 @@ async def make_ready(
             )
             if not lease.state.live:
                 young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
-                remedy = "`gpu-tenant offers`, and rent another"
+                remedy = f"{Command('offers')}, and rent another"
                 if lease.active_at is not None and clock.now() - lease.active_at < young:
                     # A second box costs as much as the first, which may only be late in the list.
                     remedy = (
-                        f"it is young, and may only be late in the list: `gpu-tenant leases` from "
+                        f"it is young, and may only be late in the list: {Command('leases')} from "
                         f"{lease.active_at + young:%H:%M} UTC on tells, before you rent another"
                     )
                 raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
@@ -340,20 +343,20 @@ def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     if cap is not None and price is not None and price > cap:
         raise PriceMoved(
             f"{box.id} costs {price} USD/h, above the cap of {cap} USD/h",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
     if lease.quote is not None and box.interruptible != lease.quote.offer.interruptible:
         kind = "interruptible" if box.interruptible else "on demand"
         raise PriceMoved(
             f"{box.id} was rented {kind}, which is not what was quoted",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
 
 
 def _not_ready(lease: Lease, why: str) -> NotReady:
     return NotReady(
         f"the box {lease.box_id} of {lease.id} is not ready: {why}",
-        remedy=f"`gpu-tenant teardown {lease.id}` gives it back unused; `gpu-tenant offers` has others",
+        remedy=f"{Command('teardown', lease.id)} gives it back unused; {Command('offers')} has others",
     )
 
 
@@ -363,7 +366,7 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger, clock: Clock) -> Sm
     Raises:
         Refused: neither; a bug found on the meter costs more than one found here.
     """
-    remedy = "run `gpu-tenant smoke DIR -- COMMAND` first, or go without by name: --smoke none"
+    remedy = f"run {Command('smoke', 'DIR', then='COMMAND')} first, or go without by name: {Option('smoke', 'none')}"
     if receipt_id == "none":
         return None
     if receipt_id is None:

@@ -13,6 +13,7 @@ from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import Asked, Setup
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
     NoCapacity,
@@ -110,12 +111,12 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         new = await _housed(context, work, kept, known, wait_s)
         if new.ready_at is None:
             return card_of(
-                context, new, f"it has yet to let us in: `gpu-tenant recover {lost.id}` again"
+                context, new, f"it has yet to let us in: {Command('recover', lost.id)} again"
             )
         with context.held(new.id, "recover"):
             missing = await _furnished(context, new, work, kept, values[0], wait_s)
             if missing is not None:
-                return card_of(context, new, f"{missing}: `gpu-tenant recover {lost.id}` again")
+                return card_of(context, new, f"{missing}: {Command('recover', lost.id)} again")
             await _launched(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     return card_of(context, context.ledger.lease(new.id), None)
@@ -130,7 +131,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     if not lost.terms.recover and known is None:
         raise Refused(
             f"nobody has said where the work of {lost.id} may go on",
-            remedy="provision with --recover same, or with a provider's name",
+            remedy=f"provision with {Option('recover', 'same')}, or with a provider's name",
         )
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
@@ -150,14 +151,14 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
         if isinstance(seen, Blind):
             raise Refused(
                 f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
-                remedy="wait, and look again: `gpu-tenant leases`",
+                remedy=f"wait, and look again: {Command('leases')}",
             )
         box = seen.box if isinstance(seen, Listed) else None
     met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
     if met is None or met.fate not in _GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
-            remedy=f"`gpu-tenant leases` looks at it; `gpu-tenant resume {lost.id}` starts what stands still",
+            remedy=f"{Command('leases')} looks at it; {Command('resume', lost.id)} starts what stands still",
         )
     if met.fate != on_record:
         context.ledger.note(lost.id, Event.TAKEN, {"fate": met.fate, "words": met.words}, at=now)
@@ -225,7 +226,7 @@ async def _housed(
     raise NoCapacity(
         f"there is nothing to go on with the work of {lost.id}: {'; '.join(refused)}",
         remedy="it is tried again with the next call; its newest checkpoint is kept here, for a "
-        "box that you choose: `gpu-tenant offers`",
+        f"box that you choose: {Command('offers')}",
     )
 
 
@@ -240,7 +241,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
             if context.clock.now() >= until:
                 raise ProviderSilent(
                     f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                    remedy=f"`gpu-tenant recover {lease.recovers}` again: nothing else is rented until then",
+                    remedy=f"{Command('recover', lease.recovers)} again: nothing else is rented until then",
                 )
             await context.clock.sleep(_POLL_S)
 

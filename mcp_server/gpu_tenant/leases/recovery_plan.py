@@ -9,6 +9,7 @@ from pydantic import AwareDatetime
 
 from gpu_tenant.artifacts.push import Tree, is_unchanged, pushed_trees
 from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Fate, Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT, Wish
@@ -93,7 +94,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> Work:
     if not jobs:
         raise Refused(
             f"no job of {lease.id} was running when its box was last heard of",
-            remedy="`gpu-tenant leases --all` shows what was kept of it",
+            remedy=f"{Command('leases', all=True)} shows what was kept of it",
         )
     setups = _setups(ledger, lease.id)
     made = [job for job in ledger.jobs(lease.id) if job.id in setups]
@@ -232,7 +233,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
     if lease.quote is None:
         raise Refused(
             f"{lease.id} was not rented by a quote: what to rent for its work is not on record",
-            remedy="`gpu-tenant offers`, then provision, push and launch",
+            remedy=f"{Command('offers')}, then provision, push and launch",
         )
     wish, began = lease.quote.wish, lease.ready_at or lease.created_at
     done_h = (saved_until - began).total_seconds() / 3600 if saved_until else 0

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, HostKeyChanged
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile
 from gpu_tenant.domain.reconcile import rate_words
@@ -62,7 +63,7 @@ def reopened(lease: Lease, profile: Profile, *, ledger: Ledger, at: datetime) ->
         f"{_KEY}{again.id}",
         f"{lease.id} was attested to be gone, and its box {lease.box_id} answers again: it bills"
         f" {rate_words(again)}, and is under the lease {again.id} now; end it in its console, or"
-        f" `gpu-tenant teardown {again.id}`",
+        f" {Command('teardown', again.id)}",
         level=Level.URGENT,
         lease_id=None,
         at=at,

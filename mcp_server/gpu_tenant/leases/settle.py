@@ -10,6 +10,7 @@ from typing import Literal
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.box.ownership import Marked, Seen, use
 from gpu_tenant.domain.billing_start import birth
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
@@ -137,10 +138,10 @@ async def settle(
                 if isinstance(connector, Tended) and connector.tends(lease.box_id):
                     return lease, (
                         f"it may be billing {rate_words(lease)} until a person ends it: "
-                        f"`gpu-tenant teardown {lease.id}` looks once more and says how; then "
-                        f"`gpu-tenant teardown {lease.id} --ended`"
+                        f"{Command('teardown', lease.id)} looks once more and says how; then "
+                        f"{Command('teardown', lease.id, ended=True)}"
                     )
-                return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"
+                return lease, f"its teardown was cut short: {Command('teardown', lease.id)} again"
             case FileReceipt() as step:
                 await file_receipt(
                     lease, profile, step, connector=connector, ledger=ledger, clock=clock
@@ -382,7 +383,7 @@ async def _take_up(
     if twins == "tell":
         return (
             standing.id,
-            f"{twin}: `gpu-tenant teardown {standing.id}` gives it back, if nobody used it",
+            f"{twin}: {Command('teardown', standing.id)} gives it back, if nobody used it",
         )
     with ledger.hold(standing.id, "give back", at=clock.now()):
         standing = ledger.lease(standing.id)
@@ -393,7 +394,7 @@ async def _take_up(
         if why is not None:
             words = (
                 f"{twin}, and is kept, because {why}: it bills {rate_words(standing)}; "
-                f"`gpu-tenant teardown {standing.id}` says what would be lost"
+                f"{Command('teardown', standing.id)} says what would be lost"
             )
             if isinstance(seen, Marked):
                 # Record it now: whoever is logged in may be gone at the next look.
@@ -451,13 +452,13 @@ def _adopt(
 def _another_s(box: Box, deployment: str) -> str:
     return (
         f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
-        f"if that one is no more, `gpu-tenant adopt --on {box.provider} {box.id} --take-over {deployment}`"
+        f"if that one is no more, {Command('adopt', box.id, on=box.provider, take_over=deployment)}"
     )
 
 
 def _back(ended: Lease) -> str:
     return (
         f"its lease is {ended.state}, and {ended.provider} lists its box again: its meter may be running,"
-        f" and only you can end it, where you rented it; `gpu-tenant adopt --on {ended.provider} {ended.box_id}`"
+        f" and only you can end it, where you rented it; {Command('adopt', ended.box_id, on=ended.provider)}"
         " puts it under a new lease"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import which
 
 from gpu_tenant.domain.address import Ssh, ssh_of
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.model import LeaseId, SshAddress
 from gpu_tenant.files.state_dir import Home
@@ -143,7 +144,7 @@ def _blocks(
         )
     told = ssh_of(target.removeprefix("ssh://"))
     if told is None:
-        raise BadRequest(f"{target!r} is not an ssh target", remedy="`gpu-tenant leases` shows it")
+        raise BadRequest(f"{target!r} is not an ssh target", remedy=f"{Command('leases')} shows it")
     plain = _effective(told, None)
     config = owner_ssh / "config"
     effective = _effective(told, config) if config.is_file() else plain

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from gpu_tenant.box.seal_request import overwritten
 from gpu_tenant.domain.billing import Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, in_all
 from gpu_tenant.domain.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
@@ -136,7 +137,7 @@ def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
         return trouble
     trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
     trouble.remedy = (
-        f"{trouble.remedy + ', then ' if trouble.remedy else ''}`gpu-tenant teardown {lease.id}` again;"
+        f"{trouble.remedy + ', then ' if trouble.remedy else ''}{Command('teardown', lease.id)} again;"
         " if it stays, end it in the provider's console"
     )
     return trouble
@@ -157,7 +158,9 @@ async def file_receipt(
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:
-        raise ProviderTrouble(f"{lease.id} never had a box", remedy="`gpu-tenant leases --all`")
+        raise ProviderTrouble(
+            f"{lease.id} never had a box", remedy=str(Command("leases", all=True))
+        )
     billed = await ask_bill(lease, connector=connector, ledger=ledger, clock=clock)
     cost = in_all(
         lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)

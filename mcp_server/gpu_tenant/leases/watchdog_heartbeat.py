@@ -7,8 +7,10 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
+
 _UNWATCHED_S = 900
-_HOW = "`gpu-tenant install watchdog` has one look after every lease"
+_HOW = f"{Command('install', 'watchdog')} has one look after every lease"
 
 
 def put_heartbeat(

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, UnknownLease
 from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Quote
@@ -109,7 +110,7 @@ class Leases(Signatures):
         if used is not None:
             taken = QuoteUsed(
                 f"{used['value']} has rented {used['id']}",
-                remedy=f"go on with {used['id']}; for another box `gpu-tenant offers` makes a new quote, and "
+                remedy=f"go on with {used['id']}; for another box {Command('offers')} makes a new quote, and "
                 "`--count` has several by one",
             )
             taken.lease_id = used["id"]
@@ -130,7 +131,7 @@ class Leases(Signatures):
                 raise
             raise LeaseHeld(
                 f"a box of {fleet} was asked for, and whether it was made is not known yet",
-                remedy="`gpu-tenant leases` looks at it; then the same command again",
+                remedy=f"{Command('leases')} looks at it; then the same command again",
             ) from error
 
     def take_up(
@@ -230,7 +231,7 @@ class Leases(Signatures):
             other = self.lease_on(box.provider, box.id)
             raise BoxTaken(
                 f"the lease {other.id if other else '?'} already stands on {box.id}",
-                remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id if other else ''}`",
+                remedy=f"use that lease, or end it first: {Command('teardown', other.id if other else '')}",
             ) from error
 
     def _bind(
@@ -270,7 +271,7 @@ class Leases(Signatures):
         if found is None:
             raise UnknownLease(
                 f"no lease {lease_id!r} is in the ledger",
-                remedy="`gpu-tenant leases --all` lists them",
+                remedy=f"{Command('leases', all=True)} lists them",
             )
         return found
 
@@ -538,7 +539,7 @@ class Leases(Signatures):
                 raise
             raise BoxTaken(
                 f"another lease already stands on {lease.box_id}",
-                remedy="`gpu-tenant leases` shows it",
+                remedy=f"{Command('leases')} shows it",
             ) from error
         return self.lease(lease_id)
 

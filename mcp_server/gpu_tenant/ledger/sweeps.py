@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Job, JobId, LeaseId
 from gpu_tenant.domain.sweep_placement import Placement, Released, Said, Settlement, Sweep
@@ -50,7 +51,7 @@ class Sweeps(Leases):
         for sweep in self._read(_sweep, "SELECT record FROM sweeps WHERE id=?", sweep_id):
             return sweep
         raise BadRequest(
-            f"no sweep {sweep_id!r} is in the ledger", remedy="`gpu-tenant sweep` lists them"
+            f"no sweep {sweep_id!r} is in the ledger", remedy=f"{Command('sweep')} lists them"
         )
 
     def sweeps(self) -> list[str]:
@@ -196,7 +197,7 @@ class Sweeps(Leases):
         except IntegrityError as broken:
             raise Refused(
                 f"the sweep's record does not allow that now ({broken})",
-                remedy="look again: `gpu-tenant sweep`",
+                remedy=f"look again: {Command('sweep')}",
             ) from broken
 
     def cells_launched(

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from gpu_tenant import __version__
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -202,7 +203,7 @@ class Wire:
                 # address.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
-                    remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
+                    remedy=f"{Command('leases')} looks again; the meter of a box may be running",
                 )
             else:
                 self._note_allowance(reply)
@@ -313,7 +314,7 @@ class Wire:
             source = self._credential.source if self._credential else "none"
             return CredentialRefused(
                 f"{what} (key from {source})",
-                remedy="see that the key is right and may do this; `gpu-tenant doctor`",
+                remedy=f"see that the key is right and may do this; {Command('doctor')}",
             )
         if status == 402:
             return NoFunds(what, remedy="add credit in the provider's console, or rent elsewhere")
@@ -321,7 +322,7 @@ class Wire:
             return RateLimited(what, remedy="wait a minute, then the same command again")
         if status >= 500:
             return ProviderSilent(
-                what, remedy="`gpu-tenant leases` looks again; the meter of a box may be running"
+                what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
             )
         return rejected(status, reply.text, what)
 
@@ -340,7 +341,7 @@ def key_hash(key: str, salt: str) -> str:
 
 def rejected(status: int, body: str, what: str) -> Rejected:
     """A refusal with `status` and `body`, whose meaning its connector may know."""
-    refusal = Rejected(what, remedy="`gpu-tenant leases` shows what runs")
+    refusal = Rejected(what, remedy=f"{Command('leases')} shows what runs")
     refusal.status, refusal.body = status, body
     return refusal
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import which
 from typing import Self
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.ports import Channel
 from gpu_tenant.transports.process_channel import Child
@@ -52,7 +53,7 @@ class OpenSsh:
             return Child([self._program, "-F", str(self._config), "--", self._name, command])
         except OSError as exc:
             raise LocalTrouble(
-                f"cannot start {self._program!r}: {exc.strerror}", remedy="run `gpu-tenant doctor`"
+                f"cannot start {self._program!r}: {exc.strerror}", remedy=f"run {Command('doctor')}"
             ) from exc
 
     def _write(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import asyncssh
-
 from gpu_tenant.domain.address import ssh_of
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -16,6 +16,7 @@ from gpu_tenant.domain.errors import (
     HostKeyChanged,
     LocalTrouble,
 )
+
 from gpu_tenant.transports import as_told
 
 _CONNECT_S = 20
@@ -27,8 +28,8 @@ _HOST_KEYS = (
 )
 """Plain keys only: a host certificate contains nothing that could be pinned at first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-DOCTOR = "run `gpu-tenant doctor`, which checks the way to the box"
-AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
+DOCTOR = f"run {Command('doctor')}, which checks the way to the box"
+AUDIT = f"nothing is known of the box now; run {Command('audit')} to look again"
 
 
 def ensure_key(path: Path) -> Path:
@@ -163,7 +164,7 @@ class Dialer:
             f"{name} shows host key {offered.get_fingerprint()}, where {expected} is known;"
             " nothing was sent",
             remedy="ask the box's owner; if it was reinstalled, take its line out of"
-            f" {self._known_hosts} and run `gpu-tenant audit`",
+            f" {self._known_hosts} and run {Command('audit')}",
         )
 
     def _not_let_in(
@@ -181,7 +182,7 @@ class Dialer:
                 )
             return BoxTrouble(
                 f"{name} let none of our keys in",
-                remedy="where there is a password, `gpu-tenant adopt ... --password-stdin` turns it "
+                remedy=f"where there is a password, {Command('adopt', '...', password_stdin=True)} turns it "
                 f"into a key; else add this line to ~/.ssh/authorized_keys there: {line}",
             )
         if isinstance(exc, asyncssh.Error | OSError):

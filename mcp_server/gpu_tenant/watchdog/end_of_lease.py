@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -190,7 +191,7 @@ class DeadMan:
                 return
         self._told.alarm(
             "parked",
-            f"{late.words}; {words}; its disk is kept: `gpu-tenant resume {lease.id} --hours 1`, then "
+            f"{late.words}; {words}; its disk is kept: {Command('resume', lease.id, hours='1')}, then "
             "collect and teardown",
             Level.WARNING,
         )

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from gpu_tenant.box.caretaker import Standing
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     LeaseHeld,
@@ -112,7 +113,7 @@ class Attendant:
             left_s = (lease.terms.deadline_at - now).total_seconds()
             self.told.alarm(
                 "near",
-                f"it ends in {left_s / 60:.0f} min; `gpu-tenant extend {lease.id} --hours N` moves that",
+                f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves that",
                 Level.WARNING,
             )
 

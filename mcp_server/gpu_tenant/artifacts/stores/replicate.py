@@ -15,6 +15,7 @@ from gpu_tenant.artifacts.stores.protocol import (
     stored_as,
     superseded_as,
 )
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
 from gpu_tenant.domain.ports import Clock
@@ -140,7 +141,7 @@ def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
     except OSError as error:
         raise LocalTrouble(
             f"what was collected is not to be kept from {directory}: {error.strerror}",
-            remedy=f"`gpu-tenant collect {lease.id}`, then the same again",
+            remedy=f"{Command('collect', lease.id)}, then the same again",
         ) from error
     try:
         yield Path(made)

@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.ledger import Event, Ledger
@@ -42,7 +43,7 @@ def recorded(ledger: Ledger, lease_id: str) -> Recorded:
             return Recorded.model_validate(detail["record"])
     raise BadRequest(
         f"no environment was ever made on {lease_id}",
-        remedy="prepare from the tree's own requirements, without --replay",
+        remedy=f"prepare from the tree's own requirements, without {Option('replay')}",
     )
 
 
@@ -56,8 +57,8 @@ def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
     last = newest(ledger, lease_id)
     if last is None:
         return {}
-    again = f"`gpu-tenant prepare {lease_id}`, with the same arguments"
-    image = "or launch with the image's own: `--python image`"
+    again = f"{Command('prepare', lease_id)}, with the same arguments"
+    image = f"or launch with the image's own: {Option('python', 'image')}"
     match last.get("state"):
         case "ready":
             record = Recorded.model_validate(last["record"])

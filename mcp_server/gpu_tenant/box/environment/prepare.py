@@ -18,6 +18,7 @@ from gpu_tenant.box.caretaker import ENDED, Caretaker, JobStatus
 from gpu_tenant.box.environment.git_source import repository
 from gpu_tenant.box.environment.history import Recorded, newest, recorded
 from gpu_tenant.box.guard import keep_armed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -149,7 +150,7 @@ class Setup:
             if started:
                 raise CaretakerFailed(
                     "the tree asks for something else than what was just installed",
-                    remedy=f"`gpu-tenant prepare {self._lease.id}` again, when nobody pushes",
+                    remedy=f"{Command('prepare', self._lease.id)} again, when nobody pushes",
                 )
             job = self._under_way(command)
             if job is None:
@@ -182,7 +183,7 @@ class Setup:
             told = plain(finished.stderr.decode(errors="replace")).strip()[-300:]
             raise CaretakerFailed(
                 f"the look at the environment ended with status {finished.exit_status}: {told}",
-                remedy=f"`gpu-tenant audit {self._lease.id}` looks at the box",
+                remedy=f"{Command('audit', self._lease.id)} looks at the box",
             ) from None
         if not seen.ok:
             raise _trouble(seen.code, plain(seen.message), self._lease)
@@ -200,7 +201,7 @@ class Setup:
         if self._clock.now() >= lease.terms.deadline_at:
             raise Refused(
                 f"the deadline of {lease.id} has passed",
-                remedy=f"`gpu-tenant extend {lease.id} --hours 8`, then prepare again",
+                remedy=f"{Command('extend', lease.id, hours='8')}, then prepare again",
             )
         self._ledger.touch(lease.id, at=self._clock.now())
         standing = await self._caretaker.standing()
@@ -208,7 +209,7 @@ class Setup:
         if live:
             raise JobRunning(
                 f"{', '.join(live)} runs on {lease.id}, and may be using the environment",
-                remedy=f"wait with `gpu-tenant monitor {lease.id}`, or `gpu-tenant stop {lease.id}`",
+                remedy=f"wait with {Command('monitor', lease.id)}, or {Command('stop', lease.id)}",
             )
         content = json.dumps(request).encode()
         with TemporaryDirectory() as scratch:
@@ -353,7 +354,8 @@ class Setup:
             image=record.image,
             commit=record.commit,
             notes=tuple(map(plain, record.notes)),
-            next="launch_detached, which runs in this environment",
+            next=f"{Command('launch', lease=self._lease.id, artifact='PATTERN', then='COMMAND')}, which runs in "
+            "this environment",
         )
 
     def _running(self, job: Job, status: JobStatus) -> Prepared:
@@ -362,7 +364,7 @@ class Setup:
             state="running",
             job=job.id,
             log=_tail(status, 600),
-            next="prepare again with the same arguments: it goes on without you",
+            next=f"{Command('prepare', self._lease.id)} with the same arguments: it goes on without you",
         )
 
     def _failed(self, job: Job, status: JobStatus) -> BoxTrouble | BadRequest:
@@ -393,24 +395,24 @@ _WORDS = {
 
 def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTrouble | BadRequest:
     """The error for that code, with the next command."""
-    again = f"`gpu-tenant prepare {lease.id}`"
+    again = str(Command("prepare", lease.id))
     remedies = {
         "NO_PYTHON": f"install it (`apt-get install python3 python3-venv python3-pip`), then {again}",
         "NO_VENV": f"on the box: `apt-get install python3-venv python3-pip`, then {again}",
-        "NOT_RESOLVED": f"mend the requirements, `gpu-tenant push DIR {lease.id}`, then {again}; a"
+        "NOT_RESOLVED": f"mend the requirements, {Command('push', 'DIR', lease.id)}, then {again}; a"
         " conflict with what the image has is ended by another pin, or by another image",
-        "DISK_FULL": f"`gpu-tenant audit {lease.id}` shows its disks; make room, then {again}",
-        "NOT_CLONED": f"clone it here, `gpu-tenant push DIR {lease.id}`, then {again}",
+        "DISK_FULL": f"{Command('audit', lease.id)} shows its disks; make room, then {again}",
+        "NOT_CLONED": f"clone it here, {Command('push', 'DIR', lease.id)}, then {again}",
         "SHADOWED": "pin that package to a build that takes the image's, or take an image that has"
         f" what it wants; then {again}",
-        "KILLED": f"`gpu-tenant audit {lease.id}` looks at the box; then {again}",
+        "KILLED": f"{Command('audit', lease.id)} looks at the box; then {again}",
     }
     match code:
         case "NO_SOURCE":
             return BadRequest(
                 words,
-                remedy=f"push a tree that has one (`gpu-tenant push DIR {lease.id}`), or name the file:"
-                f" `gpu-tenant prepare {lease.id} --source FILE`",
+                remedy=f"push a tree that has one ({Command('push', 'DIR', lease.id)}), or name the file:"
+                f" {Command('prepare', lease.id, source='FILE')}",
                 log=log,
             )
         case "SECRET":

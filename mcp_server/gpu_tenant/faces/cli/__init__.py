@@ -8,6 +8,7 @@ import sys
 import click
 
 from gpu_tenant import __version__
+from gpu_tenant.domain.command import Command
 
 SUMMARIES = {
     "demo": "A whole lease on this computer, shown as it happens.",
@@ -90,7 +91,7 @@ def main() -> None:
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
+        click.echo(f"stopped here; boxes and jobs go on ({Command('leases')})", err=True)
         sys.exit(130)
     except click.ClickException as error:
         error.show()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
-from gpu_tenant.domain.wording import in_commands, size, some
+from gpu_tenant.domain.wording import size, some
 from gpu_tenant.faces.cli import brief_lines, multinode, output, sign, sweep
 from gpu_tenant.faces.cli.command import (
     Chosen,
@@ -181,7 +182,7 @@ async def launch(
             if not command:
                 raise BadRequest(
                     f"{lease} is a lease, not a command",
-                    remedy=f"`gpu-tenant launch --lease {lease} --artifact out/ -- COMMAND`",
+                    remedy=str(Command("launch", lease=lease, artifact="out/", then="COMMAND")),
                 )
         launched = await tenancy.launch_detached(
             the_lease(lease, tenancy),
@@ -367,7 +368,7 @@ def _snapshot(shown: Snapshot) -> None:
     rows += [
         ("takes", shown.pace),
         ("proves", shown.proves),
-        ("next", in_commands(shown.next)),
+        ("next", shown.next),
     ]
     output.listed(f"{shown.lease}: a look at what is complete", rows)
 
@@ -418,7 +419,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
     if lease is None:  # it is the person who must name the lease, even if only one is live
-        raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
+        raise BadRequest("which lease?", remedy=f"name it: {Command('leases')} lists them")
     from gpu_tenant.leases.end import waive_ahead
     from gpu_tenant.leases.watch_actions import policy_of
 

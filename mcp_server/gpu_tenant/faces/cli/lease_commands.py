@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.fleet_budget import MOST
 from gpu_tenant.domain.offers import Trust
@@ -241,12 +242,12 @@ async def adopt(
     if source is not None and (target is not None or by_password or provider != "own"):
         raise BadRequest(
             "--from says where the box is and who may come in",
-            remedy=f"`gpu-tenant adopt --from {source}`, without TARGET, --on and --password-stdin",
+            remedy=f"{Command('adopt', from_=source)}, without TARGET, --on and --password-stdin",
         )
     if recovers is not None and source is None:
         raise BadRequest(
             "--recovers is for a box that another tool moved",
-            remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else `gpu-tenant recover {recovers}`",
+            remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else {Command('recover', recovers)}",
         )
     from gpu_tenant.leases import adopt as adopting
     from gpu_tenant.leases.adopt_external import adopt_from

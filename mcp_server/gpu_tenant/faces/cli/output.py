@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from gpu_tenant.domain.wording import dated, in_commands, size, some, span
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.wording import dated, size, some, span
 
 # What a verb shows is imported by the verb that does it.
 if TYPE_CHECKING:
@@ -65,13 +66,18 @@ def usd(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
+def step(words: str) -> str:
+    """The next step; a command alone stands without its backticks, so that the line can be pasted."""
+    alone = words[1:-1]
+    return alone if words == f"`{alone}`" and "`" not in alone else words
+
+
 def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
     """A title was printed, and below it a line for each name and value."""
     click.echo(click.style(title, bold=True))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        said = in_commands(str(value)) if name == "next" else value
-        click.echo(f"  {name:<{width}}  {said}")
+        click.echo(f"  {name:<{width}}  {step(str(value)) if name == 'next' else value}")
 
 
 def smoke(receipt: SmokeReceipt) -> None:
@@ -88,12 +94,7 @@ def smoke(receipt: SmokeReceipt) -> None:
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
             ("confined by", receipt.confined),
-            (
-                "next",
-                f"gpu-tenant offers, then gpu-tenant provision --quote Q --smoke {receipt.id}"
-                if receipt.passed
-                else receipt.next,
-            ),
+            ("next", receipt.next),
         ],
     )
     if not receipt.passed and receipt.log_tail:
@@ -157,7 +158,7 @@ def audit(shown: Audited) -> None:
         out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
         out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
     click.echo(
-        f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {in_commands(shown.next)}"
+        f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {step(shown.next)}"
     )
 
 
@@ -165,7 +166,7 @@ def pushed(shown: Pushed) -> None:
     """What a push did was printed."""
     click.echo(
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
-        f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
+        f"{shown.unchanged_files} unchanged; next: {step(shown.next)}"
     )
 
 
@@ -178,7 +179,7 @@ def launched(shown: Launched) -> None:
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
-            ("next", f"gpu-tenant monitor {shown.lease} --follow"),
+            ("next", Command("monitor", shown.lease, follow=True)),
         ],
     )
 
@@ -251,9 +252,7 @@ def collected(shown: Collected) -> None:
         ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
         for pattern in shown.discarded_nothing
     ]
-    ready = shown.next == "verify_and_teardown"
-    again = f"gpu-tenant collect {shown.lease} with --artifact or --discard for what is named above"
-    rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else again))
+    rows.append(("next", shown.next))
     listed(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
 

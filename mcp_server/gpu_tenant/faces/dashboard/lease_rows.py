@@ -8,7 +8,6 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.box.caretaker import JobState
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.record import Record, Usd
-from gpu_tenant.domain.wording import in_verbs
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
@@ -119,7 +118,7 @@ def row_of(
 ) -> Row:
     """That lease as the page shows it."""
     return Row(
-        card=card.model_copy(update={"next": in_verbs(card.next)}),
+        card=card,
         title=profile.title,
         kind=profile.kind,
         gpu=gpu_of(lease, job),

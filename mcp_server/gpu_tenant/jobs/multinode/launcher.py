@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
@@ -53,8 +54,7 @@ class Gang(Record):
     @property
     def stop(self) -> str:
         """The command that ends it everywhere."""
-        each = " && ".join(f"gpu-tenant stop {name} --job {self.job}" for name in self.leases)
-        return f"`{each}`"
+        return str(Command("stop", *self.leases, job=self.job))
 
 
 def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
@@ -88,7 +88,7 @@ def lines(
     if len(nodes) < 2:
         raise BadRequest(
             "one job over several boxes needs two leases or more",
-            remedy="name them all: `gpu-tenant launch LEASE LEASE --together torchrun -- train.py`",
+            remedy=f"name them all: {Command('launch', 'LEASE', 'LEASE', together='torchrun', artifact='out/', then='train.py')}",
         )
     _must_be_script(command, launcher)
     first = nodes[0]

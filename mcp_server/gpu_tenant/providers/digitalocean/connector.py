@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
@@ -349,7 +350,7 @@ class DigitalOceanConnector:
         if _TOO_MANY.search(said):
             return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
         if _FULL.search(said):
-            return NoCapacity(told.message, remedy="`gpu-tenant offers` shows what there is now")
+            return NoCapacity(told.message, remedy=f"{Command('offers')} shows what there is now")
         return told
 
 
@@ -366,7 +367,7 @@ def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
     # Raised outside the handler, and names only the place: the validation error holds the value.
     raise ProviderSilent(
         f"an answer of DigitalOcean cannot be read: its {field or ''} {where} is not as documented",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 
@@ -388,7 +389,7 @@ def _message(reply: Reply) -> str:
 def _incomplete(path: str, why: str) -> ProviderSilent:
     return ProviderSilent(
         f"DigitalOcean's list {path} is not complete: {why}",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 

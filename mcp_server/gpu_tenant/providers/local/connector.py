@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LocalAddress
 from gpu_tenant.domain.permit import TeardownPermit, genuine
@@ -58,7 +59,7 @@ class LocalConnector:
             return []
         except OSError as error:
             raise ProviderTrouble(
-                f"{self._boxes} cannot be listed: {error}", remedy="`gpu-tenant doctor`"
+                f"{self._boxes} cannot be listed: {error}", remedy=str(Command("doctor"))
             ) from error
 
     async def destroy(self, permit: TeardownPermit) -> None:

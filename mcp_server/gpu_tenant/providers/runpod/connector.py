@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_tenant.domain.address import ssh_address
 from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     NoCapacity,
@@ -162,7 +163,7 @@ class RunpodConnector:
                 raise NoCapacity(
                     f"the GPU of {lease.id} is somebody else's now, and its host has no other:"
                     f" {words(no.body)}",
-                    remedy=f"`gpu-tenant resume {lease.id}` tries again; its volume is kept, and bills",
+                    remedy=f"{Command('resume', lease.id)} tries again; its volume is kept, and bills",
                 ) from no
             if no.status != 409 or (await self._wire.get(pod)).fields.get("status") not in done:
                 raise
@@ -286,13 +287,13 @@ def _refusal(no: Rejected) -> ProviderTrouble:
     if no.status == 400 and _FULL.search(no.body):
         return NoCapacity(
             f"nothing like it is free at RunPod: {words(no.body)}",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
     if no.status in _SURE:
         return no
     return ProviderSilent(
         f"{no.message}; a pod may exist",
-        remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
+        remedy=f"{Command('leases')} looks again; the meter of a box may be running",
     )
 
 
@@ -397,7 +398,7 @@ def _parts(offer: str) -> tuple[str, int, str, tuple[str, ...]]:
     if cloud not in _CLOUDS or not count.isdigit() or not gpu:
         raise BadRequest(
             f"{plain(offer)} is no offer of RunPod",
-            remedy="`gpu-tenant offers` shows what there is",
+            remedy=f"{Command('offers')} shows what there is",
         )
     return cloud, int(count), gpu, tuple(places.split(",")) if places else ()
 

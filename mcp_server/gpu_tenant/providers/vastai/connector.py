@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_tenant.domain.address import ssh_address
 from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     CredentialRefused,
     NoCapacity,
@@ -174,7 +175,7 @@ class VastConnector:
         await self.park(lease)
         raise NoCapacity(
             f"the GPU of {lease.id} is somebody else's now: {refusal.message}",
-            remedy=f"`gpu-tenant resume {lease.id}` tries again; its disk is kept, and bills",
+            remedy=f"{Command('resume', lease.id)} tries again; its disk is kept, and bills",
         )
 
     async def _set(self, lease: Lease, state: str) -> ProviderTrouble | None:
@@ -250,7 +251,7 @@ class VastConnector:
             if bid is None or price is None or price > quote.cap_usd_h:
                 raise PriceMoved(
                     f"the bid would cost {price} USD/h, and the cap is {quote.cap_usd_h} USD/h",
-                    remedy="`gpu-tenant offers` shows what is within it",
+                    remedy=f"{Command('offers')} shows what is within it",
                 )
         key = shlex.quote(self._setting.public_key())
         return {
@@ -345,10 +346,10 @@ class VastConnector:
         trouble = self._wire.trouble(method, path, reply)
         error, said = _field(reply, "error"), trouble.message
         if _about_the_key(reply):
-            return CredentialRefused(said, remedy="see that the key is right; `gpu-tenant doctor`")
+            return CredentialRefused(said, remedy=f"see that the key is right; {Command('doctor')}")
         if error in ("missing_billing", "insufficient_credit"):
             return NoFunds(said, remedy="add credit in Vast.ai's console, or rent elsewhere")
-        remedy = "`gpu-tenant offers` shows what there is now"
+        remedy = f"{Command('offers')} shows what there is now"
         if error == "invalid_price":
             return PriceMoved(said, remedy=remedy)
         if reply.status in (404, 410) and "/asks/" in path:

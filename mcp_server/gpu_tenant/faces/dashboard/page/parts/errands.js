@@ -3,7 +3,7 @@ import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {useStore} from "../store.js";
 import {t} from "../words.js";
 import {verbWords} from "./plans.js";
-import {Ago, Button, bytesWords, Progress, Shape, SpanTicking, Words, amount} from "./widgets.js";
+import {Ago, Button, bytesWords, Progress, Shape, SpanTicking, Step, Words, amount} from "./widgets.js";
 
 const KINDS = {running: "wait", done: "good", failed: "bad"};
 const STATES = {running: () => t("under way"), done: () => t("done"), failed: () => t("refused or failed")};
@@ -111,7 +111,7 @@ export function Coming({errand}) {
       ${errand.error.remedy && html`<p class="remedy"><${Words} text=${errand.error.remedy} /></p>`}</div>`;
   return html`<div class="outcome is-good"><p><${Shape} kind="good" /><strong>${t("Done")}</strong></p>
     ${resultWords(errand).map((line) => html`<p key=${line}><${Words} text=${line} /></p>`)}
-    ${errand.result?.next && html`<p class="soft">${t("Next:")} <${Words} text=${errand.result.next} /></p>`}</div>`;
+    ${errand.result?.next && html`<p class="soft">${t("Next:")} <${Step} text=${errand.result.next} /></p>`}</div>`;
 }
 
 function Going({errand}) {

@@ -5,7 +5,7 @@ import {Bounded} from "./boundary.js";
 import {Charts} from "./charts.js";
 import {doneWords} from "./leaserow.js";
 import {isLive, jobStateOf} from "./standing.js";
-import {Empty, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
+import {Empty, Pill, Progress, Shape, Span, SpanTicking, Step, When, Words} from "./widgets.js";
 
 const known = (value) => value !== null && value !== undefined;
 const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en-US") : Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5}));
@@ -42,7 +42,7 @@ function InShort({job, standing}) {
 export function JobView({row, job, seen}) {
   if (!job) {
     return html`<${Empty} title=${isLive(row) ? t("No job yet") : t("It had no job")}>${isLive(row) &&
-      html`<p>${t("Next:")} <${Words} text=${row.card.next} /></p>`}<//>`;
+      html`<p>${t("Next:")} <${Step} text=${row.card.next} /></p>`}<//>`;
   }
   return html`<section class="job" aria-labelledby="job-title">
     <${Standing} row=${row} job=${job} seen=${seen} />

@@ -5,7 +5,7 @@ import {t} from "../words.js";
 import {Verbs} from "./actions.js";
 import {BudgetLine} from "./leaserow.js";
 import {isFree, isLive, isStill, phaseOf} from "./standing.js";
-import {amount, Button, Countdown, Money, MoneyTicking, Pill, Shape, Span, spanWords, SpanTicking, Trouble, When, Words} from "./widgets.js";
+import {amount, Button, Countdown, Money, MoneyTicking, Pill, Shape, Span, spanWords, SpanTicking, Step, Trouble, When, Words} from "./widgets.js";
 
 const known = (value) => value !== null && value !== undefined;
 const dollars = (usd) => `$${amount(usd)}`;
@@ -119,7 +119,7 @@ export function Vitals({detail}) {
       <${Rate} row=${row} />
       <div class="vital is-fence"><dt>${t("If this computer dies")}</dt><dd class="words ${open ? "is-open" : ""}">${open && html`<${Shape} kind="warn" />`}<${Words} text=${fence} /></dd></div>
     </dl>
-    ${row.card.next && html`<p class="next"><span class="soft">${t("Next:")}</span> <${Words} text=${row.card.next} /></p>`}
+    ${row.card.next && html`<p class="next"><span class="soft">${t("Next:")}</span> <${Step} text=${row.card.next} /></p>`}
   </section>`;
 }
 

@@ -157,6 +157,11 @@ export function Button({kind = "plain", busy = false, disabled = false, onClick,
     aria-busy=${busy ? "true" : undefined} onClick=${onClick}>${children}</button>`;
 }
 
+// A next step: as `Words`, and each command of ours in it can be copied.
+export function Step({text}) {
+  return text.split("`").map((part, n) => (n % 2 === 0 ? part : part.startsWith("gpu-tenant ") ? html`<${Copy} text=${part} />` : html`<code>${part}</code>`));
+}
+
 // A command to copy.
 export function Copy({text}) {
   const [said, setSaid] = useState("");
