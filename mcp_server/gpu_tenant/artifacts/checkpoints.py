@@ -1,12 +1,13 @@
 """What a job can resume from: the newest files of a lease that are whole here, re-read, and load."""
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+
+from pydantic import AwareDatetime, ValidationError
 
 from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.domain.command import Command
@@ -15,9 +16,8 @@ from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
 from gpu_tenant.files.paths import below
-from gpu_tenant.files.state_dir import sync_directory
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.ledger import Event, Ledger
-from pydantic import AwareDatetime, ValidationError
 
 LISTS = ".snapshots"
 
@@ -103,13 +103,7 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
     try:
         place = directory / LISTS
         place.mkdir(exist_ok=True)
-        temporary = place / f".{name}"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place / f"{name}.json")
-        sync_directory(place)
+        replace_file(place / f"{name}.json", content, durable="directory")
     except OSError as error:
         raise LocalTrouble(
             f"the list of a snapshot cannot be written in {directory}: {error.strerror}",

@@ -5,15 +5,16 @@ the clock nor an address: otherwise anyone who can set one would decide what is 
 deadline has come.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
-from pydantic import ValidationError
+from gpu_tenant.files.replace_file import replace_file
 
 _FILE = "rehearsal.json"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
@@ -49,9 +50,7 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
     """The state directory is marked as that rehearsal's; its ledger still has to agree."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = state / f".{_FILE}.new"
-    new.write_text(rehearsal.model_dump_json(), encoding="utf-8")
-    os.replace(new, state / _FILE)  # noqa: PTH105 - the same, and shorter
+    replace_file(state / _FILE, rehearsal.model_dump_json(), durable="none")
 
 
 def require_real(state: Path, environ: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, Refused, 
 from gpu_tenant.domain.model import Lease, LeaseId, SshAddress
 from gpu_tenant.domain.ports import Lending
 from gpu_tenant.domain.terms import USUAL, Asked
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import Brokered, brokered, found
@@ -103,9 +104,7 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
     context.ledger.note(
         lease_id, Event.BROKERED, there.model_dump(mode="json"), at=context.clock.now()
     )
-    being_written = config.with_name("config.new")
-    being_written.write_text(entries, encoding="utf-8")
-    being_written.replace(config)
+    replace_file(config, entries, durable="none")
 
 
 async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:

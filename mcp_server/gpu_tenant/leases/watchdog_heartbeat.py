@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gpu_tenant.domain.command import Command
+from gpu_tenant.files.replace_file import replace_file
 
 _UNWATCHED_S = 900
 _HOW = f"{Command('install', 'watchdog')} has one look after every lease"
@@ -17,7 +18,6 @@ def put_heartbeat(
     path: Path, *, at: datetime, every_s: float, unasked: Mapping[str, datetime]
 ) -> None:
     """It is on record that a watchdog has just looked, and since when which providers have not answered."""
-    temporary = path.with_suffix(f".{os.getpid()}")
     told = {
         "at": at.isoformat(),
         "pid": os.getpid(),
@@ -25,9 +25,7 @@ def put_heartbeat(
         "unasked": {provider: since.isoformat() for provider, since in unasked.items()},
     }
     with suppress(OSError):  # a full disk must not end the watch
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(told), encoding="utf-8")
-        temporary.replace(path)
+        replace_file(path, json.dumps(told), durable="none")
 
 
 def watched(path: Path, now: datetime) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import asyncssh
+
 from gpu_tenant.domain.address import ssh_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -16,7 +17,7 @@ from gpu_tenant.domain.errors import (
     HostKeyChanged,
     LocalTrouble,
 )
-
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.transports import as_told
 
 _CONNECT_S = 20
@@ -51,9 +52,8 @@ def ensure_key(path: Path) -> Path:
         path.chmod(0o600)
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():
-            part = _beside(public, asyncssh.read_private_key(path).export_public_key())
-            part.chmod(0o644)
-            part.replace(public)
+            content = asyncssh.read_private_key(path).export_public_key()
+            replace_file(public, content, durable="file", mode=0o644)
     except (OSError, ValueError) as exc:
         raise LocalTrouble(f"no ssh key at {str(path)!r}: {exc}", remedy=DOCTOR) from exc
     return path
@@ -147,7 +147,7 @@ class Dialer:
             old = self._known_hosts.read_bytes() if self._known_hosts.exists() else b""
             line = f"{name} ".encode() + key.export_public_key()
             self._known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _beside(self._known_hosts, old + line).replace(self._known_hosts)
+            replace_file(self._known_hosts, old + line, durable="file")
         except OSError as exc:
             raise LocalTrouble(
                 f"cannot write the host key to {str(self._known_hosts)!r}: {exc.strerror}",

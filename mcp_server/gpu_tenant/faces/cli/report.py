@@ -1,19 +1,18 @@
 """The command that writes a report of a lease into a file to keep."""
 
-import os
 import stat
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Literal
 
 import click
+
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, lease_argument, the_lease, verb
 from gpu_tenant.faces.report import Report, as_html, as_markdown, mark_of, report_of
-
-from gpu_tenant.faces.cli import output
+from gpu_tenant.files.replace_file import replace_file
 
 Form = Literal["html", "md"]
 
@@ -119,17 +118,7 @@ def _write(place: Path, text: str) -> None:
         LocalTrouble: it could not be written.
     """
     try:
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", dir=place.parent, prefix=f".{place.name}.", delete=False
-        ) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(place)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+        replace_file(place, text, durable="file")
     except OSError as error:
         raise LocalTrouble(
             f"{place} could not be written: {error.strerror}",

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTaken, ProviderTrouble
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.files.replace_file import replace_file
 
 
 class Lent:
@@ -70,10 +71,7 @@ class Lent:
     def write(self, box: Box) -> None:
         """The list holds the box as given here."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._file(box.id)
-        being_written = path.with_suffix(".new")
-        being_written.write_text(box.model_dump_json(), encoding="utf-8")
-        being_written.replace(path)
+        replace_file(self._file(box.id), box.model_dump_json(), durable="directory")
 
     def remove(self, box_id: str) -> None:
         """The list does not hold the box."""
