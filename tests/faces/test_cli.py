@@ -44,7 +44,7 @@ def test_the_help_of_a_verb_imports_nothing_of_a_tenancy(verb: str) -> None:
     )
 
     loaded = set(ran.stderr.split())
-    assert not {"gpu_tenant.app", "gpu_tenant.service", "mcp", "httpx", "jsonschema"} & loaded
+    assert not {"gpu_tenant.app", "gpu_tenant.service", "mcp", "httpx2", "jsonschema"} & loaded
     assert not {"asyncssh", "jinja2", "sqlite3", "gpu_tenant.faces.cli.install"} & loaded
 
 

@@ -183,7 +183,7 @@ class Wire:
         """
         # Here, as it is a tenth of the start of a verb, and most verbs ask no provider. It is loaded
         # before the first attempt, so that no attempt's time pays for it.
-        import httpx
+        import httpx2
 
         lost = turned_away = 0
         left_s, real_s = self._bounds.call_s, asyncio.get_running_loop().time
@@ -198,7 +198,7 @@ class Wire:
                     f"{self._title} did not end its answer to {method} {path} within "
                     f"{self._bounds.call_s:g} s"
                 ) from None
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 # InvalidURL: a page name that is a million letters long does not fit into an
                 # address.
                 problem: ProviderTrouble = ProviderSilent(
@@ -231,7 +231,7 @@ class Wire:
     async def _send(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Json
     ) -> Reply:
-        import httpx
+        import httpx2
 
         headers = {
             "User-Agent": USER_AGENT,
@@ -244,7 +244,7 @@ class Wire:
         # A new connection for each call: calls are rare, and a kept one would belong to one event
         # loop.
         async with (
-            httpx.AsyncClient(
+            httpx2.AsyncClient(
                 timeout=_TIMEOUT_S,
                 verify=_certificates("none" if on_this_computer else "all"),
                 trust_env=not on_this_computer,
