@@ -182,19 +182,24 @@ class Lease(Record):
         return None if spent is None else spent.quantize(CENT)
 
 
-class Job(Record):
-    """One detached command on a box, as it was declared; values of `env` are never recorded."""
+class Declared(Record):
+    """One detached command as it was declared; values of `env` are never recorded."""
 
     id: JobId
-    lease_id: LeaseId
     command: str
     artifacts: tuple[str, ...]
     discard: tuple[str, ...]
     env_names: tuple[str, ...]
-    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
-    max_runtime_s: float | None
     declared_at: AwareDatetime
     launched_at: AwareDatetime | None
+
+
+class Job(Declared):
+    """A declared command on the box of a lease."""
+
+    lease_id: LeaseId
+    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
+    max_runtime_s: float | None
 
 
 # --- what a platform is like --------------------------------------------------------------------

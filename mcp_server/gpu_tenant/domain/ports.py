@@ -1,6 +1,6 @@
 """The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
 
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -242,6 +242,11 @@ def wanted(lease: Lease) -> Quote:
             remedy=f"{Command('offers')} shows what can be rented",
         )
     return lease.quote
+
+
+def marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
+    """The box that carries the lease's mark, if one of these does: an earlier create made it, and none is sent."""
+    return next((box for box in boxes if box.mark == lease.mark), None)
 
 
 @runtime_checkable

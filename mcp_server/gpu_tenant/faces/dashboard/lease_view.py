@@ -6,7 +6,15 @@ from datetime import datetime
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.model import Evidence, Job, Lease, Manifest, Problem, Receipt, Unclaimed
+from gpu_tenant.domain.model import (
+    Declared,
+    Evidence,
+    Lease,
+    Manifest,
+    Problem,
+    Receipt,
+    Unclaimed,
+)
 from gpu_tenant.domain.policy import Policy
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.untrusted_text import plain
@@ -55,16 +63,9 @@ class LastSeen(Record):
     total: float | None
 
 
-class Declared(Record):
-    """A job as it was declared; no value of its environment."""
+class JobSeen(Declared):
+    """A job as it was declared, and how it was last seen."""
 
-    id: str
-    command: str
-    artifacts: tuple[str, ...]
-    discard: tuple[str, ...]
-    env_names: tuple[str, ...]
-    declared_at: AwareDatetime
-    launched_at: AwareDatetime | None
     last: LastSeen | None
 
 
@@ -140,7 +141,7 @@ class Detail(Record):
     row: Row
     lease: Dates
     policy: Policy
-    jobs: tuple[Declared, ...]
+    jobs: tuple[JobSeen, ...]
     events: tuple[Line, ...]
     files: Files | None
     receipt: Receipt | None
@@ -178,7 +179,10 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         row=row,
         lease=_dates(lease),
         policy=policy_of(tenancy.context, lease.id),
-        jobs=tuple(_declared(job, last.get(job.id)) for job in ledger.jobs(lease.id)),
+        jobs=tuple(
+            JobSeen(**job.model_dump(include=set(Declared.model_fields)), last=last.get(job.id))
+            for job in ledger.jobs(lease.id)
+        ),
         events=tuple(
             Line(at=at, kind=kind, words=plain(told(kind, detail))) for at, kind, detail in events
         ),
@@ -205,19 +209,6 @@ def _dates(lease: Lease) -> Dates:
         recovers=lease.recovers,
         fleet=lease.fleet,
         rates=tuple(Rated(at=rate.at, usd_h=rate.usd_h) for rate in lease.rates),
-    )
-
-
-def _declared(job: Job, last: LastSeen | None) -> Declared:
-    return Declared(
-        id=job.id,
-        command=job.command,
-        artifacts=job.artifacts,
-        discard=job.discard,
-        env_names=job.env_names,
-        declared_at=job.declared_at,
-        launched_at=job.launched_at,
-        last=last,
     )
 
 

@@ -23,7 +23,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, ordered, owners_word
 from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejected, words
@@ -114,9 +114,8 @@ class AutodlConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`; our key gets in through the command that the box runs when it starts."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         owner, what = self._owner(), ordered(quote.offer.id)
         if what is None:
             raise NoCapacity(

@@ -16,7 +16,7 @@ from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, Provid
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -168,9 +168,8 @@ class DigitalOceanConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         size, region, image = quote.offer.id.split("@")
         order: Json = {
             "name": re.sub(r"[^a-z0-9.-]", "-", lease.id),

@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -154,9 +154,8 @@ class LambdaCloudConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         instance_type, _, region = quote.offer.id.partition("@")
         order: Json = {
             "region_name": region,

@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -85,9 +85,8 @@ class RunpodConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`; raises NoCapacity also if this account may not use the pool."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         order = self._order(lease.mark, quote.offer.id, quote.wish.disk_gb)
         try:
             reply = await self._wire.call(
