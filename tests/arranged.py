@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import (
     Address,
     Box,
@@ -26,8 +27,10 @@ from gpu_tenant.domain.model import (
 )
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.permit import TeardownPermit
-from gpu_tenant.domain.ports import Setting
+from gpu_tenant.domain.ports import Connector, Setting, Transport
 from gpu_tenant.domain.terms import Rate, Terms
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.verify import Assessment, prove
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transports.local import LocalTransport
@@ -295,4 +298,32 @@ def seal(digest: str = "d1") -> Manifest:
         pushed=Heap(count=0, bytes=0),
         problems=(),
         unmatched=(),
+    )
+
+
+def context_of(
+    ledger: Ledger,
+    of: Profile,
+    connector: Connector | None = None,
+    *more: tuple[Profile, Connector],
+    transport: Callable[[Lease], Transport] | None = None,
+) -> Context:
+    """What a verb is handed where these are the platforms; boxes are reached by `transport`, or not at all."""
+
+    def no_way(lease: Lease) -> Transport:
+        raise BoxUnreachable(f"there is no way to {lease.id}", remedy="")
+
+    async def introduce(lease: Lease, password: str) -> None:
+        raise BoxUnreachable(f"there is no way to {lease.id}", remedy="")
+
+    return Context(
+        home=Home(ledger.directory),
+        ledger=ledger,
+        profiles={of.id: of} | {profile.id: profile for profile, _ in more},
+        connectors=({} if connector is None else {of.id: connector})
+        | {profile.id: asked for profile, asked in more},
+        open_transport=transport or no_way,
+        introduce=introduce,
+        public_key=lambda: "",
+        environ={},
     )

@@ -54,14 +54,15 @@ def open_tenancy(
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     profiles = known_platforms()
     rehearsal = rehearsal_of(home.root)
-    ledger = Ledger(home.ledger)
+    stage = rehearsal.url if rehearsal else None
+    clock = _clock(stage)
+    ledger = Ledger(home.ledger, clock)
     try:
         _require_agreed(rehearsal, ledger, home, environ)
+        clock.now()  # so that a rehearsal that is over is reported at once, and by its name
     except BaseException:
         ledger.close()
         raise
-    stage = rehearsal.url if rehearsal else None
-    clock = _clock(stage)
     connectors: dict[str, Connector] = {}
     for slug, profile in profiles.items():
         # In a rehearsal no real provider is asked: its clock is a different one, and its money is real.
@@ -73,7 +74,6 @@ def open_tenancy(
     context = Context(
         home=home,
         ledger=ledger,
-        clock=clock,
         profiles=profiles,
         connectors=connectors,
         open_transport=lambda lease: _transport(lease, home, stage, tell),
@@ -191,9 +191,7 @@ def _clock(stage: str | None) -> Clock:
         return WallClock()
     from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 
-    clock = RehearsalClock(stage)
-    clock.now()  # so that a rehearsal that is over is reported at once, and by its name
-    return clock
+    return RehearsalClock(stage)
 
 
 def _transport(

@@ -54,14 +54,13 @@ async def examine(
     profiles: Mapping[str, Profile],
     connectors: Mapping[str, Connector],
     environ: Mapping[str, str],
-    clock: Clock,
     patience_s: float = PATIENCE_S,
 ) -> Checkup:
     """What was looked at, and what was found; nothing is changed."""
     findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
-    findings.append(_limits(home, ledger, profiles, clock))
+    findings.append(_limits(home, ledger, profiles))
     if rehearsal := rehearsal_of(home.root):
         findings.append(_ok("rehearsal", f"{rehearsal.url}: nothing here is rented"))
     by_hand: list[str] = []
@@ -73,7 +72,7 @@ async def examine(
         except TenantError as error:
             findings.append(Examined(subject=slug, level="blocker", words=str(error)))
             continue
-        age = clock.now().date() - profile.checked_on
+        age = ledger.now().date() - profile.checked_on
         if age > _FACTS_AGE and key is not None:
             words = f"its facts were checked {age.days} days ago: look at its prices and verbs anew"
             findings.append(_warning(slug, words))
@@ -99,9 +98,9 @@ async def examine(
             f"{', '.join(by_hand)}: a person rents there, and {Command('adopt')} takes up",
         )
     )
-    findings.append(_watch(home, clock, rented=any(not x.goes_by_address for x in live)))
-    findings += [_ok("signing", words) for words in standing(ledger, at=clock.now())]
-    late = [lease.id for lease in live if lease.terms.deadline_at <= clock.now()]
+    findings.append(_watch(home, ledger.clock, rented=any(not x.goes_by_address for x in live)))
+    findings += [_ok("signing", words) for words in standing(ledger, at=ledger.now())]
+    late = [lease.id for lease in live if lease.terms.deadline_at <= ledger.now()]
     findings.append(
         _warning("leases", f"past their deadline: {', '.join(late)}")
         if late
@@ -157,9 +156,9 @@ def _tool(name: str, why: str) -> Examined:
     return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
 
 
-def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile], clock: Clock) -> Examined:
+def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Examined:
     """The owner's overall limits, and how much of each is used."""
-    now = clock.now()
+    now = ledger.now()
     try:
         limits = limits_of(home.configuration)
         written = configured(home.configuration, TABLE)

@@ -4,11 +4,11 @@ Each method's docstring is the tool's description and the command's help, its si
 its return model the structured output and the `--json` output.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from gpu_tenant.artifacts.checkpoint_interval import advice_for
 from gpu_tenant.artifacts.collect import Collected, collect
@@ -45,6 +45,7 @@ from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases, TornDown
 from gpu_tenant.leases.context import WAIT_S, Context, call_bytes_s, progress_to
 from gpu_tenant.leases.end import end_verified, is_signed, waive
+from gpu_tenant.leases.inspection import must_be_the_box
 from gpu_tenant.leases.lifecycle import LeaseName, change
 from gpu_tenant.leases.multinode_launch import gang_words
 from gpu_tenant.leases.offers import Found, find_offers
@@ -131,7 +132,7 @@ class Tenancy:
             for slug, connector in context.connectors.items()
             if isinstance(connector, Market) and provider in (None, slug)
         }
-        wish = Wish(
+        wish = _wish(
             gpu=name,
             gpu_count=count,
             vram_gib=vram_gib,
@@ -144,9 +145,7 @@ class Tenancy:
             upload_gb=upload_gb,
             download_gb=download_gb,
         )
-        return await find_offers(
-            wish, markets, ledger=context.ledger, clock=context.clock, limit=limit, explain=explain
-        )
+        return await find_offers(wish, markets, ledger=context.ledger, limit=limit, explain=explain)
 
     async def provision(
         self,
@@ -220,7 +219,7 @@ class Tenancy:
                         remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
         if quotes:
-            require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+            require_smoke(smoke, ledger=context.ledger)
             if count > 1:
                 return await fleet_by(
                     context, quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
@@ -238,16 +237,15 @@ class Tenancy:
                 f"{profile.title} rents by a quote",
                 remedy=f"{Command('offers', provider=provider)}, then provision with one of its quotes",
             )
-        require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+        require_smoke(smoke, ledger=context.ledger)
         if count > 1:
             return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
-            profile,
+            context,
+            profile.id,
             asked=asked,
             price_usd_h=price_usd_h,
             address=None,
-            ledger=context.ledger,
-            clock=context.clock,
             allowed=context.owner.allows,
         )
         with context.held(lease.id, "provision"):
@@ -282,11 +280,18 @@ class Tenancy:
         directory: Annotated[str, Field(description="work tree on this computer")],
         command: Annotated[str, Field(description="the job's own command, made short")],
         time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 120,
+        include: Annotated[list[str], Field(description="as for push")] = [],  # noqa: B006 - never changed; a schema default
     ) -> SmokeReceipt:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
-        return smoke_fenced(await self.smoked(directory, command, time_limit_s))
+        return smoke_fenced(await self.smoked(directory, command, time_limit_s, include))
 
-    async def smoked(self, directory: str, command: str, time_limit_s: float = 120) -> SmokeReceipt:
+    async def smoked(
+        self,
+        directory: str,
+        command: str,
+        time_limit_s: float = 120,
+        include: Sequence[str] = (),
+    ) -> SmokeReceipt:
         """As `smoke_test`, for a person: what was printed stands as it is."""
         context = self.context
         return await smoke(
@@ -295,9 +300,9 @@ class Tenancy:
             time_limit_s=time_limit_s,
             environ=context.account.without(context.environ),
             ledger=context.ledger,
-            clock=context.clock,
             guarded=context.account.guarded,
             network=network_of(context.home.configuration),
+            include=include,
         )
 
     async def push(
@@ -309,6 +314,9 @@ class Tenancy:
         ] = [],  # noqa: B006 - never changed; a schema default
         overwrite: Annotated[
             list[str], Field(description="uncollected files on the box to replace; ask the owner")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        include: Annotated[
+            list[str], Field(description="ignored files, folders or links to send all the same")
         ] = [],  # noqa: B006 - never changed; a schema default
     ) -> Pushed:
         """Bring the work tree to the box: only what changed, .gitignore honoured, secrets refused.
@@ -323,11 +331,11 @@ class Tenancy:
                 Path(directory).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
+                include=include,
                 overwrite=overwrite,
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 share=share_of(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
@@ -363,7 +371,6 @@ class Tenancy:
             caretaker=context.caretaker(found),
             transport=context.transport(found),
             ledger=context.ledger,
-            clock=context.clock,
         )
         return await setup.prepare(
             Wanted(
@@ -459,7 +466,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(found),
             )
 
@@ -516,7 +522,6 @@ class Tenancy:
             wait_s=wait_s,
             limit_bytes=limit_bytes,
             caretaker=context.caretaker(found),
-            clock=context.clock,
             ledger=context.ledger,
             box=self._last_told(found),
         )
@@ -578,7 +583,7 @@ class Tenancy:
         directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         with context.held(found.id, "collect"):
-            await context.inspection.is_the_box(found)
+            await must_be_the_box(context, found)
             collected = await collect(
                 found,
                 context.profile(found.provider),
@@ -588,7 +593,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
                 elsewhere=kept_elsewhere(context, found),
@@ -693,9 +697,25 @@ class Tenancy:
             profiles=context.profiles,
             connectors=context.connectors,
             environ=context.environ,
-            clock=context.clock,
         )
 
     def _mirrors(self, profile: Profile) -> dict[str, str]:
         context = self.context
         return mirrors(profile, context.home.configuration, context.environ)
+
+
+def _wish(**fields: object) -> Wish:
+    """The wish of these fields.
+
+    Raises:
+        BadRequest: a field is out of its bounds.
+    """
+    try:
+        return Wish.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadRequest(
+            f"{field}: {first['msg'].lower()}, not {first['input']}",
+            remedy=f"{Command('offers')} again, with a value within these bounds",
+        ) from None

@@ -9,10 +9,9 @@ from socket import socketpair
 from threading import Lock, Thread
 from typing import Literal
 
-from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.model import Box, Lease, LocalAddress
 from gpu_tenant.domain.permit import TeardownPermit
-from gpu_tenant.domain.ports import Channel, Finished, Listener
+from gpu_tenant.domain.ports import Channel, Clock, Finished, Listener
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import Context
@@ -53,8 +52,8 @@ class Fate:
 class MortalLedger(Ledger):
     """The real ledger; each transaction is an effect."""
 
-    def __init__(self, path: Path, fate: Fate) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, fate: Fate, clock: Clock | None = None) -> None:
+        super().__init__(path, clock)
         self._fate = fate
 
     @contextmanager
@@ -158,7 +157,6 @@ def mortal_tenancy(root: Path, fate: Fate, world: Path) -> Tenancy:
         Context(
             home=home,
             ledger=MortalLedger(home.ledger, fate),
-            clock=WallClock(),
             profiles={"local": profiles["local"]},
             connectors={"local": MortalConnector(home.boxes, fate, world)},
             open_transport=open_transport,

@@ -131,8 +131,7 @@ class Scene:
         return Tenancy(
             Context(
                 home=home,
-                ledger=MortalLedger(home.ledger, fate),
-                clock=clock,
+                ledger=MortalLedger(home.ledger, fate, clock),
                 profiles={self.provider: profile},
                 connectors={self.provider: MortalConnector(real, fate)},
                 open_transport=open_transport,

@@ -115,13 +115,12 @@ class Tenant(Staged):
             assert made is not None
             connectors[slug] = made
         self.stage.begin_at(self.home.root)
-        ledger = Ledger(self.home.ledger)
+        ledger = Ledger(self.home.ledger, self.clock)
         assert ledger.be_rehearsed()
         tenancy = Tenancy(
             Context(
                 home=self.home,
                 ledger=ledger,
-                clock=self.clock,
                 profiles={slug: PROFILES[slug] for slug in connectors},
                 connectors=connectors,
                 open_transport=self._way_to,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from arranged import HandClock
 from bucket import BUCKET, REGION, Bucket, serving
 from e2e.leased import Leased
 from waited import over
@@ -60,7 +59,6 @@ class Story:
                 directory=Path(lease.kept_in or ""),
                 store=store or self.store,
                 ledger=tenancy.ledger,
-                clock=HandClock(),
                 progress=lambda _, __: None,
             )
 
@@ -71,14 +69,7 @@ class Story:
 
         async def assessed(tenancy: Tenancy) -> tuple[Assessment, str]:
             lease = tenancy.ledger.lease(self.lease.id)
-            found = await assess(
-                lease,
-                tenancy.profiles["local"],
-                caretaker=tenancy.context.caretaker(lease),
-                ledger=tenancy.ledger,
-                clock=HandClock(),
-                store=store,
-            )
+            found = await assess(tenancy.context, lease, store=store)
             try:
                 ground = prove(lease, found).ground
             except Unverified as refused:

@@ -92,11 +92,10 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
                 caretaker=caretaker,
                 transport=nowhere,
                 ledger=ledger,
-                clock=tenant.clock,
             )
 
         still = await armed()
-        note_gone(lease, ledger=ledger, clock=tenant.clock)
+        note_gone(lease, ledger=ledger)
         gone = await armed()
 
         assert (still.state, still.ends_the_meter) == ("armed", True), "what it held, it holds"
@@ -121,7 +120,6 @@ async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_l
             caretaker=tenant.tenancy.context.caretaker(lease),
             transport=transport,
             ledger=ledger,
-            clock=tenant.clock,
             store={"kind": "directory", "path": "/nowhere/at/all"},
         )
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from arranged import PATIENCE_S, HandClock
+from arranged import PATIENCE_S, HandClock, context_of
 from tiny import TinyProvider
 
 from gpu_tenant.doctor import Checkup, examine
@@ -80,9 +80,10 @@ class Scene:
             Context(
                 home=self.home,
                 ledger=Ledger(
-                    self.home.ledger, renewal=Renewal(beat_s=5, patience_s=0.3, grace_s=0.3)
+                    self.home.ledger,
+                    self.clock,
+                    renewal=Renewal(beat_s=5, patience_s=0.3, grace_s=0.3),
                 ),
-                clock=self.clock,
                 profiles=PROFILES,
                 connectors=self.connectors,
                 open_transport=_way_to,
@@ -227,13 +228,10 @@ async def test_a_survey_waits_for_nobody_longer_than_it_is_told(tmp_path: Path) 
     clock = HandClock()
     tiny = TinyProvider(clock, "vastai")
     tiny.rent(None)
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger = Ledger(tmp_path / "ledger.sqlite3", clock)
 
     found = await survey(
-        {"runpod": Hanging(clock), "vastai": tiny},
-        PROFILES,
-        ledger=ledger,
-        clock=clock,
+        context_of(ledger, PROFILES["runpod"], Hanging(clock), (PROFILES["vastai"], tiny)),
         patience_s=0.3,
     )
 
@@ -249,8 +247,7 @@ async def test_a_checkup_says_who_did_not_answer_and_what_the_others_said(tmp_pa
 
     found: Checkup = await examine(
         home,
-        ledger=Ledger(home.ledger),
-        clock=clock,
+        ledger=Ledger(home.ledger, clock),
         environ=key,
         patience_s=0.3,
         profiles={slug: PROFILES[slug] for slug in ("runpod", "vastai")},

@@ -78,7 +78,6 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
         transport=tenancy.context.transport(lease),
         ledger=tenancy.ledger,
         turn=Alone(),
-        clock=tenancy.clock,
         quiet_s=0,
     )
     assert "work/out/state.json" in looked.names
@@ -173,7 +172,7 @@ async def test_outbid_work_goes_on_at_another_provider_and_both_leases_say_what_
 def at_both(tenant: Tenant, other: Stage) -> Tenancy:
     """A tenancy with keys for two providers."""
     tenancy = tenant.tenancy
-    clock = Everywhere(tenant.stage.url, other.url)
+    clock = tenancy.ledger.clock = Everywhere(tenant.stage.url, other.url)
     profiles = {**tenancy.profiles, "runpod": PROFILES["runpod"]}
     made = connect(profiles["runpod"], Home(other.directory / "tenant"), other.environment, clock)
     assert made is not None
@@ -189,7 +188,6 @@ def at_both(tenant: Tenant, other: Stage) -> Tenancy:
         Context(
             home=tenant.home,
             ledger=tenancy.ledger,
-            clock=clock,
             profiles=profiles,
             connectors={**tenancy.context.connectors, "runpod": made},
             open_transport=way_to,

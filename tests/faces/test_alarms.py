@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ledger(home: Path) -> Iterator[Ledger]:
-    opened = Ledger(home / "ledger.sqlite3")
+    opened = Ledger(home / "ledger.sqlite3", HandClock())
     active(opened)
     yield opened
     opened.close()
@@ -108,7 +108,7 @@ def test_a_channel_that_there_is_not_is_a_wrong_call(home: Path) -> None:
 async def examined(home: Path, ledger: Ledger) -> dict[str, tuple[str, str]]:
     """What doctor says of the channels, by their names."""
     checkup = await examine(
-        Home(home), ledger=ledger, profiles={}, connectors={}, environ=os.environ, clock=HandClock()
+        Home(home), ledger=ledger, profiles={}, connectors={}, environ=os.environ
     )
     return {f.subject: (f.level, f.words) for f in checkup.findings if "alarms" in f.subject}
 

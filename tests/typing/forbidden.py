@@ -192,11 +192,11 @@ def file_a_permit_that_is_none(ledger: Ledger, lease: Lease, clock: Clock) -> No
     ledger.file_permit("verified", at=clock.now())  # E: arg-type
 
 
-def prove_by_word(lease: Lease, ledger: Ledger, clock: Clock, assessment: Assessment) -> None:
+def prove_by_word(lease: Lease, ledger: Ledger, assessment: Assessment) -> None:
     prove(lease, None)  # E: arg-type
     prove(lease)  # E: call-arg
     assessment.losses = ()  # E: misc
-    sign(lease, assessment, signed_by="me", ledger=ledger, clock=clock)  # E: call-arg
+    sign(lease, assessment, signed_by="me", ledger=ledger)  # E: call-arg
     genuine("local-abcd")  # E: call-arg
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, intended, profile
+from arranged import NOON, HandClock, context_of, intended, profile
 from tiny import TinyProvider
 
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
@@ -31,8 +31,13 @@ class Asked(TinyProvider):
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -48,9 +53,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ],
 )
 async def test_a_lease_is_lost_only_by_the_list_that_its_box_was_rented_from(
-    ledger: Ledger, where: str, key: str, name: str | None, is_lost: bool
+    ledger: Ledger, clock: HandClock, where: str, key: str, name: str | None, is_lost: bool
 ) -> None:
-    clock = HandClock()
     tiny = Asked(clock)
     intent = ledger.intend(
         lease_id=LEASE,
@@ -60,7 +64,7 @@ async def test_a_lease_is_lost_only_by_the_list_that_its_box_was_rented_from(
         price_usd_h=None,
         at=NOON,
     )
-    await remember(intent, connector=tiny, ledger=ledger, clock=clock)
+    await remember(context_of(ledger, TINY, tiny), intent)
     tiny.where, tiny.key, tiny.name = where, key, name
 
     after, told = await looked(intent, tiny, ledger, clock)
@@ -69,7 +73,7 @@ async def test_a_lease_is_lost_only_by_the_list_that_its_box_was_rented_from(
     assert is_lost or "proves nothing" in told
     assert is_lost or ledger.absences(LEASE) == []
     if not is_lost:
-        assert same_account("tiny", connector=tiny, ledger=ledger, clock=clock) == 1
+        assert same_account(context_of(ledger, TINY, tiny), "tiny") == 1
         after, _ = await looked(after, tiny, ledger, clock)
         assert after.state is LeaseState.VOID
 
@@ -78,6 +82,6 @@ async def looked(lease: Lease, tiny: Asked, ledger: Ledger, clock: HandClock) ->
     told = ""
     for _ in range(4):
         clock.advance(300)
-        lease, words = await settle(lease, TINY, connector=tiny, ledger=ledger, clock=clock)
+        lease, words = await settle(context_of(ledger, TINY, tiny), lease)
         told += words or ""
     return lease, told

@@ -1,15 +1,19 @@
 """An account that is soon empty is an alarm, because boxes are stopped or deleted with it."""
 
+from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
-from arranged import HandClock, profile
+from arranged import HandClock, context_of, profile
 from tiny import TinyProvider, leftover, no_answer
 
 from gpu_tenant.domain.billing import Balance
-from gpu_tenant.leases.balance import Purse
+from gpu_tenant.leases.balance import balance_alarms
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.settle import Survey
+from gpu_tenant.ledger import Ledger
 
 
 class TinyAccount(TinyProvider):
@@ -32,8 +36,11 @@ def tiny(clock: HandClock) -> TinyAccount:
     return TinyAccount(clock)
 
 
-def purse(tiny: TinyAccount, clock: HandClock) -> Purse:
-    return Purse({"tiny": tiny}, {"tiny": profile("tiny")}, clock)
+@pytest.fixture
+def context(tiny: TinyAccount, clock: HandClock, tmp_path: Path) -> Iterator[Context]:
+    ledger = Ledger(tmp_path / "ledger.sqlite3", clock)
+    yield context_of(ledger, profile("tiny"), tiny)
+    ledger.close()
 
 
 async def seen(tiny: TinyAccount, clock: HandClock) -> Survey:
@@ -41,11 +48,11 @@ async def seen(tiny: TinyAccount, clock: HandClock) -> Survey:
 
 
 async def test_less_than_three_hours_of_all_that_bills_there_are_an_alarm(
-    tiny: TinyAccount, clock: HandClock
+    tiny: TinyAccount, clock: HandClock, context: Context
 ) -> None:
     tiny.rent(None)
 
-    (words,) = await purse(tiny, clock).alarms(await seen(tiny, clock))
+    (words,) = await balance_alarms(context, await seen(tiny, clock))
 
     assert words == (
         "tiny balance: tiny holds 1.00 USD, which lasts 2.0 h at 0.5000 USD/h: add credit; boxes are deleted"
@@ -53,35 +60,34 @@ async def test_less_than_three_hours_of_all_that_bills_there_are_an_alarm(
 
 
 async def test_what_its_provider_says_is_spent_goes_before_what_its_lists_show(
-    tiny: TinyAccount, clock: HandClock
+    tiny: TinyAccount, clock: HandClock, context: Context
 ) -> None:
     tiny.rent(None)
     tiny.holds = tiny.holds.model_copy(update={"spends_usd_h": Decimal("0.10")})
 
-    assert await purse(tiny, clock).alarms(await seen(tiny, clock)) == []
+    assert await balance_alarms(context, await seen(tiny, clock)) == []
 
 
 async def test_leftovers_spend_too_and_an_account_that_spends_nothing_is_not_asked(
-    tiny: TinyAccount, clock: HandClock
+    tiny: TinyAccount, clock: HandClock, context: Context
 ) -> None:
     found = await seen(tiny, clock)
-    quiet = await purse(tiny, clock).alarms(found)
+    quiet = await balance_alarms(context, found)
     found.leftovers = [leftover("disk-1").model_copy(update={"usd_month": Decimal(720)})]
 
     assert quiet == []
-    assert len(await purse(tiny, clock).alarms(found)) == 1
+    assert len(await balance_alarms(context, found)) == 1
     assert tiny.asked.count("balance") == 1
 
 
 async def test_it_is_asked_every_ten_minutes_and_its_silence_is_nothing(
-    tiny: TinyAccount, clock: HandClock
+    tiny: TinyAccount, clock: HandClock, context: Context
 ) -> None:
     tiny.rent(None)
     tiny.refuses("balance", no_answer())
-    kept = purse(tiny, clock)
 
-    first = [await kept.alarms(await seen(tiny, clock)) for _ in range(2)]
+    first = [await balance_alarms(context, await seen(tiny, clock)) for _ in range(2)]
     clock.advance(600)
-    later = await kept.alarms(await seen(tiny, clock))
+    later = await balance_alarms(context, await seen(tiny, clock))
 
     assert (first, len(later), tiny.asked.count("balance")) == ([[], []], 1, 2)

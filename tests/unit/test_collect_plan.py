@@ -18,7 +18,6 @@ from e2e.leased import end_processes
 from transferring import COUNTING, LYING, MB
 from waited import over
 
-from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning
 from gpu_tenant.domain.model import Lease, LocalAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener
@@ -104,7 +103,6 @@ class Scene:
             Context(
                 home=home,
                 ledger=Ledger(home.ledger),
-                clock=WallClock(),
                 profiles={"local": load_profiles(skill_directory() / "profiles")["local"]},
                 connectors={"local": LocalConnector(home.boxes)},
                 open_transport=self._way_to,
@@ -175,13 +173,7 @@ def scene(shared: Scene) -> Scene:
 async def assess_now(tenancy: Tenancy, lease: str) -> Assessment:
     """What stands between that box and its teardown."""
     found = tenancy.ledger.lease(lease)
-    return await assess(
-        found,
-        tenancy.context.profile(found.provider),
-        caretaker=tenancy.context.caretaker(found),
-        ledger=tenancy.ledger,
-        clock=WallClock(),
-    )
+    return await assess(tenancy.context, found)
 
 
 async def finished(tenancy: Tenancy) -> str:

@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, intended, profile, quote
+from arranged import NOON, TERMS, HandClock, context_of, intended, profile, quote
 from tiny import TinyProvider, no_answer
 
 from gpu_tenant.box.ownership import Look, Marked, NeverIn, Seen
@@ -21,8 +21,8 @@ TINY = profile("tiny", list_lag_s=60)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -78,7 +78,7 @@ async def booting(lease: Lease, box: Box) -> Seen:
 async def asked(
     tiny: TinyProvider, ledger: Ledger, clock: HandClock, look: Looks = empty
 ) -> Survey:
-    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock, look=look)
+    return await survey(context_of(ledger, TINY, tiny), look=look)
 
 
 def taken_up(ledger: Ledger, twin: Box, *, used: bool = False) -> Lease:
@@ -176,12 +176,7 @@ async def test_where_a_list_is_only_to_be_shown_a_twin_is_told_and_left_to_the_v
     tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
 ) -> None:
     told = [
-        (
-            await survey(
-                {"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock, twins="tell", look=empty
-            )
-        )
-        for _ in range(2)
+        (await survey(context_of(ledger, TINY, tiny), twins="tell", look=empty)) for _ in range(2)
     ]
 
     known = ledger.lease_on("tiny", twin.id)
@@ -235,13 +230,7 @@ async def test_trouble_with_a_twin_keeps_no_other_provider_from_being_looked_at(
     other = TinyProvider(clock, "other")
     orphan = other.rent(f"gpu-tenant:{ledger.deployment}:other-zzzz")
 
-    found = await survey(
-        {"tiny": tiny, "other": other},
-        {"tiny": TINY, "other": profile("other")},
-        ledger=ledger,
-        clock=clock,
-        look=empty,
-    )
+    found = await survey(context_of(ledger, TINY, tiny, (profile("other"), other)), look=empty)
 
     assert [name for name, _ in found.alarms] == [twin.id, "other-zzzz"]
     assert ledger.lease("other-zzzz").box_id == orphan.id

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, offer, price, profile, quote
+from arranged import NOON, HandClock, context_of, offer, price, profile, quote
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.domain.errors import (
@@ -32,8 +32,8 @@ TINY = profile("tiny", list_lag_s=60)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -54,22 +54,17 @@ def intent(
     *,
     hours: float | None = None,
     budget: str | None = None,
-    at: float = 0,
 ) -> Lease:
-    clock = HandClock()
-    clock.advance(at)
     return intend_quote(
+        context_of(ledger, TINY),
         given or quote(),
-        TINY,
         allowed=anything,
         asked=Asked(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
-        ledger=ledger,
-        clock=clock,
     )
 
 
 async def fulfilled(lease: Lease, tiny: TinyMarket, ledger: Ledger, clock: HandClock) -> Lease:
-    return await fulfil(lease, TINY, connector=tiny, ledger=ledger, clock=clock)
+    return await fulfil(context_of(ledger, TINY, tiny), lease)
 
 
 # The intent
@@ -108,24 +103,27 @@ def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float
     assert ledger.leases() == []
 
 
-def test_a_quote_is_good_until_it_expires_and_not_a_moment_longer(ledger: Ledger) -> None:
-    intent(ledger, at=599)
+def test_a_quote_is_good_until_it_expires_and_not_a_moment_longer(
+    ledger: Ledger, clock: HandClock
+) -> None:
+    clock.advance(599)
+    intent(ledger)
 
+    clock.advance(1)
     with pytest.raises(Refused, match="the quote q-test was good until 12:10 UTC") as told:
-        intent(ledger, at=600)
+        intent(ledger)
 
     assert "gpu-tenant offers" in told.value.remedy
     assert len(ledger.leases()) == 1
 
 
 def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_tried_first(
-    ledger: Ledger,
+    ledger: Ledger, clock: HandClock
 ) -> None:
-    clock = HandClock()
     clock.advance(900)
 
     lease = intend_quote(
-        quote(), TINY, asked=Asked(), ledger=ledger, clock=clock, asked_at=NOON, allowed=anything
+        context_of(ledger, TINY), quote(), asked=Asked(), asked_at=NOON, allowed=anything
     )
 
     assert lease.created_at == clock.now()

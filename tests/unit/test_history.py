@@ -31,8 +31,7 @@ def tenancy(root: Path, clock: HandClock) -> Tenancy:
     return Tenancy(
         Context(
             home=Home(root),
-            ledger=Ledger(root / "ledger"),
-            clock=clock,
+            ledger=Ledger(root / "ledger", clock),
             profiles={slug: profile(slug) for slug in ("tiny", "local")},
             connectors={"tiny": TinyProvider(clock)},
             public_key=str,

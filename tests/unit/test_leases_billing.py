@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, lease, offer, price, profile, quote
+from arranged import NOON, TERMS, HandClock, context_of, lease, offer, price, profile, quote
 from tiny import TinyProvider, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
@@ -35,8 +35,8 @@ class TinyBooks(TinyProvider):
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -71,7 +71,7 @@ async def test_a_list_of_leases_asks_for_the_bill_once_an_hour_and_keeps_it(
     for told in (None, bill("0.50")):
         tiny.told = told
         for _ in range(3):
-            await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock)
+            await survey(context_of(ledger, TINY, tiny))
         clock.advance(3600)
 
     assert tiny.asked.count("billed") == 2, "also where it did not say"
@@ -84,11 +84,9 @@ async def test_a_bill_that_is_not_told_blinds_nobody(
     lease = await rented(tiny, ledger)
     tiny.refuses("billed", no_answer(), no_answer())
 
-    found = await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock)
+    found = await survey(context_of(ledger, TINY, tiny))
     clock.advance(3600)
-    receipt = await tear_down(
-        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
-    )
+    receipt = await tear_down(context_of(ledger, TINY, tiny), unused(lease, NeverIn()), lease)
 
     assert (found.blind, found.alarms, len(found.listings["tiny"].boxes)) == ({}, [], 1)
     assert (receipt.billed_usd, receipt.cost_usd, receipt.warnings) == (None, Decimal("0.5000"), ())
@@ -101,9 +99,7 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     clock.advance(3600)
     tiny.told = bill("0.61")
 
-    receipt = await tear_down(
-        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
-    )
+    receipt = await tear_down(context_of(ledger, TINY, tiny), unused(lease, NeverIn()), lease)
 
     (warning,) = receipt.warnings
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
@@ -120,9 +116,9 @@ async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_
     lease = await rented(tiny, ledger)
     clock.advance(3600)
     tiny.told = bill("0.90")
-    seen = {"connectors": {"tiny": tiny}, "profiles": {"tiny": TINY}}
+    context = context_of(ledger, TINY, tiny)
 
-    while_it_lives = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
+    while_it_lives = await survey(context)
     events = ledger.events(LEASE)
     shown = card(
         lease,
@@ -133,12 +129,10 @@ async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_
         events=events,
         protection=protection(TINY, lease, None),
     )
-    await tear_down(
-        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
-    )
-    just_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
+    await tear_down(context, unused(lease, NeverIn()), lease)
+    just_gone = await survey(context)
     clock.advance(90_000)
-    long_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
+    long_gone = await survey(context)
 
     assert "billed 0.90 USD" in (shown.alarm or "")
     assert (while_it_lives.alarms, long_gone.alarms) == ([], [])

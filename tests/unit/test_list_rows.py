@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import NOON, HandClock, intended, setting
+from arranged import NOON, HandClock, context_of, intended, setting
 from desk import Desk
 from fuzz.recorded import LISTS, PROVIDERS, answers, asking
 
@@ -104,7 +104,7 @@ async def test_where_a_row_does_not_tell_its_box_no_absence_is_concluded(
     def no_id(row: dict[str, Any]) -> None:
         row["id"] = {"odd": []}
 
-    ledger = Ledger(tmp_path / "ledger.sqlite3")
+    ledger = Ledger(tmp_path / "ledger.sqlite3", HandClock())
     with asking(provider, tmp_path) as (connector, desk):
         hidden, shown = await connector.list_boxes()
         request, answer = said_with(provider, no_id)
@@ -116,7 +116,7 @@ async def test_where_a_row_does_not_tell_its_box_no_absence_is_concluded(
             lease = intended(ledger, LeaseId(f"a-{box.id}"), provider=provider)
             lease = ledger.bind(lease.id, box.model_copy(update={"mark": lease.mark}), at=NOON)
             lease = lease.model_copy(update={"mark": box.mark})
-            return await look(lease, connector=connector, ledger=ledger, clock=HandClock())
+            return await look(context_of(ledger, PROFILES[provider], connector), lease)
 
         of_hidden, of_shown = await seen(hidden), await seen(shown)
     ledger.close()

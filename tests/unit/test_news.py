@@ -31,8 +31,13 @@ def known(**more: object) -> Lease:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -123,14 +128,15 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 # What is observed is on record
 
 
-def test_what_is_observed_is_on_record_with_the_change_of_the_price(ledger: Ledger) -> None:
+def test_what_is_observed_is_on_record_with_the_change_of_the_price(
+    ledger: Ledger, clock: HandClock
+) -> None:
     active(ledger)
-    clock = HandClock()
     there = SshAddress(target="root@box:2222")
-    first, _ = observe(ledger.lease(LEASE), shown(usd_h="0.50"), ledger=ledger, clock=clock)
+    first, _ = observe(ledger.lease(LEASE), shown(usd_h="0.50"), ledger=ledger)
     clock.advance(60)
 
-    second, told = observe(first, shown(usd_h="0.70", address=there), ledger=ledger, clock=clock)
+    second, told = observe(first, shown(usd_h="0.70", address=there), ledger=ledger)
 
     assert ledger.lease(LEASE) == second
     assert (second.price_usd_h, second.address, told) == (Decimal("0.70"), there, None)
@@ -141,11 +147,10 @@ def test_what_is_observed_is_on_record_with_the_change_of_the_price(ledger: Ledg
 
 def test_to_observe_the_same_again_writes_nothing(ledger: Ledger) -> None:
     active(ledger)
-    clock = HandClock()
-    seen, _ = observe(ledger.lease(LEASE), shown(), ledger=ledger, clock=clock)
+    seen, _ = observe(ledger.lease(LEASE), shown(), ledger=ledger)
     before = ledger.events(LEASE)
 
-    again, _ = observe(seen, shown(), ledger=ledger, clock=clock)
+    again, _ = observe(seen, shown(), ledger=ledger)
 
     assert again == seen
     assert ledger.events(LEASE) == before

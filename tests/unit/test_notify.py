@@ -43,8 +43,8 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def ledger(home: Home) -> Iterator[Ledger]:
-    opened = Ledger(home.ledger)
+def ledger(home: Home, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(home.ledger, clock)
     active(opened)
     yield opened
     opened.close()
@@ -268,7 +268,7 @@ async def test_no_address_is_in_a_log_an_error_or_the_ledger(
     }
     ledger.raise_alarm("price", "words", level=Level.URGENT, lease_id=LEASE, at=NOON)
 
-    attempts = await tell_due(home, ledger, environ=environ, clock=clock)
+    attempts = await tell_due(home, ledger, environ=environ)
 
     assert [attempt.outcome for attempt in attempts] == ["failed"] * 3
     assert TOKEN in str(phone.taken), "it was really asked"
@@ -440,8 +440,8 @@ async def test_what_is_due_is_told_once_over_every_channel_that_wants_it(
     for key, level in (("idle", Level.NOTICE), ("end", Level.URGENT)):
         ledger.raise_alarm(key, f"{key} words", level=level, lease_id=LEASE, at=NOON)
 
-    first = await tell_due(home, ledger, environ=environ, clock=clock)
-    again = await tell_due(home, ledger, environ=environ, clock=clock)
+    first = await tell_due(home, ledger, environ=environ)
+    again = await tell_due(home, ledger, environ=environ)
 
     assert [attempt.outcome for attempt in first] == ["taken", "taken"]
     assert again == []
@@ -458,9 +458,9 @@ async def test_a_channel_that_fails_is_told_over_the_others_at_the_next_look_unt
     phone.status = 500
     ledger.raise_alarm("end", "it is over", level=Level.URGENT, lease_id=LEASE, at=NOON)
 
-    await tell_due(home, ledger, environ=environ, clock=clock)
+    await tell_due(home, ledger, environ=environ)
     assert keys(ledger) == ["end", "notify:phone"]
-    await tell_due(home, ledger, environ=environ, clock=clock)
+    await tell_due(home, ledger, environ=environ)
 
     assert desk.bodies[1]["title"] == "gpu-tenant: notify:phone"
     assert "do not reach you over the channel phone: it answered 500" in desk.bodies[1]["message"]
@@ -468,7 +468,7 @@ async def test_a_channel_that_fails_is_told_over_the_others_at_the_next_look_unt
 
     phone.status = 200
     clock.advance(15 * 60)
-    await tell_due(home, ledger, environ=environ, clock=clock)
+    await tell_due(home, ledger, environ=environ)
 
     assert keys(ledger) == ["end"]
     assert "this channel works again" in phone.bodies[-1]["message"]
@@ -482,7 +482,7 @@ async def test_what_reached_nobody_is_tried_again_until_it_does(
     phone.status = 503
     ledger.raise_alarm("end", "it is over", level=Level.URGENT, lease_id=LEASE, at=NOON)
     for _ in range(20):
-        await tell_due(home, ledger, environ=environ, clock=clock)
+        await tell_due(home, ledger, environ=environ)
         clock.advance(60)
     assert {alarm.key: alarm.told for alarm in ledger.open_alarms()} == {
         "end": 0,
@@ -492,7 +492,7 @@ async def test_what_reached_nobody_is_tried_again_until_it_does(
     phone.status = 200
     clock.advance(60 * 5)
 
-    await tell_due(home, ledger, environ=environ, clock=clock)
+    await tell_due(home, ledger, environ=environ)
 
     assert 4 <= tried <= 8, "every five minutes, and not at every look"
     assert "it is over" in phone.bodies[-1]["message"]
@@ -505,7 +505,7 @@ async def test_a_reference_that_leads_nowhere_is_an_alarm_and_so_is_a_wrong_one(
     configured(home, f'[notify.a]\nurl = "env:NOT_SET"\n[notify.b]\nurl = "slack://{TOKEN}"\n')
     ledger.raise_alarm("end", "it is over", level=Level.URGENT, lease_id=LEASE, at=NOON)
 
-    await tell_due(home, ledger, environ={}, clock=clock)
+    await tell_due(home, ledger, environ={})
 
     words = {alarm.key: alarm.words for alarm in ledger.open_alarms()}
     assert "this process has no variable NOT_SET" in words["notify:a"]
@@ -522,10 +522,10 @@ async def test_in_quiet_hours_only_what_is_urgent_is_told_and_the_rest_when_they
     ledger.raise_alarm("idle", "it idles", level=Level.WARNING, lease_id=LEASE, at=NOON)
     ledger.raise_alarm("end", "it is over", level=Level.URGENT, lease_id=LEASE, at=NOON)
 
-    await tell_due(home, ledger, environ=environ, clock=clock)
+    await tell_due(home, ledger, environ=environ)
     ledger.end_alarm("end", lease_id=LEASE, at=NOON)
     clock.advance(3 * 3600)
-    await tell_due(home, ledger, environ=environ, clock=clock)
+    await tell_due(home, ledger, environ=environ)
 
     titles = [body["title"] for body in phone.bodies]
     assert titles == [f"gpu-tenant: {LEASE} end", f"gpu-tenant: {LEASE} idle"]
@@ -536,7 +536,7 @@ async def test_without_a_channel_every_alarm_keeps_its_turn(
 ) -> None:
     ledger.raise_alarm("end", "it is over", level=Level.URGENT, lease_id=LEASE, at=NOON)
 
-    assert await tell_due(home, ledger, environ={}, clock=clock) == []
+    assert await tell_due(home, ledger, environ={}) == []
     assert ledger.open_alarms()[0].told_at is None
 
 
@@ -544,11 +544,11 @@ async def test_a_configuration_that_breaks_is_an_alarm_until_it_is_mended(
     home: Home, ledger: Ledger, clock: HandClock
 ) -> None:
     configured(home, "[notify")
-    await tell_due(home, ledger, environ={}, clock=clock)
+    await tell_due(home, ledger, environ={})
     assert keys(ledger) == ["notify"]
 
     configured(home, "")
-    await tell_due(home, ledger, environ={}, clock=clock)
+    await tell_due(home, ledger, environ={})
     assert keys(ledger) == []
 
 
@@ -556,9 +556,9 @@ async def test_a_channel_that_is_taken_out_is_no_alarm_any_more(
     home: Home, ledger: Ledger, clock: HandClock
 ) -> None:
     configured(home, '[notify.a]\nurl = "no reference"\n')
-    await tell_due(home, ledger, environ={}, clock=clock)
+    await tell_due(home, ledger, environ={})
     assert keys(ledger) == ["notify:a"]
 
     configured(home, "")
-    await tell_due(home, ledger, environ={}, clock=clock)
+    await tell_due(home, ledger, environ={})
     assert keys(ledger) == []

@@ -88,7 +88,7 @@ def offer(name: str = "one", *, provider: str = "vastai", **changed: object) -> 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+    opened = Ledger(tmp_path / "ledger.sqlite3", HandClock())
     yield opened
     opened.close()
 
@@ -101,7 +101,6 @@ async def found(
         wish or Wish(),
         {"vastai": Listing(has), **others},
         ledger=ledger,
-        clock=HandClock(),
         limit=limit,
         patience_s=0.05,
     )
@@ -119,7 +118,7 @@ async def test_every_market_is_asked_once_with_the_whole_wish(ledger: Ledger) ->
     markets = {"vastai": Listing([offer()]), "runpod": Listing([offer("b", provider="runpod")])}
     wish = Wish(gpu="RTX 4090", hours=3)
 
-    answer = await find_offers(wish, markets, ledger=ledger, clock=HandClock())
+    answer = await find_offers(wish, markets, ledger=ledger)
 
     assert [market.asked for market in markets.values()] == [[wish], [wish]]
     assert {shown.provider for shown in answer.offers} == {"vastai", "runpod"}
@@ -168,15 +167,14 @@ async def test_an_answer_nobody_foresaw_hides_no_other_market_and_shows_nothing_
 async def test_somebody_who_gives_up_waiting_is_not_held(ledger: Ledger) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await find_offers(
-                Wish(), {"runpod": Mute()}, ledger=ledger, clock=HandClock(), patience_s=60
-            )
+            await find_offers(Wish(), {"runpod": Mute()}, ledger=ledger, patience_s=60)
 
 
 @pytest.mark.parametrize(
     ("markets", "words"),
     [
         ({}, "doctor"),
+        ({"own": Listing(), "slurm": Listing()}, "no provider was asked, because no key was found"),
         ({"vastai": Listing()}, "nobody offers such a box now"),
         ({"vastai": Listing([offer(gpu="A40")])}, "1 left out as 'another GPU'"),
         ({"vastai": Failing(NoCapacity("none", remedy="later"))}, "trouble"),
@@ -185,7 +183,7 @@ async def test_somebody_who_gives_up_waiting_is_not_held(ledger: Ledger) -> None
 async def test_when_nothing_is_found_the_next_step_is_named(
     ledger: Ledger, markets: dict[str, Market], words: str
 ) -> None:
-    answer = await find_offers(Wish(gpu="RTX 4090"), markets, ledger=ledger, clock=HandClock())
+    answer = await find_offers(Wish(gpu="RTX 4090"), markets, ledger=ledger)
 
     assert (answer.offers, answer.cheapest) == ((), None)
     assert words in answer.next
@@ -341,8 +339,8 @@ async def test_an_own_machine_without_a_rate_can_be_leased_for_a_day(ledger: Led
 async def test_the_terms_are_answered_only_where_they_were_asked_for(ledger: Ledger) -> None:
     market = {"vastai": Listing([offer()])}
 
-    short = await find_offers(Wish(), market, ledger=ledger, clock=HandClock())
-    long = await find_offers(Wish(), market, ledger=ledger, clock=HandClock(), explain="explain")
+    short = await find_offers(Wish(), market, ledger=ledger)
+    long = await find_offers(Wish(), market, ledger=ledger, explain="explain")
 
     assert short.offers[0].terms == ()
     assert [term.name for term in long.offers[0].terms] == ["compute", "waiting", "host failure"]

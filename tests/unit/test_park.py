@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, job, profile
+from arranged import NOON, TERMS, HandClock, context_of, job, profile
 from tiny import TinyParking, TinyProvider, no_answer, nothing_free
 
 from gpu_tenant.box.caretaker import Caretaker
@@ -42,7 +42,7 @@ class Garage:
 
     ledger: Ledger
     home: Path
-    clock: HandClock = field(default_factory=HandClock)
+    clock: HandClock
 
     def __post_init__(self) -> None:
         self.tiny = TinyParking(self.clock)
@@ -69,25 +69,24 @@ class Garage:
         at: TinyProvider | None = None,
     ) -> Lease:
         return await park(
+            context_of(
+                self.ledger,
+                of,
+                connector=at or self.tiny,
+                transport=lambda _: LocalTransport(self.home),
+            ),
             lease,
-            of,
-            connector=at or self.tiny,
-            caretaker=lambda: self.caretaker(lease),
-            transport=lambda: LocalTransport(self.home),
-            ledger=self.ledger,
-            clock=self.clock,
         )
 
     async def resume(self, lease: Lease, allowed: Allowed = anything) -> Lease:
-        return await resume(
-            lease, KEEPS, connector=self.tiny, ledger=self.ledger, clock=self.clock, allowed=allowed
-        )
+        return await resume(context_of(self.ledger, KEEPS, self.tiny), lease, allowed=allowed)
 
 
 @pytest.fixture
 def garage(tmp_path: Path) -> Iterator[Garage]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
-    yield Garage(opened, tmp_path / "home")
+    clock = HandClock()
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
+    yield Garage(opened, tmp_path / "home", clock)
     opened.close()
 
 
@@ -175,9 +174,7 @@ async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_s
     with pytest.raises(ProviderSilent):
         await garage.park(lease)
 
-    seen, told = await settle(
-        lease, KEEPS, connector=garage.tiny, ledger=garage.ledger, clock=garage.clock
-    )
+    seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), lease)
     parked = await garage.park(seen)
 
     assert "the provider has stopped it, and not at our word" in (told or "")
@@ -292,9 +289,7 @@ async def test_a_start_without_an_answer_is_noticed_by_the_next_look(garage: Gar
         await garage.resume(parked)
     garage.tiny.change(parked.box_id, state=BoxState.READY)
 
-    seen, told = await settle(
-        parked, KEEPS, connector=garage.tiny, ledger=garage.ledger, clock=garage.clock
-    )
+    seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), parked)
 
     assert told == "it runs again although it was parked"
     assert seen.price_usd_h == Decimal("0.50"), "the meter knows before anybody acts on it"
@@ -312,15 +307,15 @@ async def test_what_is_not_parked_is_not_resumed(garage: Garage) -> None:
 # What the owner allows in all, while another process rents
 
 
-def owner_of(ledger: Ledger, clock: HandClock, configuration: Path) -> Owner:
+def owner_of(ledger: Ledger, configuration: Path) -> Owner:
     """One who allows half a dollar and a little an hour."""
     configuration.write_text("[limits]\nusd_h = 0.60\n", encoding="utf-8")
-    return Owner(configuration, {"tiny": KEEPS}, ledger=ledger, clock=clock)
+    return Owner(configuration, {"tiny": KEEPS}, ledger=ledger)
 
 
 def rents_another(garage: Garage) -> None:
     """Another process asks for a box of half a dollar an hour, over a connection of its own."""
-    with closing(Ledger(garage.home.with_name("ledger.sqlite3"))) as ledger:
+    with closing(Ledger(garage.home.with_name("ledger.sqlite3"), garage.clock)) as ledger:
         ledger.intend(
             lease_id=LeaseId("tiny-other"),
             provider="tiny",
@@ -328,7 +323,7 @@ def rents_another(garage: Garage) -> None:
             address=None,
             price_usd_h=Decimal("0.50"),
             at=garage.clock.now(),
-            allowed=owner_of(ledger, garage.clock, garage.home.with_name("other.toml")).allows,
+            allowed=owner_of(ledger, garage.home.with_name("other.toml")).allows,
         )
 
 
@@ -348,7 +343,7 @@ async def test_what_is_rented_while_a_box_is_being_started_sees_that_it_will_run
     slow = Slow(garage.clock)
     slow.boxes = garage.tiny.boxes
     garage.tiny = slow
-    owner = owner_of(garage.ledger, garage.clock, garage.home.with_name("config.toml"))
+    owner = owner_of(garage.ledger, garage.home.with_name("config.toml"))
 
     resumed = await garage.resume(parked, partial(owner.allows, besides=LEASE))
 
@@ -360,7 +355,7 @@ async def test_a_box_is_not_started_where_another_was_rented_since_that_was_allo
     garage: Garage,
 ) -> None:
     parked = await garage.park(await garage.lease())
-    owner = owner_of(garage.ledger, garage.clock, garage.home.with_name("config.toml"))
+    owner = owner_of(garage.ledger, garage.home.with_name("config.toml"))
     owner.allows("tiny", parked.terms, Decimal("0.50"), besides=LEASE)
     await asyncio.to_thread(rents_another, garage)
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, profile, setting
+from arranged import NOON, HandClock, context_of, profile, setting
 
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
@@ -20,8 +20,8 @@ from gpu_tenant.providers.local.connector import connect
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -40,7 +40,8 @@ def intent(
     budget: str | None = None,
 ) -> Lease:
     return intend(
-        profile(),
+        context_of(ledger, profile()),
+        "local",
         allowed=anything,
         asked=Asked(
             hours=hours,
@@ -49,8 +50,6 @@ def intent(
         ),
         price_usd_h=None if price is None else Decimal(price),
         address=None,
-        ledger=ledger,
-        clock=HandClock(),
     )
 
 
@@ -97,7 +96,7 @@ def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float
 def test_a_lease_s_name_is_its_provider_and_four_letters_that_are_not_mistaken(
     ledger: Ledger,
 ) -> None:
-    names = {new_lease_id(profile("own"), ledger) for _ in range(200)}
+    names = {new_lease_id(ledger, "own") for _ in range(200)}
 
     letters = {letter for name in names for letter in name.removeprefix("own-")}
     assert all(name.startswith("own-") and len(name) == 8 for name in names)
@@ -110,7 +109,7 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
     lease = intent(ledger)
     connector = connect(setting(tmp_path))
 
-    active = await fulfil(lease, profile(), connector=connector, ledger=ledger, clock=clock)
+    active = await fulfil(context_of(ledger, profile(), connector), lease)
 
     boxes = await connector.list_boxes()
     assert (active.state, active.active_at) == (LeaseState.ACTIVE, NOON)
@@ -129,7 +128,6 @@ async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str)
         time_limit_s=30,
         environ=os.environ,
         ledger=ledger,
-        clock=clock,
         guarded=Guarded((), tmp_path),
     )
 
@@ -141,11 +139,11 @@ async def test_a_passed_smoke_test_counts_for_a_week(
     clock.advance(7 * 24 * 3600)
 
     assert receipt.wrote == ("out.txt",)
-    assert require_smoke(receipt.id, ledger=ledger, clock=clock) == receipt
+    assert require_smoke(receipt.id, ledger=ledger) == receipt
 
     clock.advance(1)
     with pytest.raises(Refused, match="older than a week"):
-        require_smoke(receipt.id, ledger=ledger, clock=clock)
+        require_smoke(receipt.id, ledger=ledger)
 
 
 async def test_a_smoke_test_that_failed_does_not_count(
@@ -154,11 +152,11 @@ async def test_a_smoke_test_that_failed_does_not_count(
     receipt = await smoked(ledger, clock, tmp_path, "exit 3")
 
     with pytest.raises(Refused, match="did not pass"):
-        require_smoke(receipt.id, ledger=ledger, clock=clock)
+        require_smoke(receipt.id, ledger=ledger)
 
 
 def test_to_go_without_is_said_by_name(ledger: Ledger, clock: HandClock) -> None:
-    assert require_smoke("none", ledger=ledger, clock=clock) is None
+    assert require_smoke("none", ledger=ledger) is None
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_without_a_smoke_test_nothing_is_rented_and_the_next_command_is_named(
     ledger: Ledger, clock: HandClock, shown: str | None, words: str
 ) -> None:
     with pytest.raises(Refused, match=words) as told:
-        require_smoke(shown, ledger=ledger, clock=clock)
+        require_smoke(shown, ledger=ledger)
 
     assert "gpu-tenant smoke" in told.value.remedy
     assert "--smoke none" in told.value.remedy

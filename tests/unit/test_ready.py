@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, offer, profile, quote
+from arranged import NOON, TERMS, HandClock, context_of, offer, profile, quote
 from tiny import TinyProvider, no_answer
 
 from gpu_tenant.domain.errors import (
@@ -27,8 +27,8 @@ CAPPED = TERMS.model_copy(update={"max_price_usd_h": Decimal("0.60")})
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -85,13 +85,7 @@ class Waiting:
         self, lease: Lease, door: Door | None = None, *, wait_s: float = 3600
     ) -> Lease:
         return await make_ready(
-            lease,
-            TINY,
-            connector=self.tiny,
-            reach=door or Door(),
-            wait_s=wait_s,
-            ledger=self.ledger,
-            clock=self.clock,
+            context_of(self.ledger, TINY, self.tiny), lease, reach=door or Door(), wait_s=wait_s
         )
 
     @property

@@ -52,12 +52,11 @@ class Desk:
     def __init__(self, root: Path) -> None:
         self.clock = HandClock()
         self.tiny, self.other = TinyMarket(self.clock), TinyMarket(self.clock, "other")
-        self.ledger = Ledger(root / "ledger")
+        self.ledger = Ledger(root / "ledger", self.clock)
         self.tenancy = Tenancy(
             Context(
                 home=Home(root),
                 ledger=self.ledger,
-                clock=self.clock,
                 profiles={slug: profile(slug, list_lag_s=30) for slug in ("tiny", "other")},
                 connectors={"tiny": self.tiny, "other": self.other},
                 open_transport=self._nobody_there,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, HandClock, intended, never_used, profile, setting
+from arranged import LEASE, NOON, HandClock, context_of, intended, never_used, profile, setting
 
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.leases.settle import settle
@@ -17,8 +17,8 @@ LOCAL = profile(list_lag_s=LAG_S)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -53,7 +53,7 @@ async def test_an_intent_whose_box_never_came_is_void_after_two_looks(
     told = []
     for _ in range(3):
         clock.advance(LAG_S)
-        lease, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        lease, words = await settle(context_of(ledger, LOCAL, connector), lease)
         told.append((lease.state, words))
 
     assert told[0] == (
@@ -71,7 +71,7 @@ async def test_two_looks_at_once_are_one_look(
     clock.advance(LAG_S)
 
     for _ in range(5):
-        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
 
     assert lease.state is LeaseState.INTENDED
 
@@ -82,7 +82,7 @@ async def test_a_box_made_just_before_a_crash_is_bound(
     lease = intended(ledger)
     box = await connector.create(lease)
 
-    bound, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    bound, words = await settle(context_of(ledger, LOCAL, connector), lease)
 
     assert (bound.state, bound.box_id, words) == (LeaseState.ACTIVE, box.id, None)
     assert bound.address == box.address
@@ -95,9 +95,9 @@ async def test_a_box_that_vanished_is_lost_after_two_looks_and_told(
     spirit_away(boxes)
     clock.advance(LAG_S)
 
-    once, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    once, _ = await settle(context_of(ledger, LOCAL, connector), lease)
     clock.advance(LAG_S)
-    twice, words = await settle(once, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    twice, words = await settle(context_of(ledger, LOCAL, connector), once)
 
     assert once.state is LeaseState.ACTIVE
     assert (twice.state, words) == (LeaseState.LOST, "the box is gone, and not by us")
@@ -111,9 +111,9 @@ async def test_a_box_that_comes_back_was_never_gone(
     for _ in range(4):
         clock.advance(LAG_S)
         spirit_away(boxes)
-        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
         (boxes / ".elsewhere").rename(boxes / LEASE)
-        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
 
     assert lease.state is LeaseState.ACTIVE
 
@@ -127,7 +127,7 @@ async def test_a_box_that_lost_its_mark_is_not_gone(
 
     for _ in range(3):
         clock.advance(LAG_S)
-        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
 
     assert lease.state is LeaseState.ACTIVE
     assert ledger.absences(LEASE) == []
@@ -138,12 +138,12 @@ async def test_a_look_from_before_the_box_was_made_does_not_count_against_it(
 ) -> None:
     lease = intended(ledger)
     clock.advance(LAG_S)
-    await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    await settle(context_of(ledger, LOCAL, connector), lease)
     lease = ledger.bind(LEASE, await connector.create(lease), at=clock.now())
     clock.advance(LAG_S)
     spirit_away(boxes)
 
-    lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
 
     assert lease.state is LeaseState.ACTIVE
 
@@ -158,7 +158,7 @@ async def test_a_provider_that_does_not_answer_changes_nothing(
 
     for _ in range(3):
         clock.advance(LAG_S)
-        lease, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        lease, words = await settle(context_of(ledger, LOCAL, connector), lease)
         assert "does not answer" in (words or "")
 
     assert lease.state is LeaseState.ACTIVE
@@ -174,10 +174,10 @@ async def test_a_receipt_is_filed_after_a_crash_between_the_destroy_and_the_rece
     asked_at = clock.now()
 
     clock.advance(LAG_S)
-    lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
     assert lease.state is LeaseState.TERMINATING
     clock.advance(LAG_S)
-    lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    lease, _ = await settle(context_of(ledger, LOCAL, connector), lease)
 
     receipt = ledger.receipt(LEASE)
     assert lease.state is LeaseState.GONE
@@ -192,7 +192,7 @@ async def test_a_crash_between_the_permit_and_the_destroy_is_told_and_destroys_n
     lease = await standing(ledger, connector)
     lease = ledger.file_permit(never_used(lease), at=clock.now())
 
-    lease, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    lease, words = await settle(context_of(ledger, LOCAL, connector), lease)
 
     assert lease.state is LeaseState.TERMINATING
     assert words == f"its teardown was cut short: `gpu-tenant teardown {LEASE}` again"
@@ -205,9 +205,7 @@ async def test_a_teardown_waits_for_the_second_absence(
     lease = await standing(ledger, connector)
     clock.advance(LAG_S)
 
-    receipt = await tear_down(
-        never_used(lease), lease, LOCAL, connector=connector, ledger=ledger, clock=clock
-    )
+    receipt = await tear_down(context_of(ledger, LOCAL, connector), never_used(lease), lease)
 
     assert (receipt.second_absent_at - receipt.first_absent_at).total_seconds() >= LAG_S
     assert ledger.lease(LEASE).state is LeaseState.GONE

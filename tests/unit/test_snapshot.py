@@ -33,7 +33,7 @@ class Running:
 
     def __init__(self, root: Path) -> None:
         self.box, self.kept, self.clock = root / "box" / "home", root / "kept", HandClock()
-        self.ledger = Ledger(root / "ledger")
+        self.ledger = Ledger(root / "ledger", self.clock)
         active(self.ledger)
         self.ledger.moved(LEASE, LocalAddress(directory=str(self.box)))
         self.ledger.launched(self.ledger.declare(job()), at=self.clock.now())
@@ -59,7 +59,6 @@ class Running:
             ledger=self.ledger,
             caretaker=Caretaker(self.lease, self.transport, script("caretaker.py"), key="k"),
             turn=Alone(),
-            clock=self.clock,
             quiet_s=quiet_s,
             policy=policy,
         )
@@ -394,9 +393,7 @@ def steps(place: Path) -> list[int]:
 
 async def prune(running: Running, keep: int) -> tuple[str, ...]:
     kept = Retention(keep_last=keep)
-    pruned = await prune_here(
-        running.lease, kept, directory=running.kept, ledger=running.ledger, clock=running.clock
-    )
+    pruned = await prune_here(running.lease, kept, directory=running.kept, ledger=running.ledger)
     return pruned.here
 
 
@@ -466,7 +463,6 @@ async def prune_there(running: Running, keep: int) -> Pruned:
         directory=running.kept,
         ledger=running.ledger,
         caretaker=Caretaker(running.lease, running.transport, script("caretaker.py"), key="k"),
-        clock=running.clock,
         quiet_s=0,
     )
 

@@ -29,8 +29,7 @@ class Account:
         self.tenancy = Tenancy(
             Context(
                 home=Home(root),
-                ledger=Ledger(root / "ledger"),
-                clock=self.clock,
+                ledger=Ledger(root / "ledger", self.clock),
                 profiles={"tiny": of},
                 connectors={"tiny": self.tiny},
                 public_key=str,

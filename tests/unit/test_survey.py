@@ -6,7 +6,17 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, intended, never_used, profile, quote, receipt
+from arranged import (
+    NOON,
+    TERMS,
+    HandClock,
+    context_of,
+    intended,
+    never_used,
+    profile,
+    quote,
+    receipt,
+)
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
@@ -21,8 +31,8 @@ TINY = profile("tiny", list_lag_s=60)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -38,7 +48,7 @@ def tiny(clock: HandClock) -> TinyProvider:
 
 
 async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:
-    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock)
+    return await survey(context_of(ledger, TINY, tiny))
 
 
 async def standing(tiny: TinyProvider, ledger: Ledger, *, used: bool = True) -> Lease:
@@ -175,7 +185,7 @@ async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
     with pytest.raises(Unverified, match="nothing was proved"):
         prove(lease, unproved)
     with pytest.raises(Unverified, match="whatever was done on it"):
-        await return_unused(lease, NeverIn(), TINY, connector=tiny, ledger=ledger, clock=clock)
+        await return_unused(context_of(ledger, TINY, tiny), lease, NeverIn())
 
     assert only(tiny) == [orphan.id]
 
@@ -201,12 +211,7 @@ async def test_a_box_elsewhere_that_carries_a_lease_s_mark_is_no_twin_of_it(
     other = TinyProvider(clock, "other")
     odd = other.rent(lease.mark)
 
-    await survey(
-        {"tiny": tiny, "other": other},
-        {"tiny": TINY, "other": profile("other")},
-        ledger=ledger,
-        clock=clock,
-    )
+    await survey(context_of(ledger, TINY, tiny, (profile("other"), other)))
 
     adopted = ledger.lease_on("other", odd.id)
     assert adopted is not None
@@ -222,12 +227,7 @@ async def test_boxes_of_two_providers_may_have_one_id(
     ours = other.rent(f"gpu-tenant:{ledger.deployment}:other-zzzz")
     assert ours.id == lease.box_id
 
-    await survey(
-        {"tiny": tiny, "other": other},
-        {"tiny": TINY, "other": profile("other")},
-        ledger=ledger,
-        clock=clock,
-    )
+    await survey(context_of(ledger, TINY, tiny, (profile("other"), other)))
 
     assert ledger.lease("other-zzzz").box_id == ours.id
     assert (only(tiny), list(other.boxes)) == ([lease.box_id], [ours.id])
@@ -242,12 +242,7 @@ async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
     dark = TinyProvider(clock, "dark")
     dark.refuses("list", no_answer())
 
-    found = await survey(
-        {"dark": dark, "tiny": tiny},
-        {"dark": profile("dark"), "tiny": TINY},
-        ledger=ledger,
-        clock=clock,
-    )
+    found = await survey(context_of(ledger, profile("dark"), dark, (TINY, tiny)))
 
     assert found.blind == {"dark": "no answer"}
     assert [name for name, _ in found.alarms] == ["dark", LEASE]

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, profile
+from arranged import NOON, TERMS, HandClock, context_of, profile
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
@@ -22,8 +22,8 @@ TINY = profile("tiny", list_lag_s=60).model_copy(update={"confirm_s": 10})
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -52,9 +52,7 @@ async def lease(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Lease:
 async def ended(
     lease: Lease, tiny: TinyProvider, ledger: Ledger, clock: HandClock, of: Profile = TINY
 ) -> Receipt:
-    return await tear_down(
-        unused(lease, NeverIn()), lease, of, connector=tiny, ledger=ledger, clock=clock
-    )
+    return await tear_down(context_of(ledger, of, tiny), unused(lease, NeverIn()), lease)
 
 
 async def test_a_destroyed_box_is_believed_gone_after_two_looks_that_lie_apart(
@@ -269,8 +267,8 @@ async def test_a_receipt_that_a_crash_kept_from_being_filed_is_filed_by_the_next
     cut_short = ledger.file_permit(permit, at=clock.now())
     await tiny.destroy(permit)
 
-    once, _ = await settle(cut_short, TINY, connector=tiny, ledger=ledger, clock=clock)
+    once, _ = await settle(context_of(ledger, TINY, tiny), cut_short)
     clock.advance(10)
-    twice, _ = await settle(once, TINY, connector=tiny, ledger=ledger, clock=clock)
+    twice, _ = await settle(context_of(ledger, TINY, tiny), once)
 
     assert (once.state, twice.state) == (LeaseState.TERMINATING, LeaseState.GONE)

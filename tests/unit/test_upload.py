@@ -84,7 +84,8 @@ class Desk:
         self.box, self.tree, self.records = root / "box", root / "tree", root / "records"
         self.tree.mkdir()
         self.box.mkdir()
-        self.ledger, self.clock = Ledger(root / "ledger"), HandClock()
+        self.clock = HandClock()
+        self.ledger = Ledger(root / "ledger", self.clock)
         active(self.ledger)
         self.ledger.moved(LEASE, LocalAddress(directory=str(self.box)))
         self.way = Way(self.box)
@@ -118,7 +119,6 @@ class Desk:
             caretaker=self.caretaker,
             transport=self.way,
             ledger=self.ledger,
-            clock=self.clock,
             share=share,
             records=self.records,
             progress=lambda here, total: self.told.append((here, total)),

@@ -16,7 +16,7 @@ from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest, Profile, SealedFile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import require_narrow, require_patterns
@@ -61,7 +61,6 @@ async def collect(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     share: Share,
     news: Literal["some", "unknown"],
     elsewhere: Sequence[Path],
@@ -102,13 +101,13 @@ async def collect(
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
             # Recorded only now: a pattern that the box refuses must not spoil every later seal.
-            ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
+            ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=ledger.now())
             gathering = Gathering(
                 lease,
                 directory,
                 arrival=arrival,
                 elsewhere=elsewhere,
-                superseded=directory / SUPERSEDED / f"{clock.now():%Y%m%dT%H%M%S.%f}",
+                superseded=directory / SUPERSEDED / f"{ledger.now():%Y%m%dT%H%M%S.%f}",
             )
             seal = await _gathered(
                 gathering,
@@ -118,12 +117,11 @@ async def collect(
                 lease=lease,
                 ledger=ledger,
                 directory=directory,
-                clock=clock,
             )
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
     detail: dict[str, object] = {"seal": seal.digest, "files": len(landed), "bytes": size}
-    ledger.note(lease.id, Event.COLLECTED, detail, at=clock.now())
+    ledger.note(lease.id, Event.COLLECTED, detail, at=ledger.now())
     idle = _without_effect(discard, seal)
     told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
     return told.model_copy(update={"only_here": vanished(seal, before)[:20]})
@@ -149,7 +147,6 @@ async def _gathered(
     lease: Lease,
     ledger: Ledger,
     directory: Path,
-    clock: Clock,
 ) -> Manifest:
     """The seal, made while the files that the draft names were being fetched; every file it names is here.
 
@@ -170,7 +167,7 @@ async def _gathered(
         # First what is surely wanted, while the box still seals; then, by the seal, what is still missing.
         await gathering.fetch(way.sure, sealed)
         seal = await sealing
-        ledger.file_seal(lease.id, seal, at=clock.now())
+        ledger.file_seal(lease.id, seal, at=ledger.now())
         await gathering.fetch(await gathering.settle(seal.entries), sealed)
         missing = await gathering.settle(seal.entries)
     finally:

@@ -20,7 +20,6 @@ from gpu_tenant.box.manifest_entries import Entries
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import PARTIAL, SUPERSEDED, is_here, is_ours
 from gpu_tenant.files.paths import below
@@ -129,9 +128,7 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
     return None
 
 
-async def prune_here(
-    lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger, clock: Clock
-) -> Pruned:
+async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger) -> Pruned:
     """The checkpoints that the policy does not want are gone from here, if snapshots brought all their files.
 
     What a collect or a person brought stays. So does what was removed from the box and now exists only here.
@@ -164,7 +161,7 @@ async def prune_here(
             }
         )
         there = tuple(one.at for one in gone)
-        _note(lease, directory, updated, ledger, clock, pruned_here=there)
+        _note(lease, directory, updated, ledger, pruned_here=there)
         await asyncio.to_thread(_remove, directory, gone, lease)
         return Pruned(here=there)
 
@@ -176,7 +173,6 @@ async def prune_box(
     directory: Path,
     caretaker: Caretaker,
     ledger: Ledger,
-    clock: Clock,
     quiet_s: float = QUIET_S,
     done: Sequence[str] = (),
 ) -> Pruned:
@@ -224,7 +220,7 @@ async def prune_box(
             }
         )
         # Recorded first: what may be gone from the box must never be pruned here.
-        _note(lease, directory, updated, ledger, clock, prunes_box=tuple(one.at for one in proved))
+        _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
             "artifacts": list(ledger.declared(lease.id)[0]),
@@ -242,7 +238,7 @@ async def prune_box(
                 "only_here": tuple(e for e in updated.only_here if e.name not in back),
             }
         )
-        _note(lease, directory, final, ledger, clock, pruned_on_box=gone)
+        _note(lease, directory, final, ledger, pruned_on_box=gone)
         return Pruned(on_the_box=gone, stayed=tuple(stayed))
 
 
@@ -291,7 +287,6 @@ def _note(
     directory: Path,
     listed: Listed,
     ledger: Ledger,
-    clock: Clock,
     **what: tuple[str, ...],
 ) -> None:
     detail: dict[str, object] = {
@@ -302,7 +297,7 @@ def _note(
         "list": put_list(directory, listed, lease),
         **{key: list(names) for key, names in what.items()},
     }
-    ledger.note(lease.id, Event.SNAPSHOT, detail, at=clock.now())
+    ledger.note(lease.id, Event.SNAPSHOT, detail, at=ledger.now())
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:

@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from pydantic import Field
+
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
 from gpu_tenant.artifacts.upload import Held, hashed, ship
 from gpu_tenant.box.caretaker import Caretaker
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Lease, LeaseId
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
 from gpu_tenant.files.secret_scan import find_secrets
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.files.worktree import files_of
+from gpu_tenant.files.worktree import files_of, read_tree, told
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
@@ -39,6 +41,9 @@ class Pushed(Record):
     sent_bytes: int
     unchanged_files: int
     overwritten: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = Field(
+        default=(), description="what stayed here, largest first; `include` sends it all the same"
+    )
     next: str
 
 
@@ -48,6 +53,7 @@ class Tree(Record):
     directory: str
     digest: str
     include_secrets: tuple[str, ...]
+    include: tuple[str, ...] = ()
 
 
 async def push(
@@ -55,17 +61,19 @@ async def push(
     directory: Path,
     *,
     include_secrets: Sequence[str],
+    include: Sequence[str] = (),
     guarded: Guarded,
     overwrite: Sequence[str] = (),
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     share: Share,
     records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
-    """The box's work directory holds every file of `directory`; nothing there was removed.
+    """The box's work directory holds every file of `directory` that is not ignored; nothing there was removed.
+
+    What `include` names is sent although it is ignored, or is a link.
 
     A file that was written there since, and is saved nowhere, is replaced only if `overwrite` names it.
 
@@ -85,16 +93,18 @@ async def push(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
             remedy=f"the work tree comes first: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
-    files = files_of(directory)
+    work = await asyncio.to_thread(read_tree, directory, include)
+    files, left_out = work.files, told(work.left_out)
     if not files:
+        stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
         raise BadRequest(
-            f"{directory} holds no file that .gitignore lets through",
-            remedy="name the work tree to push",
+            f"{directory} holds no file that would be sent{stays}",
+            remedy=f"name the work tree to push, or what of it goes all the same: {Option('include', 'NAME')}",
         )
     _refuse_keys(directory, files, guarded)
     _refuse_secrets(files, include_secrets)
     require_named(overwrite, {escape(name) for name in files})
-    ledger.touch(lease.id, at=clock.now())
+    ledger.touch(lease.id, at=ledger.now())
     here, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
         caretaker.index([escape(name) for name in files], then="push"),
@@ -111,7 +121,7 @@ async def push(
     over = await may_replace(lease, in_the_way, known.placed, overwrite=overwrite, ledger=ledger)
     lost = {name: there[name].size_bytes for name in overwrite if name in in_the_way}
     if lost:
-        ledger.note(lease.id, Event.OVERWRITTEN, {"files": lost}, at=clock.now())
+        ledger.note(lease.id, Event.OVERWRITTEN, {"files": lost}, at=ledger.now())
     ledger.send(lease.id, ((n, held.size_bytes, held.sha256) for n, held in here.items()))
     if changed:
         with share.joined(lease.id, lease.price_usd_h) as turn:
@@ -131,9 +141,10 @@ async def push(
         directory=str(directory.resolve()),
         digest=_digest(here),
         include_secrets=tuple(include_secrets),
+        include=tuple(include),
     )
     detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
-    ledger.note(lease.id, Event.PUSHED, detail, at=clock.now())
+    ledger.note(lease.id, Event.PUSHED, detail, at=ledger.now())
     launch = str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
     return Pushed(
         lease=lease.id,
@@ -143,6 +154,7 @@ async def push(
         sent_bytes=total,
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
+        left_out=left_out,
         next=f"{Command('prepare', lease.id)}, then {launch}" if _ASKS & set(here) else launch,
     )
 
@@ -161,7 +173,7 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
 def is_unchanged(tree: Tree) -> bool:
     """Whether a push now would bring exactly the files that it brought then."""
     directory = Path(tree.directory)
-    return directory.is_dir() and _digest(_read(files_of(directory))) == tree.digest
+    return directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:

@@ -28,7 +28,7 @@ from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import (
     SUPERSEDED,
@@ -110,7 +110,6 @@ async def snapshot(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     turn: Turn,
     quiet_s: float = QUIET_S,
     policy: Retention | None = None,
@@ -136,7 +135,7 @@ async def snapshot(
     directory = await claimed(directory, lease, ledger)
     with alone(directory, lease):
         # Taken before the look: anything written after this moment may have been overlooked.
-        began_at = clock.now()
+        began_at = ledger.now()
         seen = await look(
             lease,
             caretaker,

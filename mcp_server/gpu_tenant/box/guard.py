@@ -14,7 +14,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
@@ -57,7 +57,6 @@ async def arm(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
@@ -69,7 +68,6 @@ async def arm(
             caretaker=caretaker,
             transport=transport,
             ledger=ledger,
-            clock=clock,
             store=store,
             proof=proof,
         )
@@ -82,7 +80,7 @@ async def arm(
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
-        _record(lease, armed, ledger=ledger, clock=clock)
+        _record(lease, armed, ledger=ledger)
         return armed
 
 
@@ -93,14 +91,11 @@ async def keep_armed(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
 ) -> None:
     """Does what `arm` does, unless a guard is armed already: that one may know of a store."""
     said = last_armed(lease, ledger)
     if said is None or said.state != "armed":
-        await arm(
-            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock
-        )
+        await arm(lease, profile, caretaker=caretaker, transport=transport, ledger=ledger)
 
 
 async def arm_again(
@@ -110,7 +105,6 @@ async def arm_again(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
@@ -125,7 +119,7 @@ async def arm_again(
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
-        _record(lease, armed, ledger=ledger, clock=clock)
+        _record(lease, armed, ledger=ledger)
         return armed
     way = way_out(profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
@@ -133,10 +127,10 @@ async def arm_again(
     places = await bring(
         {name: at for name, at in scripts.items() if at.is_file()}, transport, lease
     )
-    proved = proof == "recent" and _was_proved(lease, ledger=ledger, clock=clock)
+    proved = proof == "recent" and _was_proved(lease, ledger=ledger)
     refused = await _refusal(way, places, transport) if way and not proved else ""
     unkept = await _store_refusal(store, places, transport) if store else ""
-    left_s = (lease.terms.deadline_at - clock.now()).total_seconds()
+    left_s = (lease.terms.deadline_at - ledger.now()).total_seconds()
     request: dict[str, JsonValue] = {
         "deadline": lease.terms.deadline_at.timestamp(),
         "left_s": max(0.0, left_s),
@@ -168,15 +162,15 @@ async def arm_again(
     if unkept:
         words = f"{armed.words}; it will not reach the store: {unkept}"
         armed = armed.model_copy(update={"words": words})
-    _record(lease, armed, ledger=ledger, clock=clock)
+    _record(lease, armed, ledger=ledger)
     return armed
 
 
-def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
+def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
     """Whether the box's way to end its bill was tested so recently that it need not be tested again."""
     for at, kind, detail in reversed(ledger.events(lease.id)):
         if kind == Event.GUARDED:
-            fresh = clock.now() - at < _PROVED_FOR
+            fresh = ledger.now() - at < _PROVED_FOR
             return fresh and bool(detail["ends_the_meter"])
         if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
             return False  # it may do more now than was tested then, or it was restarted
@@ -259,7 +253,7 @@ def _rescue_s(lease: Lease) -> float:
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
 
 
-def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:
+def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
     """The state of the guard is on the timeline, if it has changed."""
     detail: dict[str, object] = {
         "armed": armed.state == "armed",
@@ -268,7 +262,7 @@ def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None
     }
     said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
     if not said or said[-1] != detail:
-        ledger.note(lease.id, Event.GUARDED, detail, at=clock.now())
+        ledger.note(lease.id, Event.GUARDED, detail, at=ledger.now())
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
@@ -285,8 +279,8 @@ def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
     return None
 
 
-def note_gone(lease: Lease, *, ledger: Ledger, clock: Clock) -> None:
+def note_gone(lease: Lease, *, ledger: Ledger) -> None:
     """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
     words = "not armed: its guard was gone, as after a reboot"
     armed = Armed(state="not armed", ends_the_meter=False, words=words)
-    _record(lease, armed, ledger=ledger, clock=clock)
+    _record(lease, armed, ledger=ledger)

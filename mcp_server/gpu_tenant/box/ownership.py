@@ -13,7 +13,7 @@ from gpu_tenant.box.caretaker import QUIET, Caretaker, script_hashes
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
 from gpu_tenant.domain.model import Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Event, Ledger
@@ -162,7 +162,6 @@ class Occupancy:
         transport: Transport,
         *,
         ledger: Ledger,
-        clock: Clock,
         known_hosts: Path,
         since: datetime | None = None,
     ) -> None:
@@ -171,7 +170,6 @@ class Occupancy:
         self._lease = lease
         self._profile = profile
         self._ledger = ledger
-        self._clock = clock
         self._known_hosts = known_hosts
         self._ask = Caretaker(lease, transport, script("occupancy.py")).ask_ours
 
@@ -205,7 +203,7 @@ class Occupancy:
         }
         said = await self._marked(look, of)
         if of == "everything" and use(said) is None:
-            self._ledger.note(self._lease.id, Event.LOOKED, {}, at=self._clock.now())
+            self._ledger.note(self._lease.id, Event.LOOKED, {}, at=self._ledger.now())
         return said
 
     async def leave(self) -> None:
@@ -218,7 +216,7 @@ class Occupancy:
         None if the box's own clock decides: at a first contact that came as soon as the box was there. A later
         first contact knows less than the provider does: others may have worked on the box before.
         """
-        lease, now = self._lease, self._clock.now()
+        lease, now = self._lease, self._ledger.now()
         if self._of(Event.MARKED):
             return None  # the time is on record
         at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
@@ -248,9 +246,9 @@ class Occupancy:
         nonce = nonces[-1] if nonces else secrets.token_hex(16)
         if not nonces:
             # On record before it is on the box: a mark that the ledger does not know is from another copy of it.
-            ledger.note(lease.id, Event.MARKING, {"nonce": nonce}, at=self._clock.now())
+            ledger.note(lease.id, Event.MARKING, {"nonce": nonce}, at=self._ledger.now())
         first = not marks and lease.ready_at is None
-        lapsed = self._clock.now() - timedelta(seconds=LAPSES_S)
+        lapsed = self._ledger.now() - timedelta(seconds=LAPSES_S)
         request: dict[str, JsonValue] = {
             "lease": lease.id,
             "deployment": ledger.deployment,
@@ -315,11 +313,11 @@ class Occupancy:
             if last is not None:
                 detail["since_ns"] = last.get("since_ns", said.since_ns)
                 detail["first"] = last.get("first", False)
-            self._ledger.note(self._lease.id, Event.MARKED, detail, at=self._clock.now())
+            self._ledger.note(self._lease.id, Event.MARKED, detail, at=self._ledger.now())
 
     def _copied(self, said: Marked) -> None:
         """Another copy of this ledger made the first contact, so the whole box counts as used from the beginning."""
-        lease, now = self._lease, self._clock.now()
+        lease, now = self._lease, self._ledger.now()
         self._ledger.touch(lease.id, at=lease.created_at)
         self._ledger.note(lease.id, Event.MARKING, {"nonce": said.nonce}, at=now)
         self._note_mark(said, [], said.nonce, first="no")

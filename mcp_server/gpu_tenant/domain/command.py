@@ -34,6 +34,7 @@ _OPTIONS: Mapping[str, _Argument] = {
     "live": _Argument("while_running", flag="snapshot"),
     "artifact": _Argument("artifacts", "list", is_pattern=True),
     "discard": _Argument("discard", "list", is_pattern=True),
+    "include": _Argument("include", "list"),
     "include-secret": _Argument("include_secrets", "list"),
     "overwrite": _Argument("overwrite", "list"),
     "quote": _Argument("quotes", "list"),
@@ -116,7 +117,10 @@ _TOOLS: Mapping[str, _Tool] = {
     "adopt": _Tool("provision", "target", _TERMS),
     "audit": _Tool("audit", "lease", "lease", required="lease", several=True),
     "push": _Tool(
-        "push", "directory lease", "lease include-secret overwrite", required="lease directory"
+        "push",
+        "directory lease",
+        "lease include include-secret overwrite",
+        required="lease directory",
     ),
     "prepare": _Tool("prepare", "lease", "lease source replay env", required="lease"),
     "launch": _Tool(

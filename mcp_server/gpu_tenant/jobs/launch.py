@@ -1,5 +1,6 @@
 """Starts one detached job on a box: recorded before it runs, and started at most once."""
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 
@@ -10,13 +11,15 @@ from gpu_tenant.box.caretaker import ENDED, Caretaker
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
+from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
 
+_LOOK_AFTER_S = 1.0
+_SHELLS_WORD = {126: "it cannot be executed", 127: "there is no such command on the box"}
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -31,6 +34,9 @@ class Launched(Record):
     already: bool
     environment: str | None = Field(
         description="the prepared one it runs in; None: the image's own"
+    )
+    died: str | None = Field(
+        default=None, description="how it ended, if a look a second later found it ended badly"
     )
     guard: str
     sweep: str | None = Field(
@@ -53,7 +59,6 @@ async def launch(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
     """The job runs on the box in a session of its own, and no longer depends on this computer.
@@ -64,7 +69,7 @@ async def launch(
         BadRequest: no artifact is declared, a pattern leaves the box, or another job has the name.
         CaretakerFailed: the box could not start it.
     """
-    if clock.now() >= lease.terms.deadline_at:
+    if ledger.now() >= lease.terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
             remedy=f"{Command('collect', lease.id)} and teardown, then a new lease with more {Option('hours')}",
@@ -84,7 +89,6 @@ async def launch(
         max_runtime_s=max_runtime_s,
         name=name,
         ledger=ledger,
-        clock=clock,
     )
     armed = await arm(
         lease,
@@ -92,7 +96,6 @@ async def launch(
         caretaker=caretaker,
         transport=transport,
         ledger=ledger,
-        clock=clock,
         store=store,
         proof="recent",
     )
@@ -100,7 +103,9 @@ async def launch(
     started = await caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
-        ledger.launched(job, at=clock.now(), box_time_s=started.started_at)
+        ledger.launched(job, at=ledger.now(), box_time_s=started.started_at)
+    died = None if started.already else await _died_at_once(job.id, caretaker=caretaker)
+    look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
         job=job.id,
@@ -109,9 +114,28 @@ async def launch(
         discard=job.discard,
         already=started.already,
         environment=env.get("VIRTUAL_ENV") or None,
+        died=died,
         guard=armed.words,
-        next=str(Command("monitor", lease.id)),
+        next=f"{look}: its log says why; mend the command, and launch again" if died else str(look),
     )
+
+
+async def _died_at_once(job: JobId, *, caretaker: Caretaker) -> str | None:
+    """How the job ended, if it failed within a second, as a mistyped command does; None if it runs, or is unknown.
+
+    The job runs in real time in a rehearsal as well, so no clock is asked.
+    """
+    await asyncio.sleep(_LOOK_AFTER_S)
+    try:
+        seen = await caretaker.status(job, offset=0, limit=0, sample="plain")
+    except TenantError:
+        return None  # it was started, whatever a second request says
+    if seen.state not in ENDED or seen.state == "finished":
+        return None
+    if seen.exit_code is None:
+        return f"{seen.state} by {seen.signal}" if seen.signal else seen.state
+    found = _SHELLS_WORD.get(seen.exit_code)
+    return f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else "")
 
 
 async def must_be_taken(
@@ -165,7 +189,6 @@ def _declared(
     max_runtime_s: float | None,
     name: str | None,
     ledger: Ledger,
-    clock: Clock,
 ) -> Job:
     if not command.strip():
         raise BadRequest("the command is empty", remedy="give the job's own command")
@@ -196,7 +219,7 @@ def _declared(
     known = by_name or unconfirmed
     if known is not None:
         return known
-    ledger.touch(lease.id, at=clock.now())
+    ledger.touch(lease.id, at=ledger.now())
     return ledger.declare(
         Job(
             id=JobId(name) if name is not None else ledger.next_job_id(lease.id),
@@ -207,7 +230,7 @@ def _declared(
             env_names=tuple(env),
             env_from=env_from,
             max_runtime_s=max_runtime_s,
-            declared_at=clock.now(),
+            declared_at=ledger.now(),
             launched_at=None,
         )
     )

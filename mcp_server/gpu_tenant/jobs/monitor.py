@@ -74,7 +74,6 @@ async def watch(
     limit_bytes: int,
     caretaker: Caretaker,
     ledger: Ledger,
-    clock: Clock,
     box: BoxSeen | None = None,
 ) -> Watched:
     """The state of the job that the box knows by that name, and the newest of its log since byte `cursor`.
@@ -82,7 +81,7 @@ async def watch(
     At most `limit_bytes` of the log are returned. With `wait_s` the call returns when the job has ended, or
     after that time.
     """
-    until = clock.now() + timedelta(seconds=wait_s)
+    until = ledger.now() + timedelta(seconds=wait_s)
     log = bytearray()
     offset, skipped = (-limit_bytes if cursor is None else cursor), 0
     while True:
@@ -99,10 +98,10 @@ async def watch(
             log.clear()
             offset = status.log_bytes - limit_bytes
         elif behind <= 0:
-            left_s = (until - clock.now()).total_seconds()
+            left_s = (until - ledger.now()).total_seconds()
             if status.state in ENDED or status.state == "absent" or left_s <= 0:
                 break
-            await clock.sleep(min(_POLL_S, left_s))
+            await ledger.clock.sleep(min(_POLL_S, left_s))
     if len(log) > limit_bytes:
         skipped += len(log) - limit_bytes
         del log[:-limit_bytes]
@@ -111,9 +110,9 @@ async def watch(
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
     why = await _why(status, bytes(log), caretaker, box)
-    seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
+    seen = _answer(lease, status, why, text, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
-        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=clock.now())
+        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
     return seen
 
 

@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -22,12 +22,11 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
-from gpu_tenant.files.worktree import files_of
+from gpu_tenant.files.worktree import read_tree, told
 from gpu_tenant.jobs import sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import configured
@@ -54,6 +53,7 @@ class SmokeReceipt(Record):
     at: AwareDatetime
     next: str
     confined: str = Field(default="not at all", description="what kept it from this computer")
+    left_out: tuple[str, ...] = Field(default=(), description="what it did not see, as for push")
 
 
 async def smoke(
@@ -63,11 +63,13 @@ async def smoke(
     time_limit_s: float,
     environ: Mapping[str, str],
     ledger: Ledger,
-    clock: Clock,
     guarded: Guarded,
     network: Network = "full",
+    include: Sequence[str] = (),
 ) -> SmokeReceipt:
     """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
+
+    The copy holds exactly what a push with the same `include` would send.
 
     It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If the system
     gives us namespaces, the command sees none of the owner's files but the tree and the programs, and can write
@@ -89,12 +91,13 @@ async def smoke(
     try:
         for name in ("tree", "home", "tmp"):
             (own / name).mkdir(mode=0o700)
-        await asyncio.to_thread(_copy, directory, copy, guarded)
+        work = await asyncio.to_thread(read_tree, directory, include)
+        await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
         before = {path: path.stat().st_mtime_ns for path in _files(copy)}
         inside = _Inside(own, directory.resolve(), environ, guarded, network)
-        started = clock.now()
+        started = ledger.now()
         exit_status, output, confined = await _run(command, inside, time_limit_s)
-        seconds = (clock.now() - started).total_seconds()
+        seconds = (ledger.now() - started).total_seconds()
         wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
     finally:
         await asyncio.to_thread(remove_tree, own)
@@ -114,8 +117,9 @@ async def smoke(
         if passed
         else f"mend the command here, where it is free, then {Command('smoke', 'DIR', then='COMMAND')} again",
         confined=confined,
+        left_out=told(work.left_out),
     )
-    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=clock.now())
+    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
 
 
@@ -146,9 +150,9 @@ def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
     )
 
 
-def _copy(directory: Path, copy: Path, guarded: Guarded) -> None:
+def _copy(files: Mapping[str, Path], directory: Path, copy: Path, guarded: Guarded) -> None:
     is_key = guarded.holds if guarded.meets(directory) else guarded.has_twin
-    for name, source in files_of(directory).items():
+    for name, source in files.items():
         if is_key(source):
             continue
         target = copy / name

@@ -3,13 +3,15 @@
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.ports import Accounted, Asking, Clock, Connector
+from gpu_tenant.domain.ports import Accounted, Asking
+from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
 
 
-async def remember(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> None:
+async def remember(context: Context, lease: Lease) -> None:
     """It is on record where the lease's box is asked for, with which key, and whose account that key is."""
-    asking = _asking(lease, connector, ledger)
+    connector, ledger = context.connector(lease), context.ledger
+    asking = _asking(context, lease)
     if asking is None or not isinstance(connector, Accounted):
         return
     known = ledger.askings_at(lease.provider)
@@ -26,32 +28,31 @@ async def remember(lease: Lease, *, connector: Connector, ledger: Ledger, clock:
         except ProviderTrouble:
             account = None  # its key can still tell it later, as long as the key is not changed
     if account is not None or not ours:
-        ledger.note_asking(lease.id, asking.of(account), at=clock.now())
+        ledger.note_asking(lease.id, asking.of(account), at=ledger.now())
 
 
-async def noted(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> None:
+async def noted(context: Context, lease: Lease) -> None:
     """Like `remember`, for a lease whose box is listed now; nothing is learned if another server is asked.
 
     Another server's list may show anything.
     """
-    asking = _asking(lease, connector, ledger)
+    asking = _asking(context, lease)
     if asking is None:
         return
-    known = ledger.askings_of(lease.id)
+    known = context.ledger.askings_of(lease.id)
     if any(each.is_like(asking) for each in known):
         return
     if not known or any(each.where == asking.where for each in known):
-        await remember(lease, connector=connector, ledger=ledger, clock=clock)
+        await remember(context, lease)
 
 
-async def stranger(
-    lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock
-) -> str | None:
+async def stranger(context: Context, lease: Lease) -> str | None:
     """Why the lease's absence from the list proves nothing; None if the list is read as when the box was rented.
 
     If neither the key nor the server has changed since then, nobody is asked.
     """
-    asking = _asking(lease, connector, ledger)
+    connector, ledger = context.connector(lease), context.ledger
+    asking = _asking(context, lease)
     known = ledger.askings_of(lease.id)
     if asking is None or not isinstance(connector, Accounted) or not known:
         return None
@@ -68,7 +69,7 @@ async def stranger(
     if any(each.key == asking.key for each in here):
         return None
     if _went_over(here, asking, ledger, lease.provider):
-        ledger.note_asking(lease.id, asking, at=clock.now())
+        ledger.note_asking(lease.id, asking, at=ledger.now())
         return None
     try:
         account = await connector.account()
@@ -76,7 +77,7 @@ async def stranger(
         account = None
     accounts = {each.account for each in here if each.account}
     if account is not None and account in accounts:
-        ledger.note_asking(lease.id, asking.of(account), at=clock.now())
+        ledger.note_asking(lease.id, asking.of(account), at=ledger.now())
         return None
     if account is not None and accounts:
         return (
@@ -89,25 +90,26 @@ async def stranger(
     )
 
 
-def same_account(provider: str, *, connector: Connector, ledger: Ledger, clock: Clock) -> int:
+def same_account(context: Context, provider: str) -> int:
     """By a person's word, the current key and server count for every live lease of that provider.
 
     Returns how many leases that changed.
     """
-    changed = 0
+    changed, ledger = 0, context.ledger
     for lease in ledger.leases("live"):
-        asking = _asking(lease, connector, ledger) if lease.provider == provider else None
+        asking = _asking(context, lease) if lease.provider == provider else None
         if asking is None or any(each.is_like(asking) for each in ledger.askings_of(lease.id)):
             continue
-        ledger.note_asking(lease.id, asking, at=clock.now())
+        ledger.note_asking(lease.id, asking, at=ledger.now())
         changed += 1
     return changed
 
 
-def _asking(lease: Lease, connector: Connector, ledger: Ledger) -> Asking | None:
+def _asking(context: Context, lease: Lease) -> Asking | None:
+    connector = context.connectors[lease.provider]
     if lease.goes_by_address or not isinstance(connector, Accounted):
         return None
-    return connector.asked_with(ledger.deployment)
+    return connector.asked_with(context.ledger.deployment)
 
 
 def _went_over(here: list[Asking], asking: Asking, ledger: Ledger, provider: str) -> bool:

@@ -16,6 +16,7 @@ from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.terms import USUAL, Asked
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.inspection import come_in, must_be_the_box
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.pasted_address import address_of
 from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
@@ -65,12 +66,11 @@ async def adopt(
             remedy=f"use that lease, or end it first: {Command('teardown', other.id)}",
         )
     lease = intend(
-        profile,
+        context,
+        profile.id,
         asked=asked,
         price_usd_h=price_usd_h,
         address=address,
-        ledger=context.ledger,
-        clock=context.clock,
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":
@@ -85,7 +85,7 @@ async def adopt(
                 await context.introduce(lease, password)
             # First see whether the box lets us in: an address where nobody answers, or another lease stands,
             # lends nothing.
-            await context.inspection.come_in(lease)
+            await come_in(context, lease)
         except TenantError:
             await settled(context, lease)
             raise
@@ -151,7 +151,7 @@ async def _take_over(
     )
     lease = context.ledger.take_up(
         box,
-        lease_id=new_lease_id(profile, context.ledger),
+        lease_id=new_lease_id(context.ledger, profile.id),
         terms=terms,
         at=now,
         touched_at=now,
@@ -177,7 +177,7 @@ async def back_at(
         lease = context.ledger.moved(lease.id, there)
     pinned.unlink(missing_ok=True)
     try:
-        await context.inspection.is_the_box(lease)
+        await must_be_the_box(context, lease)
     except TenantError as trouble:
         if was is not None:
             pinned.write_bytes(was)

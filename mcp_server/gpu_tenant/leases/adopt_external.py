@@ -54,12 +54,11 @@ async def adopt_from(
             f"{Command('teardown', standing.id)}",
         )
     lease = intend(
-        context.profile(_PROVIDER),
+        context,
+        _PROVIDER,
         asked=asked,
         price_usd_h=price_usd_h,
         address=SshAddress(target=there.name),
-        ledger=context.ledger,
-        clock=context.clock,
         allowed=context.owner.allows,
         recovers=None if old is None else old.id,
     )

@@ -1,15 +1,14 @@
 """How long each account lasts at its current spending: reported before it is empty and its boxes go with it."""
 
 import asyncio
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.model import Profile
-from gpu_tenant.domain.ports import Clock, Connector, Funded
+from gpu_tenant.domain.ports import Funded
 from gpu_tenant.leases.cards import MONTH_H
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.settle import Survey
 
 _ENOUGH_H = 3
@@ -18,57 +17,48 @@ _PATIENCE_S = 8.0
 """In real time: a list of leases does not wait longer for it."""
 
 
-class Purse:
-    """The accounts of one user, asked now and then."""
+async def balance_alarms(context: Context, found: Survey) -> list[str]:
+    """What a person must hear about accounts that are being spent; one that does not answer is not reported."""
+    async with asyncio.TaskGroup() as asking:
+        told = [
+            asking.create_task(_alarm(context, provider, found))
+            for provider in found.listings
+            if _spends_usd_h(provider, found) > 0
+        ]
+    return [words for task in told if (words := task.result()) is not None]
 
-    def __init__(
-        self, connectors: Mapping[str, Connector], profiles: Mapping[str, Profile], clock: Clock
-    ) -> None:
-        self._connectors = connectors
-        self._profiles = profiles
-        self._clock = clock
-        self._known: dict[str, tuple[datetime, Balance | None]] = {}
 
-    async def alarms(self, found: Survey) -> list[str]:
-        """What a person must hear about accounts that are being spent; one that does not answer is not reported."""
-        async with asyncio.TaskGroup() as asking:
-            told = [
-                asking.create_task(self._alarm(provider, found))
-                for provider in found.listings
-                if _spends_usd_h(provider, found) > 0
-            ]
-        return [words for task in told if (words := task.result()) is not None]
+async def _alarm(context: Context, provider: str, found: Survey) -> str | None:
+    balance = await _balance(context, provider)
+    if balance is None:
+        return None
+    # By the account's own word, or else by what its lists show.
+    spends = balance.spends_usd_h or _spends_usd_h(provider, found)
+    lasts_h = balance.amount_usd / spends
+    if lasts_h >= _ENOUGH_H:
+        return None
+    return (
+        f"{provider} balance: {context.profile(provider).title} holds {balance.amount_usd:.2f} USD, which "
+        f"lasts {max(lasts_h, Decimal(0)):.1f} h at {spends:.4f} USD/h: add credit; {balance.words}"
+    )
 
-    async def _alarm(self, provider: str, found: Survey) -> str | None:
-        balance = await self._balance(provider)
-        if balance is None:
-            return None
-        # By the account's own word, or else by what its lists show.
-        spends = balance.spends_usd_h or _spends_usd_h(provider, found)
-        lasts_h = balance.amount_usd / spends
-        if lasts_h >= _ENOUGH_H:
-            return None
-        return (
-            f"{provider} balance: {self._profiles[provider].title} holds {balance.amount_usd:.2f} USD, which "
-            f"lasts {max(lasts_h, Decimal(0)):.1f} h at {spends:.4f} USD/h: add credit; {balance.words}"
-        )
 
-    async def _balance(self, provider: str) -> Balance | None:
-        now = self._clock.now()
-        known = self._known.get(provider)
-        if known is not None and now - known[0] < _ASKED_EVERY:
-            return known[1]
-        connector = self._connectors[provider]
-        if not isinstance(connector, Funded):
-            return None
-        balance = None
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                balance = await connector.balance()
-        except (TenantError, TimeoutError):
-            pass  # `doctor` reports it
-        self._known[provider] = (now, balance)
-        return balance
+async def _balance(context: Context, provider: str) -> Balance | None:
+    now = context.clock.now()
+    known = context.balances.get(provider)
+    if known is not None and now - known[0] < _ASKED_EVERY:
+        return known[1]
+    connector = context.connectors[provider]
+    if not isinstance(connector, Funded):
+        return None
+    balance = None
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            balance = await connector.balance()
+    except (TenantError, TimeoutError):
+        pass  # `doctor` reports it
+    context.balances[provider] = (now, balance)
+    return balance
 
 
 def _spends_usd_h(provider: str, found: Survey) -> Decimal:

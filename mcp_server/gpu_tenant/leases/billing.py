@@ -9,7 +9,8 @@ from decimal import Decimal
 from gpu_tenant.domain.billing import BYTES, Billed
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.ports import Billing, Clock, Connector
+from gpu_tenant.domain.ports import Billing
+from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Event, Ledger
 
 _ASKED_EVERY = timedelta(hours=1)
@@ -21,23 +22,22 @@ _SLACK_USD = Decimal("0.01")
 """Providers round, and the look that began our count did not fall into their first second."""
 
 
-async def ask_bills(
-    leases: Sequence[Lease], *, connector: Connector, ledger: Ledger, clock: Clock
-) -> None:
+async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:
     """What the provider has billed for those boxes is on record, unless it was asked within the hour.
 
     Of ended leases, only those are asked for whose last bill may still come. The provider's silence is no
     trouble: what it does not say stays unknown.
     """
+    connector, ledger = context.connectors[provider], context.ledger
     if not isinstance(connector, Billing):
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_S):
             for lease in leases:
                 asked_at = _asked_at(ledger, lease)
-                due = asked_at is None or clock.now() - asked_at >= _ASKED_EVERY
-                if due and lease.box_id is not None and may_be_billed(lease, clock.now()):
-                    await _ask(lease, connector, ledger, clock)
+                due = asked_at is None or ledger.now() - asked_at >= _ASKED_EVERY
+                if due and lease.box_id is not None and may_be_billed(lease, ledger.now()):
+                    await _ask(context, lease, connector)
 
 
 def may_be_billed(lease: Lease, now: datetime) -> bool:
@@ -45,18 +45,17 @@ def may_be_billed(lease: Lease, now: datetime) -> bool:
     return lease.ended_at is None or now - lease.ended_at <= BILLED_WITHIN
 
 
-async def ask_bill(
-    lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock
-) -> Billed | None:
+async def ask_bill(context: Context, lease: Lease) -> Billed | None:
     """What the provider has billed for the box so far, or the last amount that is known."""
+    connector = context.connector(lease)
     if isinstance(connector, Billing):
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                await _ask(lease, connector, ledger, clock)
-    return newest_bill(ledger.events(lease.id))
+                await _ask(context, lease, connector)
+    return newest_bill(context.ledger.events(lease.id))
 
 
-async def _ask(lease: Lease, connector: Billing, ledger: Ledger, clock: Clock) -> None:
+async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
     try:
         billed = await connector.billed(lease)
     except (TenantError, ValueError, ArithmeticError):
@@ -70,7 +69,7 @@ async def _ask(lease: Lease, connector: Billing, ledger: Ledger, clock: Clock) -
             "words": billed.words,
         }
     # Record an answer that says nothing, too: only after an hour is it asked for again.
-    ledger.note(lease.id, Event.BILLED, told, at=clock.now())
+    context.ledger.note(lease.id, Event.BILLED, told, at=context.ledger.now())
 
 
 def newest_bill(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> Billed | None:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.box.job_queue import Runner
 from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -22,13 +24,11 @@ from gpu_tenant.domain.errors import (
     LocalTrouble,
 )
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
-from gpu_tenant.domain.ports import Clock, Connector, Market, Tended, Transport
+from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.balance import Purse
-from gpu_tenant.leases.inspection import Inspection
 from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
@@ -61,7 +61,6 @@ class Context:
         *,
         home: Home,
         ledger: Ledger,
-        clock: Clock,
         profiles: Mapping[str, Profile],
         connectors: Mapping[str, Connector],
         open_transport: Callable[[Lease], Transport],
@@ -74,7 +73,7 @@ class Context:
         self.home = home
         self.ledger = ledger
         self.profiles = profiles
-        self.clock = clock
+        self.clock = ledger.clock
         self.connectors = connectors
         self.locate = locate
         self._open_transport = open_transport
@@ -84,11 +83,9 @@ class Context:
         self.tending = tending
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
-        self.purse = Purse(connectors, profiles, clock)
-        self.inspection = Inspection(
-            home, profiles, ledger=ledger, clock=clock, transport=self.transport
-        )
-        self.owner = Owner(home.configuration, profiles, ledger=ledger, clock=clock)
+        self.balances: dict[str, tuple[datetime, Balance | None]] = {}
+        """What each account held when it was last asked, and when that was."""
+        self.owner = Owner(home.configuration, profiles, ledger=ledger)
 
     @property
     def connected(self) -> frozenset[str]:

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 
 from gpu_tenant.box.ownership import Seen, Unseen
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.model import Box, Lease, Profile
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.domain.model import Box, Lease
+from gpu_tenant.leases.context import Context
+from gpu_tenant.ledger import Event
 
 _CLOCKS_APART_S = 60
 _LATE = timedelta(hours=1)
@@ -21,19 +22,18 @@ async def nobody_looks(lease: Lease, box: Box) -> Seen:
     return Unseen(f"there is no way to look at {box.id}", str(Command("audit", lease.id)))
 
 
-def was_asked_for(
-    box: Box, lease: Lease, profile: Profile, ledger: Ledger, *, seen_at: datetime
-) -> bool:
+def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime) -> bool:
     """Whether the provider made the box while the lease's own request was open, or had just timed out.
 
     A mark is text, and a person's clone carries it too. Nobody can write the time when a box was made, but
     some providers do not give it. There, a box counts as the request's only if it was first seen soon after.
     """
+    profile = context.profile(lease.provider)
     if box.created_at is None:
         return False
     soon = box.made_by_word_of == "provider"
     apart = timedelta(seconds=max(_CLOCKS_APART_S, profile.list_lag_s))
-    for at, kind, _ in ledger.events(lease.id):
+    for at, kind, _ in context.ledger.events(lease.id):
         if kind in (Event.BOUND, Event.ENDED):
             late = timedelta(0) if kind == Event.BOUND else _LATE
             soon = soon or seen_at <= at + apart + _LATE

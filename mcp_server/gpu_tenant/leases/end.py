@@ -19,6 +19,7 @@ from gpu_tenant.domain.signature import Asked, Signature, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, with_box
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
@@ -34,7 +35,7 @@ _SILENT_S = 90
 
 
 async def _assessed(context: Context, lease: Lease) -> Assessment:
-    lease, found = await context.inspection.before_the_seal(lease)
+    lease, found = await check_before_seal(context, lease)
     if isinstance(found, Assessment):
         return found
     if lease.parked_at is not None:
@@ -50,15 +51,7 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
         store = context.store(lease)
     except TenantError:
         store = None  # it proves nothing then, but the copies here may
-    return await assess(
-        lease,
-        context.profile(lease.provider),
-        caretaker=context.caretaker(lease),
-        ledger=context.ledger,
-        clock=context.clock,
-        store=store,
-        others=found,
-    )
+    return await assess(context, lease, store=store, others=found)
 
 
 async def _leave(context: Context, lease: Lease) -> None:
@@ -71,7 +64,7 @@ async def _leave(context: Context, lease: Lease) -> None:
         if lease.touched_at is not None:
             await context.caretaker(lease).disarm()
         if lease.ready_at is not None:
-            await context.inspection.of(lease).leave()
+            await occupancy(context, lease).leave()
 
 
 def _receipt(context: Context, lease: Lease) -> Receipt:
@@ -126,7 +119,7 @@ async def end_verified(context: Context, lease: str) -> TornDown:
             raise
         if assessment.seal is not None:
             # Re-reading what was kept may take hours, and by now the address may belong to another box.
-            await context.inspection.is_the_box(found)
+            await must_be_the_box(context, found)
         receipt = await _end(context, permit, found)
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
@@ -142,19 +135,12 @@ async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
     may_be_going = await _may_be_going(context, lease)
     if not may_be_going and not context.ledger.absences(lease.id):
         return None
-    return await see_gone(
-        lease,
-        context.profile(lease.provider),
-        connector=context.connector(lease),
-        ledger=context.ledger,
-        clock=context.clock,
-        listed="may be going" if may_be_going else "is there",
-    )
+    return await see_gone(context, lease, listed="may be going" if may_be_going else "is there")
 
 
 async def _may_be_going(context: Context, lease: Lease) -> bool:
     """Whether its destroy was just sent and not refused, and the box no longer answers."""
-    until = may_go_until(lease, context.profile(lease.provider), context.ledger)
+    until = may_go_until(context, lease)
     if until is None or context.clock.now() >= until or context.ledger.absences(lease.id):
         return False
     try:
@@ -171,7 +157,7 @@ def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownP
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)
-    return sign(lease, assessment, signature, ledger=context.ledger, clock=context.clock)
+    return sign(lease, assessment, signature, ledger=context.ledger)
 
 
 def is_signed(context: Context, kind: str, lease: str) -> bool:
@@ -348,7 +334,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
                 if is_signed(context, "waive", found.id):
                     trouble.message = f"this is not what was signed for: {trouble.message}"
                 raise trouble
-            permit = sign(found, assessment, signature, ledger=context.ledger, clock=context.clock)
+            permit = sign(found, assessment, signature, ledger=context.ledger)
             receipt = await _end(context, permit, found)
     if not assessment.losses:
         return None
@@ -385,7 +371,7 @@ async def honoured(context: Context, lease: str) -> TornDown:
     found = await with_box(context, lease)
     with context.held(found.id, "waive"):
         assessment = await _assessed(context, found)
-        permit = honour(found, assessment, ledger=context.ledger, clock=context.clock)
+        permit = honour(found, assessment, ledger=context.ledger)
         receipt = await _end(context, permit, found)
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
@@ -393,14 +379,7 @@ async def honoured(context: Context, lease: str) -> TornDown:
 
 async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
     await _leave(context, lease)
-    return await tear_down(
-        permit,
-        lease,
-        context.profile(lease.provider),
-        connector=context.connector(lease),
-        ledger=context.ledger,
-        clock=context.clock,
-    )
+    return await tear_down(context, permit, lease)
 
 
 def _of_terms(lease: Lease) -> str:

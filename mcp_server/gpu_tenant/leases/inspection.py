@@ -1,6 +1,5 @@
 """What is asked of a box before it is believed to be the lease's own, and before it is believed to be unused."""
 
-from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from gpu_tenant.artifacts.local_evidence import Loss
@@ -24,159 +23,147 @@ from gpu_tenant.domain.errors import (
     CaretakerFailed,
     Refused,
 )
-from gpu_tenant.domain.model import Box, BoxState, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
-from gpu_tenant.files.state_dir import Home
+from gpu_tenant.domain.model import Box, BoxState, Lease
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
-from gpu_tenant.ledger import Ledger
 
 _BOOTS_WITHIN = timedelta(minutes=15)
 """How long after it was made a box without an address may still be booting for the first time."""
 
 
-class Inspection:
-    """Looks at the boxes of one ledger's leases, through the open ways to them."""
+def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
+    """The lease's mark on its box, and looks at what was done there."""
+    return Occupancy(
+        lease,
+        context.profile(lease.provider),
+        context.transport(lease),
+        ledger=context.ledger,
+        known_hosts=context.home.known_hosts(lease.id),
+        since=since,
+    )
 
-    def __init__(
-        self,
-        home: Home,
-        profiles: Mapping[str, Profile],
-        *,
-        ledger: Ledger,
-        clock: Clock,
-        transport: Callable[[Lease], Transport],
-    ) -> None:
-        self._home = home
-        self._profiles = profiles
-        self._ledger = ledger
-        self._clock = clock
-        self._transport = transport
 
-    def of(self, lease: Lease, since: datetime | None = None) -> Occupancy:
-        """The lease's mark on its box, and looks at what was done there."""
-        return Occupancy(
-            lease,
-            self._profiles[lease.provider],
-            self._transport(lease),
-            ledger=self._ledger,
-            clock=self._clock,
-            known_hosts=self._home.known_hosts(lease.id),
-            since=since,
-        )
+async def come_in(context: Context, lease: Lease) -> None:
+    """The box has let us in, and carries the lease's mark if it can be marked.
 
-    async def come_in(self, lease: Lease) -> None:
-        """The box has let us in, and carries the lease's mark if it can be marked.
+    Raises:
+        BoxTaken, AnotherBox: this lease may not stand on it.
+        BoxTrouble: it has not let us in.
+    """
+    try:
+        await occupancy(context, lease).stand()
+    except CaretakerFailed:
+        # It answered, but has no Python: whatever is asked of it next says so.
+        await context.transport(lease).run(["true"], timeout_s=30)
 
-        Raises:
-            BoxTaken, AnotherBox: this lease may not stand on it.
-            BoxTrouble: it has not let us in.
-        """
-        try:
-            await self.of(lease).stand()
-        except CaretakerFailed:
-            # It answered, but has no Python: whatever is asked of it next says so.
-            await self._transport(lease).run(["true"], timeout_s=30)
 
-    async def is_the_box(self, lease: Lease) -> None:
-        """The box that answers carries the lease's mark.
+async def must_be_the_box(context: Context, lease: Lease) -> None:
+    """The box that answers carries the lease's mark.
 
-        Raises:
-            AnotherBox: it does not.
-            BoxTrouble: it cannot be asked.
-        """
-        await self.of(lease).stand()
+    Raises:
+        AnotherBox: it does not.
+        BoxTrouble: it cannot be asked.
+    """
+    await occupancy(context, lease).stand()
 
-    async def seen(self, lease: Lease) -> Seen:
-        """What the box itself tells, when the ledger says that its lease never used it."""
-        events = self._ledger.events(lease.id)
-        # Nobody here waited for a twin to let us in: that it never did does not show that nobody else got in.
-        came_in = was_let_in(events) or is_another_s(lease)
-        if lease.parked_at is not None:
-            if not came_in:
-                return NeverIn()
-            return Unseen(
-                "it is parked", f"{Command('resume', lease.id)}, then the same command again"
-            )
-        if lease.address is None and (not came_in or self._first_boots(lease, lease.active_at)):
+
+async def look_inside(context: Context, lease: Lease) -> Seen:
+    """What the box itself tells, when the ledger says that its lease never used it."""
+    events = context.ledger.events(lease.id)
+    # Nobody here waited for a twin to let us in: that it never did does not show that nobody else got in.
+    came_in = was_let_in(events) or is_another_s(lease)
+    if lease.parked_at is not None:
+        if not came_in:
             return NeverIn()
-        try:
-            return await self.of(lease).look("everything")
-        except BoxTaken as taken:
-            return Unseen(taken.message, taken.remedy)
-        except BoxTrouble as trouble:
-            if came_in or isinstance(trouble, AnotherBox | CaretakerFailed):
-                return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
-            return NeverIn()
-
-    async def fresh(self, lease: Lease) -> Seen:
-        """What is known about a box that did not come up as quoted; one that never let us in is unused."""
-        if not was_let_in(self._ledger.events(lease.id)):
-            return NeverIn()
-        return await self.seen(lease)
-
-    async def twin(self, lease: Lease, box: Box) -> Seen:
-        """What a box that was made twice tells about itself; one that cannot be looked at may have been used."""
-        boots = box.address is None and box.state is BoxState.BOOTING
-        if boots and self._first_boots(lease, box.created_at):
-            return NeverIn()
-        try:
-            return await self.of(lease, since=box.created_at).look("everything")
-        except (BoxTaken, BoxTrouble) as trouble:
+        return Unseen("it is parked", f"{Command('resume', lease.id)}, then the same command again")
+    if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
+        return NeverIn()
+    try:
+        return await occupancy(context, lease).look("everything")
+    except BoxTaken as taken:
+        return Unseen(taken.message, taken.remedy)
+    except BoxTrouble as trouble:
+        if came_in or isinstance(trouble, AnotherBox | CaretakerFailed):
             return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
+        return NeverIn()
 
-    def _first_boots(self, lease: Lease, made_at: datetime | None) -> bool:
-        """Whether a box without an address is so young that it cannot have been up before."""
-        if made_at is None or was_let_in(self._ledger.events(lease.id)):
-            return False
-        return self._clock.now() - made_at <= _BOOTS_WITHIN
 
-    async def surely(self, lease: Lease) -> tuple[Lease, Seen]:
-        """The lease, which counts as used if its box says so; and what the box says."""
-        seen = await self.seen(lease)
-        if isinstance(seen, Marked) and use(seen) is not None:
-            self._ledger.touch(lease.id, at=self._clock.now())
-        return self._ledger.lease(lease.id), seen
+async def look_at_new_box(context: Context, lease: Lease) -> Seen:
+    """What is known about a box that did not come up as quoted; one that never let us in is unused."""
+    if not was_let_in(context.ledger.events(lease.id)):
+        return NeverIn()
+    return await look_inside(context, lease)
 
-    async def before_a_stop(self, lease: Lease) -> Lease:
-        """The lease, which counts as used if its box says so: a stop may empty its disk.
 
-        Raises:
-            Refused: it cannot be looked at, and a stop there keeps nothing for sure.
-        """
-        profile = self._profiles[lease.provider]
-        if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
-            return lease
-        lease, seen = await self.surely(lease)
-        if isinstance(seen, Unseen) and (profile.park == "wipes" or unsure_of(profile)):
-            raise Refused(
-                f"{lease.id} may have been used, and a stop may empty its disk: {seen.why}",
-                remedy=seen.remedy,
-            )
+async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
+    """What a box that was made twice tells about itself; one that cannot be looked at may have been used."""
+    boots = box.address is None and box.state is BoxState.BOOTING
+    if boots and _first_boots(context, lease, box.created_at):
+        return NeverIn()
+    try:
+        return await occupancy(context, lease, since=box.created_at).look("everything")
+    except (BoxTaken, BoxTrouble) as trouble:
+        return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
+
+
+def _first_boots(context: Context, lease: Lease, made_at: datetime | None) -> bool:
+    """Whether a box without an address is so young that it cannot have been up before."""
+    if made_at is None or was_let_in(context.ledger.events(lease.id)):
+        return False
+    return context.clock.now() - made_at <= _BOOTS_WITHIN
+
+
+async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
+    """The lease, which counts as used if its box says so; and what the box says."""
+    seen = await look_inside(context, lease)
+    if isinstance(seen, Marked) and use(seen) is not None:
+        context.ledger.touch(lease.id, at=context.clock.now())
+    return context.ledger.lease(lease.id), seen
+
+
+async def check_before_stop(context: Context, lease: Lease) -> Lease:
+    """The lease, which counts as used if its box says so: a stop may empty its disk.
+
+    Raises:
+        Refused: it cannot be looked at, and a stop there keeps nothing for sure.
+    """
+    profile = context.profile(lease.provider)
+    if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
         return lease
+    lease, seen = await look_surely(context, lease)
+    if isinstance(seen, Unseen) and (profile.park == "wipes" or unsure_of(profile)):
+        raise Refused(
+            f"{lease.id} may have been used, and a stop may empty its disk: {seen.why}",
+            remedy=seen.remedy,
+        )
+    return lease
 
-    async def before_the_seal(self, lease: Lease) -> tuple[Lease, Assessment | list[Loss]]:
-        """The whole assessment of a box that need not or cannot be sealed; else what on it belongs to others."""
-        profile = self._profiles[lease.provider]
-        if lease.touched_at is None and profile.destroy == "hands_back":
-            return lease, UNTOUCHED  # a machine that is handed back keeps everything on it
-        if lease.touched_at is None:
-            lease, seen = await self.surely(lease)
-            why = use(seen)
-            if why is None:
-                return lease, UNTOUCHED
-            if isinstance(seen, Unseen):
-                return lease, unseen(why, seen.remedy)
-        elif lease.lets_us_in and profile.destroy == "deletes":
-            try:
-                seen = await self.of(lease).look("others")
-            except BoxUnreachable:
-                return lease, []  # it cannot be sealed either, and the sealing says so
-            except BoxTrouble as trouble:
-                return lease, unseen(trouble.message, trouble.remedy)
-        else:
-            return lease, []
-        if not isinstance(seen, Marked):
-            return lease, []
-        jobs = [job.id for job in self._ledger.jobs(lease.id)]
-        return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusing(seen, jobs)]
+
+async def check_before_seal(
+    context: Context, lease: Lease
+) -> tuple[Lease, Assessment | list[Loss]]:
+    """The whole assessment of a box that need not or cannot be sealed; else what on it belongs to others."""
+    profile = context.profile(lease.provider)
+    if lease.touched_at is None and profile.destroy == "hands_back":
+        return lease, UNTOUCHED  # a machine that is handed back keeps everything on it
+    if lease.touched_at is None:
+        lease, seen = await look_surely(context, lease)
+        why = use(seen)
+        if why is None:
+            return lease, UNTOUCHED
+        if isinstance(seen, Unseen):
+            return lease, unseen(why, seen.remedy)
+    elif lease.lets_us_in and profile.destroy == "deletes":
+        try:
+            seen = await occupancy(context, lease).look("others")
+        except BoxUnreachable:
+            return lease, []  # it cannot be sealed either, and the sealing says so
+        except BoxTrouble as trouble:
+            return lease, unseen(trouble.message, trouble.remedy)
+    else:
+        return lease, []
+    if not isinstance(seen, Marked):
+        return lease, []
+    jobs = [job.id for job in context.ledger.jobs(lease.id)]
+    return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusing(seen, jobs)]

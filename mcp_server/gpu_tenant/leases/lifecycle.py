@@ -19,6 +19,7 @@ from gpu_tenant.domain.terms import Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provision import must_be_hours
@@ -95,7 +96,6 @@ async def _with_terms(
                 caretaker=context.caretaker(lease),
                 transport=context.transport(lease),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(lease),
             )
         except BoxTrouble:
@@ -104,7 +104,7 @@ async def _with_terms(
         if moved:
             # Renews the mark, which keeps others off the box for as long as the lease runs.
             with suppress(BoxTrouble):
-                await context.inspection.is_the_box(lease.model_copy(update={"terms": terms}))
+                await must_be_the_box(context, lease.model_copy(update={"terms": terms}))
     return _agreed_to(context, lease, terms, signed)
 
 
@@ -138,16 +138,8 @@ async def _changed(
                     f"{lease.id} is parked already, {rate_words(lease)}",
                     remedy=str(Command("resume", lease.id)),
                 )
-            lease = await context.inspection.before_a_stop(lease)
-            lease = await park(
-                lease,
-                profile,
-                connector=connector,
-                caretaker=partial(context.caretaker, lease),
-                transport=partial(context.transport, lease),
-                ledger=context.ledger,
-                clock=context.clock,
-            )
+            lease = await check_before_stop(context, lease)
+            lease = await park(context, lease)
             await closed(context, lease)
             return lease
         case "resume":
@@ -156,11 +148,8 @@ async def _changed(
             if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                 lease = await back_at(context, lease, profile, connector, address)
             lease = await resume(
+                context,
                 lease,
-                profile,
-                connector=connector,
-                ledger=context.ledger,
-                clock=context.clock,
                 # What a person has started bills already: refusing it here would not help.
                 allowed=anything if by_hand else allowed,
             )

@@ -7,23 +7,23 @@ from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, unseen_boot, unseen_stop
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, ProviderTrouble
-from gpu_tenant.domain.model import Box, Lease, LeaseState, Profile
+from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.ports import Clock, Connector, Findable
+from gpu_tenant.domain.ports import Connector, Findable
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.ledger import Event, Ledger
 
 
-def stand_on(
-    lease: Lease, box: Box, profile: Profile, *, asked_at: datetime, ledger: Ledger, clock: Clock
-) -> Lease:
+def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
     """The lease stands on `box`, requested at `asked_at`; its cost counts from when the box was made.
 
     Raises:
         BoxTaken: another live lease stands on it.
     """
-    now = clock.now()
+    profile, ledger = context.profile(lease.provider), context.ledger
+    now = ledger.now()
     born = birth(box, asked_at=asked_at, now=now, list_lag_s=profile.list_lag_s)
     doubt = unseen_stop(lease, box, since=born.at, now=now)
     ran = box if doubt is None else box.model_copy(update={"price_usd_h": doubt.usd_h})
@@ -75,12 +75,12 @@ async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
     return box if box is not None and is_of(box, lease) else None
 
 
-def come_back(lost: Lease, *, ledger: Ledger, clock: Clock) -> Iterator[tuple[str, str]]:
+def come_back(lost: Lease, *, ledger: Ledger) -> Iterator[tuple[str, str]]:
     """The lease of a missed box that is listed again is live as it was; yields what a person must hear."""
     try:
-        with ledger.hold(lost.id, "come back", at=clock.now()):
+        with ledger.hold(lost.id, "come back", at=ledger.now()):
             if ledger.lease(lost.id).state is LeaseState.LOST:
-                ledger.come_back(lost.id, at=clock.now())
+                ledger.come_back(lost.id, at=ledger.now())
     except (BoxTaken, LeaseHeld):
         return  # another lease stands on it now, or another process is working on it
     went_on = [each.id for each in ledger.leases("live") if each.recovers == lost.id]

@@ -118,7 +118,6 @@ async def launch_together(
                 caretaker=context.caretaker(lease),
                 transport=context.transport(lease),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(lease),
             )
 

@@ -14,7 +14,7 @@ from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import Expected, Term, expected, needed_h
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
-from gpu_tenant.domain.ports import Clock, Market
+from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
@@ -28,6 +28,8 @@ _OWN_QUOTED_FOR = timedelta(days=1)
 
 _TRIED = 3
 """How many offers are named, to be tried in turn: offers are soon stale."""
+_WITHOUT_A_KEY = {"own", "slurm"}
+"""The markets that are asked wherever they are set up: the owner's machines, and a cluster that has queues here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
 """How far two counts of one GPU's memory may differ, as a share.
@@ -71,7 +73,6 @@ async def find_offers(
     markets: Mapping[str, Market],
     *,
     ledger: Ledger,
-    clock: Clock,
     limit: int = 10,
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
@@ -101,8 +102,8 @@ async def find_offers(
     quotes: list[Quote | None] = []
     for offer, _ in shown:
         taken = {quote.id for quote in quotes if quote}
-        quotes.append(_quote(offer, wish, taken, ledger=ledger, clock=clock))
-    ledger.file_quotes([quote for quote in quotes if quote], at=clock.now())
+        quotes.append(_quote(offer, wish, taken, ledger=ledger))
+    ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
@@ -192,9 +193,7 @@ def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str,
 # What is answered
 
 
-def _quote(
-    offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger, clock: Clock
-) -> Quote | None:
+def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quote | None:
     """A quote to rent exactly this; None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
@@ -209,7 +208,7 @@ def _quote(
         wish=wish,
         # Nobody bills for an own machine without a rate: any price that appears there is too much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
-        expires_at=clock.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
+        expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
     )
 
 
@@ -261,7 +260,7 @@ def _next(
         return f"{Command('offers')} with a wider wish: {count} left out as {reason!r}"
     if troubles:
         return f"see what each trouble says, then {Command('offers')} again"
-    if set(markets) <= {"own"}:
+    if set(markets) <= _WITHOUT_A_KEY:
         return (
             f"no provider was asked, because no key was found: {Command('doctor')} names the variables; "
             f"{Command('rehearse', 'vastai')} shows it all without an account"

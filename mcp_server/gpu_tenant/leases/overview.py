@@ -13,8 +13,10 @@ from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
+from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.inspection import look_at_twin
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_free
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
@@ -70,9 +72,7 @@ def confirm_account(context: Context, provider: str, *, typed: str) -> int:
             f"what was typed is not {provider}: nothing was changed",
             remedy=str(Command("reconcile", same_account=provider)),
         )
-    return same_account(
-        provider, connector=context.connectors[provider], ledger=context.ledger, clock=context.clock
-    )
+    return same_account(context, provider)
 
 
 async def overview(
@@ -86,18 +86,11 @@ async def overview(
 ) -> Leases:
     """Like `list_leases`; if `at` is given, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
-    asked = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
     found = await survey(
-        asked,
-        context.profiles,
-        ledger=context.ledger,
-        clock=context.clock,
-        twins=twins,
-        patience_s=patience_s,
-        look=context.inspection.twin,
+        context, at=at, twins=twins, patience_s=patience_s, look=partial(look_at_twin, context)
     )
     alarms = [f"{name}: {words}" for name, words in found.alarms]
-    alarms += await context.purse.alarms(found)
+    alarms += await balance_alarms(context, found)
     leases = [
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
     ]
@@ -205,8 +198,7 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
         with suppress(LeaseHeld), context.held(lease.id, "look"):
             if lease not in in_doubt(context.ledger, context.clock.now()):
                 continue  # another process was quicker
-            profile = context.profile(lease.provider)
-            again = reopened(lease, profile, ledger=context.ledger, at=context.clock.now())
+            again = reopened(context, lease)
             pins = context.home.known_hosts(lease.id)
             if pins.exists():
                 context.home.known_hosts(again.id).write_bytes(pins.read_bytes())

@@ -9,7 +9,6 @@ from gpu_tenant.domain.errors import Limit, Refused
 from gpu_tenant.domain.model import Lease, LeaseId, Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.policy import must_end_unseen, rescue
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.spending_limits import (
@@ -30,11 +29,10 @@ class Owner:
     """The one place that decides whether a lease may cost more, or go on for longer."""
 
     def __init__(
-        self, configuration: Path, profiles: Mapping[str, Profile], *, ledger: Ledger, clock: Clock
+        self, configuration: Path, profiles: Mapping[str, Profile], *, ledger: Ledger
     ) -> None:
         self._configuration = configuration
         self._ledger = ledger
-        self._clock = clock
         self._free = {slug for slug, profile in profiles.items() if profile.kind == "own"}
 
     @property
@@ -48,7 +46,7 @@ class Owner:
 
     def used(self) -> list[Use]:
         """How much is used of each limit that is a sum."""
-        now = self._clock.now()
+        now = self._ledger.now()
         return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
 
     def allows(
@@ -67,7 +65,7 @@ class Owner:
         Raises:
             Limit: they do not.
         """
-        now = self._clock.now()
+        now = self._ledger.now()
         must_be_within(
             self.limits,
             Wanted(provider, terms, usd_h, besides, count),
@@ -115,7 +113,7 @@ class Owner:
             subject=profile.id,
             would=f"rent {some(count, 'box')} at {profile.title} whose bill nothing ends if this computer dies",
             words=(f"a day that nobody notices costs {day}",),
-            at=self._clock.now(),
+            at=self._ledger.now(),
         )
 
     def signs_for_no_smoke(self, smoke: str | None, provider: str) -> str | None:
@@ -131,7 +129,7 @@ class Owner:
             subject=provider,
             would=f"rent at {provider} without a smoke test",
             words=("a bug that a smoke test finds here is found on the meter",),
-            at=self._clock.now(),
+            at=self._ledger.now(),
         )
 
     def signs_change(
@@ -161,7 +159,7 @@ class Owner:
             subject=lease.id,
             would=f"loosen the terms of {lease.id}",
             words=words,
-            at=self._clock.now(),
+            at=self._ledger.now(),
         )
 
     def _looser(self, lease: Lease, terms: Terms, usd_h: Decimal | None) -> Iterator[str]:
@@ -178,7 +176,7 @@ class Owner:
             after = "never" if terms.idle_h is None else f"after {terms.idle_h:g} h"
             yield f"it is ended when idle after {before.idle_h:g} h now, and {after} then"
         if terms.deadline_at > before.deadline_at and terms.budget_usd is not None:
-            now = self._clock.now()
+            now = self._ledger.now()
             spent, left = lease.cost_usd(now), terms.deadline_at - now
             to_come = (usd_h or Decimal(0)) * Decimal(left.total_seconds()) / 3600
             if spent is not None and spent + to_come > terms.budget_usd:

@@ -1,12 +1,10 @@
 """Stop a box's GPU meter and keep its disk, where the platform can do that; and start it again."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
-from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -19,11 +17,12 @@ from gpu_tenant.domain.errors import (
     Refused,
 )
 from gpu_tenant.domain.model import BoxState, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Connector, Parking, Tended, Transport
+from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import Listed, rate_words
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import settle
-from gpu_tenant.ledger import Allowed, Event, Ledger, anything
+from gpu_tenant.ledger import Allowed, Event, anything
 
 _WITHIN_S = 600
 _SEALED_WITHIN_S = 120
@@ -35,20 +34,14 @@ _SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
 
 
 async def park(
+    context: Context,
     lease: Lease,
-    profile: Profile,
     *,
-    connector: Connector,
-    caretaker: Callable[[], Caretaker],
-    transport: Callable[[], Transport],
-    ledger: Ledger,
-    clock: Clock,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
 
-    `caretaker` and `transport` are called only when needed, because a provider can stop even a box that has no
-    address. `unsealed="accept"` is for a lease past its end: the box is stopped even if it cannot be sealed
+    A provider can stop even a box that has no address. `unsealed="accept"` is for a lease past its end: the box is stopped even if it cannot be sealed
     soon, or if a process outlives its end. With "skip", sealing is not even tried: for a box of which nothing
     is known, at its owner's request.
 
@@ -59,6 +52,8 @@ async def park(
         OwnerMustAct: only a person can stop it, and has not.
         ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
     """
+    profile, connector = context.profile(lease.provider), context.connector(lease)
+    ledger = context.ledger
     if profile.kind == "own":
         raise Refused(
             f"nobody bills {lease.id} by the hour: there is nothing to stop",
@@ -84,22 +79,22 @@ async def park(
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
     asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
     if by_hand and asked:
-        await _stopped_by_now(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+        await _stopped_by_now(context, lease)
     else:
         if lease.touched_at is not None and unsealed != "skip":
-            await _sealed(lease, profile, unsealed, caretaker=caretaker, ledger=ledger)
+            await _sealed(context, lease, unsealed)
         if by_hand:
-            await _stop(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+            await _stop(context, lease)
     ledger.still_mine(lease.id)
     await connector.park(lease)
-    give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
-    while clock.now() < give_up_at:
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+    give_up_at = ledger.now() + timedelta(seconds=_WITHIN_S)
+    while ledger.now() < give_up_at:
+        seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
             rate = quoted if seen.box.price_usd_h is None else seen.box.price_usd_h
-            return ledger.parked(lease.id, rate, at=clock.now())
-        await clock.sleep(_POLL_S)
+            return ledger.parked(lease.id, rate, at=ledger.now())
+        await ledger.clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy=f"{Command('leases')} looks again",
@@ -115,32 +110,24 @@ def unsure_of(profile: Profile) -> list[str]:
     ]
 
 
-async def _sealed(
-    lease: Lease,
-    profile: Profile,
-    unsealed: Literal["refuse", "accept"],
-    *,
-    caretaker: Callable[[], Caretaker],
-    ledger: Ledger,
-) -> None:
+async def _sealed(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
     """The box is sealed, so that anything still running or unreadable is reported before the box is stopped."""
+    profile, ledger = context.profile(lease.provider), context.ledger
     if unsealed == "refuse":
-        asked = caretaker()
-        draft = await reseal(lease, profile, caretaker=asked, ledger=ledger, hashes="recalled")
+        caretaker = context.caretaker(lease)
+        draft = await reseal(lease, profile, caretaker=caretaker, ledger=ledger, hashes="recalled")
         if not draft.digest:
             await reseal(
-                lease, profile, caretaker=asked, ledger=ledger, unread_bytes=unread_bytes(draft)
+                lease, profile, caretaker=caretaker, ledger=ledger, unread_bytes=unread_bytes(draft)
             )
         return
     # Its time is over, and every hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
         async with asyncio.timeout(_SEALED_WITHIN_S):
-            await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
+            await reseal(lease, profile, caretaker=context.caretaker(lease), ledger=ledger)
 
 
-async def _stop(
-    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
-) -> None:
+async def _stop(context: Context, lease: Lease) -> None:
     """The box accepted the platform's own stop command, and no longer answers.
 
     Silence alone means unknown: if the link breaks before the box says that it took the command, the lease
@@ -151,46 +138,49 @@ async def _stop(
         BoxUnreachable: nobody knows whether the box took it.
         BoxTrouble: the box refused, or goes on answering.
     """
+    profile, ledger = context.profile(lease.provider), context.ledger
     asked: dict[str, object] = {"how": profile.park_how}
     if profile.park_how != "in_box" or profile.park_command is None:
-        ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
+        ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
         raise _owner_must_park(lease, profile)
-    taken = await transport.run(["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30)
+    taken = await context.transport(lease).run(
+        ["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30
+    )
     if taken.exit_status:
         raise BoxTrouble(
             f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
             remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
         )
-    ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
-    await clock.sleep(_SOON_S)
-    give_up_at = clock.now() + timedelta(seconds=_QUIET_WITHIN_S)
-    while await _answers(transport, clock):
-        if clock.now() >= give_up_at:
+    ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
+    await ledger.clock.sleep(_SOON_S)
+    give_up_at = ledger.now() + timedelta(seconds=_QUIET_WITHIN_S)
+    while await _answers(context, lease):
+        if ledger.now() >= give_up_at:
             raise BoxTrouble(
                 f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
                 f"{rate_words(lease)}",
                 remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
             )
-        await clock.sleep(_POLL_S)
+        await ledger.clock.sleep(_POLL_S)
 
 
-async def _stopped_by_now(
-    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
-) -> None:
+async def _stopped_by_now(context: Context, lease: Lease) -> None:
     """The box, or its owner, was asked to stop it, and it no longer answers."""
-    if await _answers(transport, clock):
+    profile, ledger = context.profile(lease.provider), context.ledger
+    if await _answers(context, lease):
         # Work may have been done since: the next request starts from the beginning.
-        ledger.note(lease.id, Event.RUNS_ON, {}, at=clock.now())
+        ledger.note(lease.id, Event.RUNS_ON, {}, at=ledger.now())
         raise _owner_must_park(lease, profile)
 
 
-async def _answers(transport: Transport, clock: Clock) -> bool:
+async def _answers(context: Context, lease: Lease) -> bool:
     """Whether the box answers at one of two looks: a link may break for a moment."""
+    transport = context.transport(lease)
     for _ in range(2):
         with suppress(BoxUnreachable):
             await transport.run(["true"], timeout_s=10)
             return True
-        await clock.sleep(_POLL_S)
+        await context.clock.sleep(_POLL_S)
     return False
 
 
@@ -203,12 +193,9 @@ def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
 
 
 async def resume(
+    context: Context,
     lease: Lease,
-    profile: Profile,
     *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
     allowed: Allowed = anything,
 ) -> Lease:
     """The parked box was started again, and costs what a running one costs; it need not answer yet.
@@ -221,24 +208,25 @@ async def resume(
         NoCapacity: its GPU now belongs to somebody else; the disk is kept, and bills.
         ProviderTrouble: the provider refused; the box is parked as it was.
     """
+    connector, ledger = context.connector(lease), context.ledger
     if lease.parked_at is None:
         # Its platform may have stopped it: an outbid box, a timer, an empty balance.
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
-            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
+            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=ledger.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
         raise Refused(f"{lease.id} is not parked", remedy=str(Command("leases")))
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
     if lease.quote is not None:
         running = lease.quote.offer.price.running_usd_h
-    ledger.resuming(lease.id, running, at=clock.now(), allowed=allowed)
+    ledger.resuming(lease.id, running, at=ledger.now(), allowed=allowed)
     try:
         await connector.resume(lease)
     except ProviderSilent:
         raise
     except ProviderTrouble:
-        ledger.stays_parked(lease.id, lease.price_usd_h, at=clock.now())
+        ledger.stays_parked(lease.id, lease.price_usd_h, at=ledger.now())
         raise
-    lease = ledger.resumed(lease.id, running, at=clock.now())
-    lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
+    lease = ledger.resumed(lease.id, running, at=ledger.now())
+    lease, _ = await settle(context, lease)
     return lease

@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 
 from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Connector, Tended
+from gpu_tenant.domain.ports import Connector, Tended
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen
 from gpu_tenant.leases.account_check import noted, stranger
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.leases.context import Context
 from gpu_tenant.providers.response_limits import listed
 
 
@@ -34,19 +34,18 @@ class Listing:
 
 
 async def look(
+    context: Context,
     lease: Lease,
     *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
     listing: Listing | None = None,
 ) -> Seen:
     """What the provider's list says about the lease's box; a look at a live lease is on record.
 
     If `listing` was asked for after the lease was written down, it is used and nobody is asked.
     """
+    connector, ledger = context.connector(lease), context.ledger
     if listing is None or listing.asked_at < lease.created_at:
-        asked_at = clock.now()
+        asked_at = ledger.now()
         try:
             listing = Listing(await _listed(connector), asked_at)
         except PartlyListed as part:
@@ -55,7 +54,7 @@ async def look(
             return Blind(error.message)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is not None:
-        await noted(lease, connector=connector, ledger=ledger, clock=clock)
+        await noted(context, lease)
         if ledger.absences(lease.id):
             ledger.saw(lease.id, listed="listed", at=listing.asked_at)
         return Listed(box)
@@ -64,7 +63,7 @@ async def look(
     if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
         # Our own list has lost it, but nobody has said that it is gone.
         return Listed(await connector.create(lease))
-    strange = await stranger(lease, connector=connector, ledger=ledger, clock=clock)
+    strange = await stranger(context, lease)
     if strange is not None:
         return Blind(strange, words=strange)
     ledger.saw(lease.id, listed="omitted", at=listing.asked_at)

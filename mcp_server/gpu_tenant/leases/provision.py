@@ -24,16 +24,16 @@ from gpu_tenant.domain.model import (
     Lease,
     LeaseId,
     LeaseState,
-    Profile,
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.ports import Clock, Connector, Market
+from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import Asked
 from gpu_tenant.jobs.smoke import SmokeReceipt
 from gpu_tenant.leases.account_check import remember
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
@@ -53,13 +53,12 @@ _SMOKE_COUNTS_FOR = timedelta(days=7)
 
 
 def intend(
-    profile: Profile,
+    context: Context,
+    provider: str,
     *,
     asked: Asked,
     price_usd_h: Decimal | None,
     address: Address | None,
-    ledger: Ledger,
-    clock: Clock,
     allowed: Allowed,
     fleet: str | None = None,
     recovers: LeaseId | None = None,
@@ -71,6 +70,7 @@ def intend(
         Limit: the owner's limits leave no room for it.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
+    profile, ledger = context.profile(provider), context.ledger
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
     max_price_usd_h, budget_usd = asked.max_price_usd_h, asked.budget_usd
@@ -85,14 +85,14 @@ def intend(
             f"{price_usd_h} USD/h is above the cap of {max_price_usd_h} USD/h",
             remedy=f"raise {Option('max-price-usd-h')}, or take a cheaper box",
         )
-    now = clock.now()
+    now = ledger.now()
     terms = asked.terms(
         deadline_at=now + timedelta(hours=hours),
         max_price_usd_h=max_price_usd_h,
         meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
     )
     return ledger.intend(
-        lease_id=new_lease_id(profile, ledger),
+        lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
         terms=terms,
         address=address,
@@ -105,12 +105,10 @@ def intend(
 
 
 def intend_quote(
+    context: Context,
     quote: Quote,
-    profile: Profile,
     *,
     asked: Asked,
-    ledger: Ledger,
-    clock: Clock,
     asked_at: datetime | None = None,
     fleet: str | None = None,
     instead_of: Sequence[str] = (),
@@ -128,7 +126,8 @@ def intend_quote(
         QuoteUsed: it has rented a box that may still be there.
         Limit: the owner's limits leave no room for it.
     """
-    now = clock.now()
+    profile, ledger = context.profile(quote.offer.provider), context.ledger
+    now = ledger.now()
     if (asked_at or now) >= quote.expires_at:
         raise Refused(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
@@ -153,7 +152,7 @@ def intend_quote(
             remedy=f"{Command('offers')} shows others",
         )
     return ledger.intend(
-        lease_id=new_lease_id(profile, ledger),
+        lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
         terms=asked.terms(
             deadline_at=now + timedelta(hours=deadline_h),
@@ -184,14 +183,12 @@ def must_be_hours(hours: float) -> None:
         )
 
 
-def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
+def new_lease_id(ledger: Ledger, provider: str) -> LeaseId:
     """An unused lease id that is easy to say: the provider and four letters."""
-    return LeaseId(new_id(profile.id, ledger.lease_ids()))
+    return LeaseId(new_id(provider, ledger.lease_ids()))
 
 
-async def fulfil(
-    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
-) -> Lease:
+async def fulfil(context: Context, lease: Lease) -> Lease:
     """The lease stands on a box that its provider made under its mark, or the intent is void.
 
     Raises:
@@ -200,21 +197,20 @@ async def fulfil(
             it tells.
         BoxTaken: another live lease stands on it.
     """
+    connector, ledger = context.connector(lease), context.ledger
     try:
         await _ask_the_price_again(lease, connector)
-        await remember(lease, connector=connector, ledger=ledger, clock=clock)
-        asked_at = clock.now()
+        await remember(context, lease)
+        asked_at = ledger.now()
         box = await connector.create(lease)
     except ProviderSilent as silence:
-        return await find_out(
-            lease, profile, silence, connector=connector, ledger=ledger, clock=clock
-        )
+        return await find_out(context, lease, silence)
     except ProviderTrouble:
-        ledger.end(lease.id, "void", at=clock.now())
+        ledger.end(lease.id, "void", at=ledger.now())
         raise
-    bound = stand_on(lease, box, profile, asked_at=asked_at, ledger=ledger, clock=clock)
+    bound = stand_on(context, lease, box, asked_at=asked_at)
     # Some accounts are recognised by what the first create leaves there.
-    await remember(bound, connector=connector, ledger=ledger, clock=clock)
+    await remember(context, bound)
     return bound
 
 
@@ -239,41 +235,27 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
         )
 
 
-async def find_out(
-    lease: Lease,
-    profile: Profile,
-    silence: ProviderSilent,
-    *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
-) -> Lease:
+async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> Lease:
     """The lease stands on the box that a create without a clear answer made, as its provider's list shows.
 
     Raises:
         ProviderSilent: it made none, or the list cannot be had.
     """
-    give_up_at = clock.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
-    while clock.now() < give_up_at:
-        lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
+    profile, ledger = context.profile(lease.provider), context.ledger
+    give_up_at = ledger.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
+    while ledger.now() < give_up_at:
+        lease, _ = await settle(context, lease)
         if lease.state is LeaseState.ACTIVE:
             return lease
         if not lease.state.live:
             raise silence
-        await clock.sleep(max(_POLL_S, profile.list_lag_s / 8))
+        await ledger.clock.sleep(max(_POLL_S, profile.list_lag_s / 8))
     silence.remedy = f"a box may exist under {lease.id}: {Command('leases')} looks again"
     raise silence
 
 
 async def make_ready(
-    lease: Lease,
-    profile: Profile,
-    *,
-    connector: Connector,
-    reach: Callable[[Lease], Awaitable[None]],
-    wait_s: float,
-    ledger: Ledger,
-    clock: Clock,
+    context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
     """The box has let us in, and its host key is pinned from now on; or `wait_s` has passed.
 
@@ -285,25 +267,24 @@ async def make_ready(
         ProviderTrouble: it is gone.
         BoxTaken, AnotherBox: what answers is not this lease's box.
     """
+    profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
     # Count from when it was rented or started again: this call may not be the one that waited first.
     begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
-    began = begun[-1] if begun else clock.now()
+    began = begun[-1] if begun else ledger.now()
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
-    until = clock.now() + timedelta(seconds=wait_s)
+    until = ledger.now() + timedelta(seconds=wait_s)
     last = "its provider has not shown it yet"
     while True:
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        seen = await look(context, lease)
         if isinstance(seen, Blind):
             last = f"{profile.title} does not answer: {seen.reason}"
         elif isinstance(seen, Omitted):
-            lease, words = await settle(
-                lease, profile, connector=connector, ledger=ledger, clock=clock
-            )
+            lease, words = await settle(context, lease)
             if not lease.state.live:
                 young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
                 remedy = f"{Command('offers')}, and rent another"
-                if lease.active_at is not None and clock.now() - lease.active_at < young:
+                if lease.active_at is not None and ledger.now() - lease.active_at < young:
                     # A second box costs as much as the first, which may only be late in the list.
                     remedy = (
                         f"it is young, and may only be late in the list: {Command('leases')} from "
@@ -311,7 +292,7 @@ async def make_ready(
                     )
                 raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
         else:
-            lease, _ = observe(lease, seen.box, ledger=ledger, clock=clock)
+            lease, _ = observe(lease, seen.box, ledger=ledger)
             _must_be_as_quoted(lease, seen.box)
             last = seen.box.words or f"it is {seen.box.state}"
             if seen.box.state is BoxState.BROKEN:
@@ -324,16 +305,16 @@ async def make_ready(
                 except BoxTrouble as trouble:
                     last = trouble.message
                 else:
-                    return ledger.ready(lease.id, at=clock.now())
-        if clock.now() >= give_up_at:
+                    return ledger.ready(lease.id, at=ledger.now())
+        if ledger.now() >= give_up_at:
             raise _not_ready(
-                lease, f"not within {(clock.now() - began).total_seconds():.0f} s: {last}"
+                lease, f"not within {(ledger.now() - began).total_seconds():.0f} s: {last}"
             )
         if isinstance(seen, Listed) and lease.ready_at is None:
-            ledger.saw(lease.id, listed="listed", at=clock.now())
-        if clock.now() >= until:
+            ledger.saw(lease.id, listed="listed", at=ledger.now())
+        if ledger.now() >= until:
             return lease
-        await clock.sleep(_POLL_S)
+        await ledger.clock.sleep(_POLL_S)
 
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:
@@ -360,7 +341,7 @@ def _not_ready(lease: Lease, why: str) -> NotReady:
     )
 
 
-def require_smoke(receipt_id: str | None, *, ledger: Ledger, clock: Clock) -> SmokeReceipt | None:
+def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | None:
     """The receipt of a smoke test passed in the last week, or None if the caller chose to go without.
 
     Raises:
@@ -377,6 +358,6 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger, clock: Clock) -> Sm
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)
-    if clock.now() - receipt.at > _SMOKE_COUNTS_FOR:
+    if ledger.now() - receipt.at > _SMOKE_COUNTS_FOR:
         raise Refused(f"the smoke test {receipt_id} is older than a week", remedy=remedy)
     return receipt

@@ -1,5 +1,7 @@
 """How a lease gets a box that runs and lets us in, and how it stands until then."""
 
+from functools import partial
+
 from gpu_tenant.box.guard import arm
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
@@ -7,6 +9,7 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.inspection import come_in
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import settle
@@ -83,15 +86,7 @@ async def with_box(context: Context, lease: str) -> Lease:
 async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
     """The lease, whose box has let us in, or has yet to."""
     profile = context.profile(lease.provider)
-    ready = await make_ready(
-        lease,
-        profile,
-        connector=context.connector(lease),
-        reach=context.inspection.come_in,
-        wait_s=wait_s,
-        ledger=context.ledger,
-        clock=context.clock,
-    )
+    ready = await make_ready(context, lease, reach=partial(come_in, context), wait_s=wait_s)
     if ready.ready_at is not None and way_out(profile, ready) is not None:
         # Arm it before anybody's work is on it: this computer may die in the next second.
         await armed(context, ready)
@@ -107,7 +102,6 @@ async def armed(context: Context, lease: Lease) -> Armed:
         caretaker=context.caretaker(lease),
         transport=context.transport(lease),
         ledger=context.ledger,
-        clock=context.clock,
         store=context.box_store(lease),
     )
 
@@ -125,14 +119,7 @@ async def settled(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
     """The lease moved forward by what its provider shows, and what a person must hear."""
-    return await settle(
-        lease,
-        context.profile(lease.provider),
-        connector=context.connector(lease),
-        ledger=context.ledger,
-        clock=context.clock,
-        listing=listing,
-    )
+    return await settle(context, lease, listing=listing)
 
 
 async def settled_if_free(
@@ -156,13 +143,7 @@ def _kept_waiting(context: Context, lease: Lease) -> str | None:
 
 async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
     """The intent has become a box, which has let us in or has yet to."""
-    lease = await fulfil(
-        lease,
-        context.profile(lease.provider),
-        connector=context.connector(lease),
-        ledger=context.ledger,
-        clock=context.clock,
-    )
+    lease = await fulfil(context, lease)
     return await made_ready(context, lease, wait_s)
 
 

@@ -32,6 +32,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.inspection import look_at_new_box
 from gpu_tenant.leases.offers import find_offers
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provider_listing import look
@@ -146,8 +147,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             # It may have woken up since, but its work still goes on elsewhere.
             return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
     if lost.state is LeaseState.ACTIVE:
-        connector = context.connector(lost)
-        seen = await look(lost, connector=connector, ledger=context.ledger, clock=context.clock)
+        seen = await look(context, lost)
         if isinstance(seen, Blind):
             raise Refused(
                 f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
@@ -210,7 +210,7 @@ async def _housed(
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
         lease = context.ledger.intend(
-            lease_id=new_lease_id(profile, context.ledger),
+            lease_id=new_lease_id(context.ledger, profile.id),
             provider=profile.id,
             terms=terms,
             address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
@@ -261,14 +261,7 @@ async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float
             refused.append(f"{lease.provider}: {trouble.message}")
         standing = context.ledger.lease(lease.id)
         if standing.state.live:
-            await return_unused(
-                standing,
-                await context.inspection.fresh(standing),
-                context.profile(standing.provider),
-                connector=context.connector(standing),
-                ledger=context.ledger,
-                clock=context.clock,
-            )
+            await return_unused(context, standing, await look_at_new_box(context, standing))
             await closed(context, standing)
     return None
 
@@ -287,9 +280,7 @@ async def _quotes(
         if not isinstance(market, Market):
             refused.append(f"{profile.title} offers nothing")
             continue
-        found = await find_offers(
-            wish, {provider: market}, ledger=context.ledger, clock=context.clock, limit=_TRIED
-        )
+        found = await find_offers(wish, {provider: market}, ledger=context.ledger, limit=_TRIED)
         for offered in found.offers:
             quote = context.ledger.quote(offered.quote) if offered.quote else None
             why = (
@@ -339,10 +330,10 @@ async def _furnished(
             Path(tree.directory),
             guarded=context.account.guarded,
             include_secrets=tree.include_secrets,
+            include=tree.include,
             caretaker=caretaker,
             transport=context.transport(new),
             ledger=context.ledger,
-            clock=context.clock,
             share=share_of(context.home, None),
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
@@ -361,7 +352,6 @@ async def _furnished(
             caretaker=caretaker,
             transport=context.transport(new),
             ledger=context.ledger,
-            clock=context.clock,
         ).prepare(
             Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
             env={**_mirrors_at(context, new), **setup},
@@ -402,7 +392,6 @@ async def _launched(
             caretaker=context.caretaker(new),
             transport=context.transport(new),
             ledger=context.ledger,
-            clock=context.clock,
             store=context.box_store(new),
         )
 

@@ -37,6 +37,7 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.terms import Asked
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.inspection import look_at_new_box
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.owner_approval import Unguarded
 from gpu_tenant.leases.provision import find_out, fulfil, intend, intend_quote, must_be_hours
@@ -106,11 +107,9 @@ async def rented(
             signed = _signed(context, quote, profile, unguarded, smoke)
             async with _in_turn(context, quote.id, wait_s):
                 lease = intend_quote(
+                    context,
                     context.owner.bounded(capped(quote, asked.max_price_usd_h)),
-                    profile,
                     asked=asked,
-                    ledger=context.ledger,
-                    clock=context.clock,
                     asked_at=asked_at,
                     instead_of=quotes,
                     allowed=context.owner.allows,
@@ -259,14 +258,7 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
 async def _given_back(context: Context, lease: Lease) -> str:
     """The box, which nobody has used, is gone; returns what it cost, in words."""
     standing = context.ledger.lease(lease.id)
-    receipt = await return_unused(
-        standing,
-        await context.inspection.fresh(standing),
-        context.profile(standing.provider),
-        connector=context.connector(standing),
-        ledger=context.ledger,
-        clock=context.clock,
-    )
+    receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
     await closed(context, standing)
     return f"it was given back unused, for {receipt.cost_usd} USD"
 
@@ -311,14 +303,11 @@ async def fleet_by(
             missing: int,
             fleet: str,
             quote: Quote = quote,
-            profile: Profile = profile,
         ) -> Lease:
             return intend_quote(
+                context,
                 context.owner.bounded(capped(quote, part.max_price_usd_h, boxes=missing)),
-                profile,
                 asked=part,
-                ledger=context.ledger,
-                clock=context.clock,
                 asked_at=asked_at,
                 fleet=fleet,
                 allowed=context.owner.allows,
@@ -344,12 +333,11 @@ async def fleet_at(
         if cap is not None and price_usd_h is not None and price_usd_h <= cap:
             cap = own_cap(price_usd_h, cap, boxes=missing)
         return intend(
-            profile,
+            context,
+            profile.id,
             asked=part.model_copy(update={"max_price_usd_h": cap}),
             address=None,
             price_usd_h=price_usd_h,
-            ledger=context.ledger,
-            clock=context.clock,
             fleet=fleet,
             allowed=context.owner.allows,
         )
@@ -424,14 +412,7 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
             f"whether {lease.id} has a box is not known yet", remedy=f"{Command('leases')} looks"
         )
         with context.held(lease.id, "provision"), suppress(ProviderSilent):
-            await find_out(
-                lease,
-                context.profile(lease.provider),
-                silence,
-                connector=context.connector(lease),
-                ledger=context.ledger,
-                clock=context.clock,
-            )
+            await find_out(context, lease, silence)
         if context.ledger.lease(lease.id).state is LeaseState.INTENDED:
             hunt.stopped, hunt.last = silence.message, silence
 
@@ -454,13 +435,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
             continue
         try:
             with context.held(lease.id, "provision"):
-                await fulfil(
-                    lease,
-                    source.profile,
-                    connector=context.connector(lease),
-                    ledger=context.ledger,
-                    clock=context.clock,
-                )
+                await fulfil(context, lease)
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
         except TenantError as trouble:

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, HostKeyChanged
-from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.ledger import Event, Ledger
 
@@ -48,10 +49,11 @@ async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> b
     return True
 
 
-def reopened(lease: Lease, profile: Profile, *, ledger: Ledger, at: datetime) -> Lease:
+def reopened(context: Context, lease: Lease) -> Lease:
     """An intent to have that box again, on the old lease's terms and counted as used; an alarm tells it."""
+    ledger, at = context.ledger, context.clock.now()
     again = ledger.intend(
-        lease_id=new_lease_id(profile, ledger),
+        lease_id=new_lease_id(ledger, lease.provider),
         provider=lease.provider,
         address=lease.address,
         terms=lease.terms.model_copy(update={"on_deadline": "keep"}),

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -22,11 +22,10 @@ from gpu_tenant.domain.model import (
     Lease,
     LeaseId,
     LeaseState,
-    Profile,
     Receipt,
 )
 from gpu_tenant.domain.offers import Leftover
-from gpu_tenant.domain.ports import Clock, Connector, Residue, Tended
+from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.reconcile import (
     Alarm,
     BindBox,
@@ -49,6 +48,7 @@ from gpu_tenant.leases.billing import (
     may_be_billed,
     newest_bill,
 )
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked, was_asked_for
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
@@ -82,12 +82,9 @@ def deployment_of(box: Box) -> str | None:
 
 
 async def settle(
+    context: Context,
     lease: Lease,
-    profile: Profile,
     *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
     listing: Listing | None = None,
 ) -> tuple[Lease, str | None]:
     """The lease as its provider's list shows it now, and what a person must hear about it.
@@ -95,18 +92,20 @@ async def settle(
     `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short is
     reported; the teardown verb has to prove it anew.
     """
+    profile, connector = context.profile(lease.provider), context.connector(lease)
+    ledger = context.ledger
     while True:
         if not lease.state.live:
             return lease, None
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock, listing=listing)
+        seen = await look(context, lease, listing=listing)
         listing = None
-        now = clock.now()
+        now = ledger.now()
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             if _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
-            lease, told = observe(lease, seen.box, ledger=ledger, clock=clock)
-            _note_fate(lease, profile, seen.box, ledger=ledger, clock=clock)
+            lease, told = observe(lease, seen.box, ledger=ledger)
+            _note_fate(context, lease, seen.box)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -116,9 +115,7 @@ async def settle(
                 if at > now:
                     return lease, missed_once(lease, at, ledger)
             case BindBox(box=box):
-                lease = stand_on(
-                    lease, box, profile, asked_at=lease.created_at, ledger=ledger, clock=clock
-                )
+                lease = stand_on(context, lease, box, asked_at=lease.created_at)
             case VoidIntent():
                 lease = ledger.end(lease.id, "void", at=now)
             case DeclareLost():
@@ -128,7 +125,7 @@ async def settle(
                 if there is None:
                     return ledger.end(lease.id, "lost", at=now), "the box is gone, and not by us"
                 ledger.saw(lease.id, listed="listed", at=now)
-                lease, told = observe(lease, there, ledger=ledger, clock=clock)
+                lease, told = observe(lease, there, ledger=ledger)
                 words = (
                     f"its provider's list omits the box, and shows it when it is asked for by its id: the "
                     f"list is late, and it bills {rate_words(lease)}"
@@ -143,27 +140,25 @@ async def settle(
                     )
                 return lease, f"its teardown was cut short: {Command('teardown', lease.id)} again"
             case FileReceipt() as step:
-                await file_receipt(
-                    lease, profile, step, connector=connector, ledger=ledger, clock=clock
-                )
+                await file_receipt(context, lease, step)
                 lease = ledger.lease(lease.id)
 
 
-def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Lease, str | None]:
+def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record; returns the lease and what a person must hear."""
     seen = news(lease, box)
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
-            ledger.note(lease.id, Event.PRICE, change, at=clock.now())
-        since = clock.now()
+            ledger.note(lease.id, Event.PRICE, change, at=ledger.now())
+        since = ledger.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
             # It went from booting to running while nobody looked: the more expensive reading is the safe one.
             looked_at = ledger.last_listed(lease.id) or since
             since = max(looked_at, lease.rates[-1].at)
-            doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=clock.now())
+            doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
             if doubt is not None:
-                ledger.note(lease.id, Event.UNSEEN, doubt, at=clock.now())
+                ledger.note(lease.id, Event.UNSEEN, doubt, at=ledger.now())
         lease = ledger.rated(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
         lease = ledger.moved(lease.id, seen.address)
@@ -180,16 +175,17 @@ def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) ->
     return undertook and box.state is BoxState.PARKED and lease.parked_at is None
 
 
-def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, clock: Clock) -> None:
+def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     """What took the box, or that it runs again, is recorded once."""
-    met = fate(lease, profile, box, now=clock.now())
+    profile, ledger = context.profile(lease.provider), context.ledger
+    met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
         return  # nothing is known about it
     if (met.fate if met else None) != taken(ledger.events(lease.id)):
         detail: dict[str, object] = (
             {"fate": met.fate, "words": met.words} if met else {"fate": None}
         )
-        ledger.note(lease.id, Event.TAKEN, detail, at=clock.now())
+        ledger.note(lease.id, Event.TAKEN, detail, at=ledger.now())
 
 
 # --- the whole account ---------------------------------------------------------------------------
@@ -214,18 +210,17 @@ class Survey:
 
 
 async def survey(
-    connectors: Mapping[str, Connector],
-    profiles: Mapping[str, Profile],
+    context: Context,
     *,
-    ledger: Ledger,
-    clock: Clock,
+    at: Collection[str] | None = None,
     look: Look = nobody_looks,
     twins: Literal["give_back", "tell"] = "give_back",
     patience_s: float = PATIENCE_S,
 ) -> Survey:
     """Every provider was asked once, and every box with our mark is under a lease or reported.
 
-    Each provider has `patience_s`. One that takes longer counts as blind, and holds up no other.
+    If `at` is given, only those providers are asked. Each one has `patience_s`; one that takes longer counts as
+    blind, and holds up no other.
 
     A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while that
     request was open. If a `look` at the twin shows that nobody used it, it is given back, or only reported, as
@@ -233,11 +228,12 @@ async def survey(
     reported and left alone. Any other box without a lease counts as used from the start, because nobody knows
     what it is for.
     """
-    found = Survey()
+    found, ledger = Survey(), context.ledger
+    connectors = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
 
     async def ask(provider: str, connector: Connector) -> None:
         try:
-            asked_at = clock.now()
+            asked_at = ledger.now()
             boxes = await listed(connector.list_boxes(), "its list")
             found.listings[provider] = Listing(boxes, asked_at)
         except PartlyListed as part:
@@ -256,9 +252,9 @@ async def survey(
             found.alarms.append(
                 (provider, f"what bills there besides boxes is unknown: {error.message}")
             )
-        rented = ledger.leases_at(provider, ended_since=clock.now() - BILLED_WITHIN)
-        await ask_bills(rented, connector=connector, ledger=ledger, clock=clock)
-        found.alarms += _billed_late(rented, ledger=ledger, clock=clock)
+        rented = ledger.leases_at(provider, ended_since=ledger.now() - BILLED_WITHIN)
+        await ask_bills(context, provider, rented)
+        found.alarms += _billed_late(rented, ledger=ledger)
 
     async def ask_safely(provider: str, connector: Connector) -> None:
         try:
@@ -286,7 +282,7 @@ async def survey(
         for box in listing.boxes:
             lost = ledger.lost_on(provider, box.id)
             if lost is not None and is_of(box, lost):
-                found.alarms += come_back(lost, ledger=ledger, clock=clock)
+                found.alarms += come_back(lost, ledger=ledger)
             marked = _MARK.fullmatch(box.mark or "")
             is_ours = marked is not None and marked["deployment"] in (None, ledger.deployment)
             if not is_ours and ledger.lease_on(provider, box.id) is not None:
@@ -299,12 +295,9 @@ async def survey(
             else:
                 try:
                     words = await _take_up(
+                        context,
                         box,
                         LeaseId(marked["lease"]),
-                        profiles[provider],
-                        connector=connectors[provider],
-                        ledger=ledger,
-                        clock=clock,
                         twins=twins,
                         strays=found.strays,
                         look=look,
@@ -320,11 +313,9 @@ async def survey(
     return found
 
 
-def _billed_late(
-    leases: Sequence[Lease], *, ledger: Ledger, clock: Clock
-) -> Iterator[tuple[str, str]]:
+def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[str, str]]:
     """What was billed for boxes that are gone, beyond their receipts; a live box's card shows its own."""
-    now = clock.now()
+    now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
             words = billed_more(lease, newest_bill(ledger.events(lease.id)), now)
@@ -333,35 +324,33 @@ def _billed_late(
 
 
 async def _take_up(
+    context: Context,
     box: Box,
     named: LeaseId,
-    profile: Profile,
     *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
     twins: Literal["give_back", "tell"],
     strays: list[Box],
     look: Look,
 ) -> tuple[str, str] | None:
     """The box is under a lease; returns what a person must hear."""
+    ledger, profile = context.ledger, context.profile(box.provider)
     # Read the ledger after the list: whoever makes a box writes its lease down first.
     known = ledger.known(named)
     # Look up by provider too: two providers may give out the same id.
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
-            return _adopt(box, named, profile, ledger=ledger, clock=clock)
+            return _adopt(context, box, named)
         if known.state is LeaseState.INTENDED:
             return None  # the verb that asked for it, or the lease's own settling, binds it
         if known.box_id == box.id:
             strays.append(box)
             return known.id, _back(known)
-        if not was_asked_for(box, known, profile, ledger, seen_at=clock.now()):
+        if not was_asked_for(context, box, known, seen_at=ledger.now()):
             return box.id, unasked(box, known)
         # A request was carried out twice, or after it was given up. The box gets its own lease, because the law
         # and the meter know only leases.
-        now = clock.now()
+        now = ledger.now()
         since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
         standing = ledger.take_up(
             box,
@@ -377,7 +366,7 @@ async def _take_up(
     if not is_twin or standing.touched_at is not None:
         return None
     assert known is not None
-    if not was_asked_for(box, known, profile, ledger, seen_at=standing.created_at):
+    if not was_asked_for(context, box, known, seen_at=standing.created_at):
         return standing.id, unasked(box, known)
     twin = f"{box.id} carries the mark of {named}, which asked for one box"
     if twins == "tell":
@@ -385,7 +374,7 @@ async def _take_up(
             standing.id,
             f"{twin}: {Command('teardown', standing.id)} gives it back, if nobody used it",
         )
-    with ledger.hold(standing.id, "give back", at=clock.now()):
+    with ledger.hold(standing.id, "give back", at=ledger.now()):
         standing = ledger.lease(standing.id)
         if not standing.state.live or standing.touched_at is not None:
             return None  # another process was quicker
@@ -398,40 +387,27 @@ async def _take_up(
             )
             if isinstance(seen, Marked):
                 # Record it now: whoever is logged in may be gone at the next look.
-                ledger.touch(standing.id, at=clock.now())
-                ledger.note(standing.id, Event.NOTICE, {"words": words}, at=clock.now())
+                ledger.touch(standing.id, at=ledger.now())
+                ledger.note(standing.id, Event.NOTICE, {"words": words}, at=ledger.now())
             return standing.id, words
-        receipt = await return_unused(
-            standing, seen, profile, connector=connector, ledger=ledger, clock=clock
-        )
+        receipt = await return_unused(context, standing, seen)
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
     return standing.id, f"{twin}, and nobody used it: given back, for {cost}"
 
 
-async def return_unused(
-    lease: Lease,
-    seen: Seen,
-    profile: Profile,
-    *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
-) -> Receipt:
+async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
     """The unused box of a lease is gone; both its ledger and a look at the box showed that it was never used.
 
     Raises:
         Unverified: it was used.
         ProviderTrouble: it is not proved gone; the meter may run.
     """
-    return await tear_down(
-        unused(lease, seen), lease, profile, connector=connector, ledger=ledger, clock=clock
-    )
+    return await tear_down(context, unused(lease, seen), lease)
 
 
-def _adopt(
-    box: Box, named: LeaseId, profile: Profile, *, ledger: Ledger, clock: Clock
-) -> tuple[str, str]:
-    now = clock.now()
+def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
+    ledger, profile = context.ledger, context.profile(box.provider)
+    now = ledger.now()
     # Nobody here knows when it was asked for, but its provider may know when it was made.
     born = birth(box, asked_at=box.created_at or now, now=now, list_lag_s=profile.list_lag_s)
     taken = ledger.lease_ids()

@@ -12,7 +12,7 @@ from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, in_all
 from gpu_tenant.domain.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
 from gpu_tenant.domain.permit import TeardownPermit
-from gpu_tenant.domain.ports import Clock, Connector, Outlived, Residue
+from gpu_tenant.domain.ports import Outlived, Residue
 from gpu_tenant.domain.reconcile import (
     Blind,
     FileReceipt,
@@ -25,6 +25,7 @@ from gpu_tenant.domain.reconcile import (
 )
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import ask_bill, counted_words, disagreement
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import brokered
 from gpu_tenant.leases.provider_listing import look, patience
 from gpu_tenant.leases.verify import formats_of
@@ -36,15 +37,7 @@ _GONE_WITHIN_S = 300
 """A box that is still listed this long after the destroy needs a person's attention."""
 
 
-async def tear_down(
-    permit: TeardownPermit,
-    lease: Lease,
-    profile: Profile,
-    *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
-) -> Receipt:
+async def tear_down(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
     """The permitted box is gone, seen twice, and the receipt is filed.
 
     Raises:
@@ -52,15 +45,17 @@ async def tear_down(
             `terminating`, and the same call goes on with it.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
-    lease = ledger.file_permit(permit, at=clock.now())
-    give_up_at = clock.now() + _gone_within(profile)
+    profile, connector = context.profile(lease.provider), context.connector(lease)
+    ledger = context.ledger
+    lease = ledger.file_permit(permit, at=ledger.now())
+    give_up_at = ledger.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None
     silence = ""
     while True:
-        silent_s = (clock.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
+        silent_s = (ledger.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
-            asked_at = clock.now()
+            asked_at = ledger.now()
             ledger.still_mine(lease.id)
             ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=asked_at)
             try:
@@ -69,31 +64,26 @@ async def tear_down(
                 silence = f"; the destroy: {error.message}"
                 # It may have been carried out: the list will tell, and asking twice does no harm.
             except ProviderTrouble as refusal:
-                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=clock.now())
+                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=ledger.now())
                 still_billing(refusal, lease)
                 raise
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        seen = await look(context, lease)
         if isinstance(seen, Listed):
             # The box is billed at least until now, whatever the destroy's answer was.
-            ledger.saw(lease.id, listed="listed", at=clock.now())
-        step = plan(lease, seen, clock.now(), patience(profile, lease))
+            ledger.saw(lease.id, listed="listed", at=ledger.now())
+        step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
-            return await file_receipt(
-                lease, profile, step, connector=connector, ledger=ledger, clock=clock
-            )
-        if clock.now() >= give_up_at and not isinstance(seen, Omitted):
+            return await file_receipt(context, lease, step)
+        if ledger.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
-        await clock.sleep(_pause_s(step, clock))
+        await ledger.clock.sleep(_pause_s(step, ledger.now()))
 
 
 async def see_gone(
+    context: Context,
     lease: Lease,
-    profile: Profile,
     *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
     listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
     """The receipt of a box whose destroy was asked for before, once its list has omitted it twice.
@@ -102,27 +92,27 @@ async def see_gone(
     waited. None if the box is listed after all, or the list cannot be had: then the ground has to be proved
     again. Nothing is destroyed here.
     """
-    going_until = may_go_until(lease, profile, ledger) if listed == "may be going" else None
-    give_up_at = clock.now() + _gone_within(profile)
-    while clock.now() < give_up_at:
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
-        step = plan(lease, seen, clock.now(), patience(profile, lease))
+    profile, ledger = context.profile(lease.provider), context.ledger
+    going_until = may_go_until(context, lease) if listed == "may be going" else None
+    give_up_at = ledger.now() + _gone_within(profile)
+    while ledger.now() < give_up_at:
+        seen = await look(context, lease)
+        step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
-            return await file_receipt(
-                lease, profile, step, connector=connector, ledger=ledger, clock=clock
-            )
+            return await file_receipt(context, lease, step)
         is_going = (
-            isinstance(seen, Listed) and going_until is not None and clock.now() < going_until
+            isinstance(seen, Listed) and going_until is not None and ledger.now() < going_until
         )
         if not isinstance(seen, Omitted) and not is_going:
             return None
-        await clock.sleep(_pause_s(step, clock))
+        await ledger.clock.sleep(_pause_s(step, ledger.now()))
     return None
 
 
-def may_go_until(lease: Lease, profile: Profile, ledger: Ledger) -> datetime | None:
+def may_go_until(context: Context, lease: Lease) -> datetime | None:
     """Until when a box whose destroy was sent may still be listed; None if it was refused or never sent."""
-    asked_at = destroy_asked_at(ledger.events(lease.id))
+    profile = context.profile(lease.provider)
+    asked_at = destroy_asked_at(context.ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
 
 
@@ -143,16 +133,9 @@ def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
     return trouble
 
 
-async def file_receipt(
-    lease: Lease,
-    profile: Profile,
-    step: FileReceipt,
-    *,
-    connector: Connector,
-    ledger: Ledger,
-    clock: Clock,
-) -> Receipt:
+async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Receipt:
     """The proof of the end is in the ledger, and the lease is gone."""
+    profile, ledger = context.profile(lease.provider), context.ledger
     ground, asked_at = ledger.permitted(lease.id)
     seal = ledger.seal(lease.id) if ground != "never_used" else None
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
@@ -161,7 +144,7 @@ async def file_receipt(
         raise ProviderTrouble(
             f"{lease.id} never had a box", remedy=str(Command("leases", all=True))
         )
-    billed = await ask_bill(lease, connector=connector, ledger=ledger, clock=clock)
+    billed = await ask_bill(context, lease)
     cost = in_all(
         lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)
     )
@@ -189,17 +172,17 @@ async def file_receipt(
                 *_not_proved(evidence),
                 *_not_looked_at(lease, profile, seal),
                 *_not_counted(lease),
-                *_attested(lease, profile, ledger),
+                *_attested(context, lease),
             ),
             "given_up": _given_up(lease, ground, ledger),
             "warnings": (
                 *_billed_otherwise(lease, billed, first),
                 *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
             ),
-            "left_behind": await _left_behind(lease, profile, connector, ledger),
+            "left_behind": await _left_behind(context, lease),
         }
     )
-    ledger.file_receipt(receipt, at=clock.now())
+    ledger.file_receipt(receipt, at=ledger.now())
     return receipt
 
 
@@ -257,9 +240,14 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
     return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
 
 
-def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]:
+def _attested(context: Context, lease: Lease) -> tuple[str, ...]:
     """What the end rests on if there is no provider's list to ask."""
-    said = [(at, detail) for at, kind, detail in ledger.events(lease.id) if kind == Event.ATTESTED]
+    profile = context.profile(lease.provider)
+    said = [
+        (at, detail)
+        for at, kind, detail in context.ledger.events(lease.id)
+        if kind == Event.ATTESTED
+    ]
     return tuple(
         f"that {profile.title} charges nothing any more: {detail['by']} said at {at:%Y-%m-%d %H:%M} "
         "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
@@ -293,12 +281,11 @@ def _empty(seal: Manifest) -> tuple[str, ...]:
     return (f"{some(seal.empty.count, 'empty file')}: {', '.join(seal.empty.first[:5])}",)
 
 
-async def _left_behind(
-    lease: Lease, profile: Profile, connector: Connector, ledger: Ledger
-) -> str | None:
+async def _left_behind(context: Context, lease: Lease) -> str | None:
     """What stays on the box or at the provider, with its cost; None if nothing does."""
+    profile, connector = context.profile(lease.provider), context.connector(lease)
     if profile.destroy == "hands_back":
-        broker = brokered(ledger.events(lease.id))
+        broker = brokered(context.ledger.events(lease.id))
         rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"
         return (
             f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is, and "
@@ -315,7 +302,7 @@ async def _left_behind(
     return "; ".join(filter(None, left)) or None
 
 
-def _pause_s(step: object, clock: Clock) -> float:
+def _pause_s(step: object, now: datetime) -> float:
     if isinstance(step, LookAgain):
-        return max(0.0, (step.at - clock.now()).total_seconds())
+        return max(0.0, (step.at - now).total_seconds())
     return 5.0

@@ -10,7 +10,6 @@ from gpu_tenant.artifacts.local_evidence import Loss, reread_all
 from gpu_tenant.artifacts.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
-from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, use
 from gpu_tenant.domain.command import Command
@@ -20,16 +19,15 @@ from gpu_tenant.domain.model import (
     Evidence,
     Lease,
     Manifest,
-    Profile,
     SealedFile,
 )
 from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Event, Ledger
 
@@ -83,12 +81,9 @@ def unseen(why: str, remedy: str) -> Assessment:
 
 
 async def assess(
+    context: Context,
     lease: Lease,
-    profile: Profile,
     *,
-    caretaker: Caretaker,
-    ledger: Ledger,
-    clock: Clock,
     store: DurableStore | None = None,
     others: Sequence[Loss] = (),
 ) -> Assessment:
@@ -100,6 +95,8 @@ async def assess(
     """
     if lease.touched_at is None:
         return UNTOUCHED
+    profile, caretaker = context.profile(lease.provider), context.caretaker(lease)
+    ledger = context.ledger
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
         # Do not read the files yet: what was never collected can be refused without reading it.
@@ -121,7 +118,7 @@ async def assess(
                 unread_bytes=unread_bytes(now),
             )
     except JobRunning as error:
-        written = await _written_so_far(lease, profile, caretaker=caretaker, ledger=ledger)
+        written = await _written_so_far(context, lease)
         loss = Loss(
             what=f"a job is still running: {error.message}; it would end, and all that it writes would go",
             remedy=error.remedy,
@@ -181,7 +178,7 @@ async def assess(
         again = partial(reseal, lease, profile, caretaker=caretaker, ledger=ledger)
         losses += await changed_since(now, again, lease)
     if evidence:
-        ledger.file_evidence(lease.id, now.digest, evidence, at=clock.now())
+        ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
     return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
 
 
@@ -208,23 +205,21 @@ async def changed_since(
     ]
 
 
-async def _written_so_far(
-    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger
-) -> tuple[str, ...]:
+async def _written_so_far(context: Context, lease: Lease) -> tuple[str, ...]:
     """The names of everything on the box while jobs run, except files whose identical copy is here."""
     try:
         draft = await reseal(
             lease,
-            profile,
-            caretaker=caretaker,
-            ledger=ledger,
+            context.profile(lease.provider),
+            caretaker=context.caretaker(lease),
+            ledger=context.ledger,
             hashes="recalled",
             running="listed",
             named=_NAMED_AT_MOST,
         )
     except BoxTrouble as trouble:
         return (f"what it has written could not be listed ({trouble.message})",)
-    return so_far(draft, ledger.seal(lease.id), lease)
+    return so_far(draft, context.ledger.seal(lease.id), lease)
 
 
 def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
@@ -264,7 +259,6 @@ def sign(
     signature: Signature | None,
     *,
     ledger: Ledger,
-    clock: Clock,
 ) -> TeardownPermit:
     """The permit to destroy the lease's box, because a person signed for exactly these losses.
 
@@ -283,11 +277,10 @@ def sign(
         signed_by=signature.signed_by,
         signature=signature.code,
         ledger=ledger,
-        clock=clock,
     )
 
 
-def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
+def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownPermit:
     """The permit to destroy the lease's box past its end, because its owner signed for that in advance.
 
     Raises:
@@ -299,7 +292,7 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
             f"nobody has signed in advance for what is on {lease.id}",
             remedy=f"its owner runs {Command('waive', lease.id)}",
         )
-    now = clock.now()
+    now = ledger.now()
     began = began_at(lease, ledger.events(lease.id))
     if now < lease.terms.deadline_at or began is None or beyond(lease, began, now) != "waive":
         raise Refused(
@@ -312,7 +305,6 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
         signed_by=f"{signed[-1]['by']}, in advance",
         signature=str(signed[-1].get("signature", "waived ahead")),
         ledger=ledger,
-        clock=clock,
     )
 
 
@@ -323,11 +315,10 @@ def _signed(
     signed_by: str,
     signature: str,
     ledger: Ledger,
-    clock: Clock,
 ) -> TeardownPermit:
     losses, digest = [x.what for x in assessment.losses], assessment.loss_digest
     detail: dict[str, object] = {"by": signed_by, "loss": digest, "losses": losses}
-    ledger.note(lease.id, Event.WAIVED, detail, at=clock.now())
+    ledger.note(lease.id, Event.WAIVED, detail, at=ledger.now())
     return _mint(lease, Waived(signed_by=signed_by, loss_digest=digest, signature=signature))
 
 

@@ -1,6 +1,5 @@
 """What the watchdog, on the owner's behalf, asks of a box and does about it."""
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +18,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
+from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
 from gpu_tenant.leases.park import park, unsure_of
 from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
@@ -86,7 +86,7 @@ async def rearmed(context: Context, lease: str) -> str | None:
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
         return None  # a guard that has fired has done its work, and the next launch arms it anew
-    note_gone(found, ledger=context.ledger, clock=context.clock)
+    note_gone(found, ledger=context.ledger)
     return (await armed(context, found)).words
 
 
@@ -144,7 +144,6 @@ async def pull(
             caretaker=context.caretaker(found),
             transport=context.transport(found),
             ledger=context.ledger,
-            clock=context.clock,
             turn=turn if limit else Resting(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
             done=said.done,
@@ -176,12 +175,9 @@ async def _pruned(
             directory=directory,
             caretaker=context.caretaker(lease),
             ledger=context.ledger,
-            clock=context.clock,
             done=said.done,
         )
-    here = await prune_here(
-        lease, policy, directory=directory, ledger=context.ledger, clock=context.clock
-    )
+    here = await prune_here(lease, policy, directory=directory, ledger=context.ledger)
     return there.model_copy(update={"here": here.here})
 
 
@@ -224,7 +220,6 @@ async def store_again(context: Context, lease: str) -> Kept | None:
             directory=context.kept_in(found),
             store=store,
             ledger=context.ledger,
-            clock=context.clock,
             progress=progress_to.get(),
         )
 
@@ -278,19 +273,9 @@ async def _made_still(
     context: Context, lease: Lease, *, unsealed: Literal["accept", "skip"]
 ) -> None:
     with context.held(lease.id, "park"):
-        profile = context.profile(lease.provider)
         if unsealed == "accept":
-            lease = await context.inspection.before_a_stop(lease)
-        await park(
-            lease,
-            profile,
-            connector=context.connector(lease),
-            caretaker=partial(context.caretaker, lease),
-            transport=partial(context.transport, lease),
-            ledger=context.ledger,
-            clock=context.clock,
-            unsealed=unsealed,
-        )
+            lease = await check_before_stop(context, lease)
+        await park(context, lease, unsealed=unsealed)
     await closed(context, lease)
 
 

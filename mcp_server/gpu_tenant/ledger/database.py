@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
+from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
+from gpu_tenant.domain.ports import Clock
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -31,8 +33,12 @@ IntegrityError = sqlite3.IntegrityError
 class Database:
     """The file of one ledger. Every transaction is durable once its block has been left."""
 
-    def __init__(self, path: Path, *, busy_timeout_s: float = 5) -> None:
+    def __init__(
+        self, path: Path, clock: Clock | None = None, *, busy_timeout_s: float = 5
+    ) -> None:
         """The ledger at `path` is open; it is created if there is none.
+
+        `clock` is the clock that its moments are read from: this computer's, unless it is given.
 
         Raises:
             LedgerBusy: another process held it for longer than `busy_timeout_s`.
@@ -40,6 +46,7 @@ class Database:
             DiskFull, LocalTrouble: this computer does not let it be written.
         """
         self._path = path
+        self.clock = clock or WallClock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # The mode is right from the start, and SQLite gives its companion files the same.
@@ -67,6 +74,10 @@ class Database:
     def directory(self) -> Path:
         """The state directory: where the file lies."""
         return self._path.parent
+
+    def now(self) -> datetime:
+        """The current instant, by the clock that everything in this ledger goes by."""
+        return self.clock.now()
 
     def close(self) -> None:
         """The file is closed; everything written stays."""

@@ -11,6 +11,7 @@ from secrets import token_hex
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld
+from gpu_tenant.domain.ports import Clock
 from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
 from gpu_tenant.ledger.hold_owner import Holder, this_process
 
@@ -58,10 +59,15 @@ class Holds(Database):
     """The part of the ledger that says who is acting on a lease right now."""
 
     def __init__(
-        self, path: Path, *, busy_timeout_s: float = 5, renewal: Renewal | None = None
+        self,
+        path: Path,
+        clock: Clock | None = None,
+        *,
+        busy_timeout_s: float = 5,
+        renewal: Renewal | None = None,
     ) -> None:
         """As `Database`; `renewal` says how holds are kept alive and when they are broken."""
-        super().__init__(path, busy_timeout_s=busy_timeout_s)
+        super().__init__(path, clock, busy_timeout_s=busy_timeout_s)
         self._renewal = renewal or Renewal()
         self._mine: dict[str, str] = {}
 

@@ -14,7 +14,6 @@ from gpu_tenant.domain.alarm import CHANNEL, Alarm, Level, loudness
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble, TenantError
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.state_dir import Home
@@ -283,7 +282,6 @@ async def tell_due(
     ledger: Ledger,
     *,
     environ: Mapping[str, str],
-    clock: Clock,
     limit_s: float = LIMIT_S,
 ) -> list[Attempt]:
     """Every alarm whose turn has come was told over the channels that want it.
@@ -295,13 +293,13 @@ async def tell_due(
         channels = read_channels(home.configuration)
     except LocalTrouble as error:
         words = f"no alarm can be told: {error.message}"
-        ledger.raise_alarm("notify", words, level=Level.WARNING, lease_id=None, at=clock.now())
+        ledger.raise_alarm("notify", words, level=Level.WARNING, lease_id=None, at=ledger.now())
         return []
-    _end_what_is_over(ledger, channels, clock.now())
+    _end_what_is_over(ledger, channels, ledger.now())
     for channel in channels:
         if channel.reference is None and channel.wrong:
-            _failed(ledger, channel.name, channel.wrong, clock.now())
-    now = clock.now()
+            _failed(ledger, channel.name, channel.wrong, ledger.now())
+    now = ledger.now()
     usable = [channel.takes_from(now) for channel in channels if channel.reference]
     # Alarms that fall into every channel's quiet time keep their turn until one channel takes them.
     due = ledger.claim_due(now, least=min(usable)) if usable else []
@@ -321,9 +319,9 @@ async def tell_due(
         )
     for attempt in attempts:
         if attempt.problem is not None:
-            _failed(ledger, attempt.channel, attempt.problem, clock.now())
+            _failed(ledger, attempt.channel, attempt.problem, ledger.now())
         else:
-            ledger.end_alarm(f"{CHANNEL}{attempt.channel}", lease_id=None, at=clock.now())
+            ledger.end_alarm(f"{CHANNEL}{attempt.channel}", lease_id=None, at=ledger.now())
     return attempts
 
 

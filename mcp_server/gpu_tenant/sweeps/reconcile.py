@@ -326,7 +326,6 @@ async def _send(
             caretaker=context.caretaker(lease),
             transport=context.transport(lease),
             ledger=context.ledger,
-            clock=context.clock,
             store=context.box_store(lease),
             proof="recent",
         )

@@ -16,7 +16,6 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.policy import rescue
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.leases import watch_actions
@@ -36,11 +35,8 @@ _GRACE_S = 60
 class Told:
     """What one look at a lease tells a person: what is wrong, and what was done about it."""
 
-    def __init__(
-        self, ledger: Ledger, clock: Clock, lease_id: LeaseId, done: Callable[[str], None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
         self._ledger = ledger
-        self._clock = clock
         self._lease_id = lease_id
         self.done = done
         self.raised: set[str] = set()
@@ -49,7 +45,7 @@ class Told:
         """A person hears of it, until a look no longer raises it."""
         self.raised.add(key)
         self._ledger.raise_alarm(
-            key, words, level=level, lease_id=self._lease_id, at=self._clock.now()
+            key, words, level=level, lease_id=self._lease_id, at=self._ledger.now()
         )
 
 

@@ -57,7 +57,7 @@ class Attendant:
         self._lease_id = lease_id
         self._card = card
         self._look_s = look_s
-        self.told = Told(tenancy.ledger, tenancy.clock, lease_id, done)
+        self.told = Told(tenancy.ledger, lease_id, done)
         self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
 
     async def attend(self) -> None:

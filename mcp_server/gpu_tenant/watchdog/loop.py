@@ -124,7 +124,6 @@ class Watchdog:
             self._tenancy.home,
             self._tenancy.ledger,
             environ=self._tenancy.context.environ,
-            clock=self._tenancy.clock,
         )
         put_heartbeat(
             self._tenancy.home.watchdog,

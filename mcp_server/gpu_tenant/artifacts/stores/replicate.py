@@ -18,7 +18,6 @@ from gpu_tenant.artifacts.stores.protocol import (
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import is_here, is_on_the_box
 from gpu_tenant.files.paths import below
@@ -50,7 +49,6 @@ async def keep_safe(
     directory: Path,
     store: DurableStore,
     ledger: Ledger,
-    clock: Clock,
     progress: Callable[[int, int], None],
 ) -> Kept:
     """Every entry of `seal` that is here unchanged is in the store, and was re-read from it, hash by hash.
@@ -71,7 +69,7 @@ async def keep_safe(
         (here if is_kept else not_here).append(entry)
     # A link has no bytes: the seal says where it points, and is stored next to the files.
     files = [entry for entry in here if entry.kind == "file"]
-    stamp = f"{clock.now():%Y%m%dT%H%M%S.%f}"
+    stamp = f"{ledger.now():%Y%m%dT%H%M%S.%f}"
     total = _bytes(files)
     proved: list[SealedFile] = []
     sent: list[SealedFile] = []
@@ -114,7 +112,7 @@ async def keep_safe(
             "bytes": _bytes(proved),
             "missing": missing + len(not_here),
         },
-        at=clock.now(),
+        at=ledger.now(),
     )
     if last is not None:
         raise StoreTrouble(

@@ -28,7 +28,7 @@ from gpu_tenant.domain.errors import (
     SecretRefused,
 )
 from gpu_tenant.domain.model import Job, JobId, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.ledger import Event, Ledger
@@ -109,7 +109,6 @@ class Setup:
         caretaker: Caretaker,
         transport: Transport,
         ledger: Ledger,
-        clock: Clock,
     ) -> None:
         self._lease = lease
         self._profile = profile
@@ -117,7 +116,6 @@ class Setup:
         self._caretaker = caretaker
         self._transport = transport
         self._ledger = ledger
-        self._clock = clock
 
     async def prepare(
         self,
@@ -138,7 +136,7 @@ class Setup:
             Refused: the deadline has passed.
             BoxTrouble: it could not be made; the message has the end of the log.
         """
-        until = self._clock.now() + timedelta(seconds=wait_s)
+        until = self._ledger.now() + timedelta(seconds=wait_s)
         request = self._request(asked)
         command = self._command(request)
         started = False
@@ -159,10 +157,10 @@ class Setup:
                 started = True
             status = await self._status(job)
             while status.state not in ENDED and status.state != "absent":
-                left_s = (until - self._clock.now()).total_seconds()
+                left_s = (until - self._ledger.now()).total_seconds()
                 if left_s <= 0:
                     return self._running(job, status)
-                await self._clock.sleep(min(_POLL_S, left_s))
+                await self._ledger.clock.sleep(min(_POLL_S, left_s))
                 status = await self._status(job)
             if status.state != "finished":
                 raise self._failed(job, status)
@@ -198,12 +196,12 @@ class Setup:
     ) -> Job:
         """The job that makes the environment runs on the box, in its own session."""
         lease = self._lease
-        if self._clock.now() >= lease.terms.deadline_at:
+        if self._ledger.now() >= lease.terms.deadline_at:
             raise Refused(
                 f"the deadline of {lease.id} has passed",
                 remedy=f"{Command('extend', lease.id, hours='8')}, then prepare again",
             )
-        self._ledger.touch(lease.id, at=self._clock.now())
+        self._ledger.touch(lease.id, at=self._ledger.now())
         standing = await self._caretaker.standing()
         live = [job.job for job in standing.jobs if job.state not in (*ENDED, "absent")]
         if live:
@@ -220,17 +218,16 @@ class Setup:
             self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
         )
         job = self._declared(command, tuple(env), env_from)
-        self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._clock.now())
+        self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._ledger.now())
         started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
-            self._ledger.launched(job, at=self._clock.now(), box_time_s=started.started_at)
+            self._ledger.launched(job, at=self._ledger.now(), box_time_s=started.started_at)
         await keep_armed(
             lease,
             self._profile,
             caretaker=self._caretaker,
             transport=self._transport,
             ledger=self._ledger,
-            clock=self._clock,
         )
         return job
 
@@ -251,7 +248,7 @@ class Setup:
                 env_names=env_names,
                 env_from=env_from,
                 max_runtime_s=None,
-                declared_at=self._clock.now(),
+                declared_at=self._ledger.now(),
                 launched_at=None,
             )
         )
@@ -314,7 +311,7 @@ class Setup:
         detail: dict[str, object] = {"state": state, "job": job}
         if record is not None:
             detail["record"] = record.model_dump(mode="json")
-        self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._clock.now())
+        self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._ledger.now())
 
     async def _note_made(self) -> None:
         """What the setup put in the work directory, such as a clone, counts as sent from here.
