@@ -21,6 +21,7 @@ from gpu_tenant.box.environment.prepare import Asked as Wanted
 from gpu_tenant.box.environment.prepare import Prepared, Setup
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.doctor import Checkup, examine
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
@@ -55,7 +56,7 @@ from gpu_tenant.leases.read_logs import run_of
 from gpu_tenant.leases.readiness import active, fulfilled, running
 from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rented
 from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, store_again
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import references, resolve_all
 from gpu_tenant.providers.gpu_catalog import asked_for
 from gpu_tenant.sweeps.commands import Tended, begin_sweep, must_be_reckoned, tend_all, tend_on
@@ -562,7 +563,7 @@ class Tenancy:
         found = await running(context, lease)
         with context.held(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
-            context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
+            context.ledger.note(found.id, timeline.Stopped(job=run), at=context.clock.now())
 
     async def collect(
         self,

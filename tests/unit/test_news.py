@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, quote
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Lease, LocalAddress, SshAddress
 from gpu_tenant.domain.reconcile import News, news
 from gpu_tenant.leases.settle import observe
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 HERE = LocalAddress(directory="/boxes/here")
 PARKED_AT = NOON + timedelta(hours=1)
@@ -141,8 +142,8 @@ def test_what_is_observed_is_on_record_with_the_change_of_the_price(
     assert ledger.lease(LEASE) == second
     assert (second.price_usd_h, second.address, told) == (Decimal("0.70"), there, None)
     assert [rate.usd_h for rate in second.rates] == [None, Decimal("0.50"), Decimal("0.70")]
-    changes = [detail for _, kind, detail in ledger.events(LEASE) if kind == Event.PRICE]
-    assert changes == [{"from": "0.50", "to": "0.70"}]
+    changes = [detail for _, detail in ledger.events(LEASE) if isinstance(detail, timeline.Priced)]
+    assert changes == [timeline.Priced(was="0.50", now="0.70")]
 
 
 def test_to_observe_the_same_again_writes_nothing(ledger: Ledger) -> None:

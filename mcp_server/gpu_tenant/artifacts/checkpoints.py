@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import AwareDatetime, ValidationError
 
 from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
@@ -17,7 +18,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.replace_file import replace_file
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 LISTS = ".snapshots"
 
@@ -61,12 +62,15 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
     if lease.kept_in is None:
         return None
     directory = Path(lease.kept_in)
-    for at, kind, detail in reversed(ledger.events(lease.id)):
+    for at, event in reversed(ledger.events(lease.id)):
         login, entries = "", None
-        if kind == Event.SNAPSHOT and (listed := read_list(directory, detail)) is not None:
+        if (
+            isinstance(event, timeline.Snapped)
+            and (listed := read_list(directory, event)) is not None
+        ):
             login, entries = listed.login, listed.entries
-        elif kind == Event.COLLECTED and (
-            seal := ledger.seal(lease.id, digest=str(detail["seal"]))
+        elif isinstance(event, timeline.Collected) and (
+            seal := ledger.seal(lease.id, digest=event.seal)
         ):
             # By the digest in this event: a later seal may belong to a collect that was cut short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
@@ -112,9 +116,9 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
     return name
 
 
-def read_list(directory: Path, detail: Mapping[str, object]) -> Listed | None:
+def read_list(directory: Path, event: timeline.Snapped) -> Listed | None:
     """The list that a timeline entry refers to; None unless it is here as it was written."""
-    name = str(detail.get("list"))
+    name = event.listed or ""
     try:
         content = (directory / LISTS / f"{name}.json").read_bytes()
     except OSError:

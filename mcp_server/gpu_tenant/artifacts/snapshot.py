@@ -25,6 +25,7 @@ from gpu_tenant.artifacts.prune import (
 )
 from gpu_tenant.artifacts.retention import Retention, surplus
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
@@ -39,7 +40,7 @@ from gpu_tenant.files.artifact_directory import (
 )
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import is_reached
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download import carried
 from gpu_tenant.transfer.partial_file import discard, forget, names_of
@@ -322,15 +323,15 @@ class _Look:
             lacking=tuple(sorted(on_the_box - set(entries))),
         )
         saves = saves_of((e.mtime_ns / 1e9, e.size_bytes) for e in self.came if e.kind == "file")
-        detail: dict[str, object] = {
-            "files": len(self.came),
-            "bytes": sum(entry.size_bytes for entry in self.came),
-            "names": [entry.name for entry in self.came[:_NAMED]],
-            "saves": [(s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]],
-            "list": put_list(self._directory, listed, self._lease),
-        }
+        told = timeline.Snapped(
+            files=len(self.came),
+            bytes=sum(entry.size_bytes for entry in self.came),
+            names=tuple(entry.name for entry in self.came[:_NAMED]),
+            saves=tuple((s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]),
+            listed=put_list(self._directory, listed, self._lease),
+        )
         self._ledger.keep_in(self._lease.id, self._directory)
-        self._ledger.note(self._lease.id, Event.SNAPSHOT, detail, at=self._at)
+        self._ledger.note(self._lease.id, told, at=self._at)
 
 
 # What is here

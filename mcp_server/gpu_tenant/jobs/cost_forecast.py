@@ -7,13 +7,15 @@ from decimal import Decimal
 from pydantic import AwareDatetime, TypeAdapter
 
 from gpu_tenant.box.caretaker import ENDED, JobState
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.jobs.progress import Progress
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60
@@ -99,47 +101,50 @@ def keep_course(
     """The job's progress is on record, in steps of a hundredth and at most once a minute; and so is its end."""
     fraction = progress.fraction if progress else None
     known = [
-        (when, detail)
-        for when, kind, detail in ledger.events(lease_id)
-        if kind == Event.PROGRESS and detail.get("job") == job
+        (when, event)
+        for when, event in ledger.events(lease_id)
+        if isinstance(event, timeline.Progressed) and event.job == job
     ]
     if state in ENDED:
-        if known and known[-1][1].get("state") in ENDED:
+        if known and known[-1][1].state in ENDED:
             return
     elif fraction is None:
         return
     elif known:
-        when, detail = known[-1]
-        before = _FRACTION.validate_python(detail.get("fraction"))
+        when, last = known[-1]
+        before = last.fraction
         near = before is not None and abs(fraction - before) < _STEP
         if near or (at - when).total_seconds() < _STEP_S:
             return
-    told: dict[str, object] = {
-        "job": job,
-        "state": state,
-        "fraction": fraction,
-        "done": progress.done if progress else None,
-        "total": progress.total if progress else None,
-    }
-    ledger.note(lease_id, Event.PROGRESS, told, at=at)
+    told = timeline.Progressed(
+        job=job,
+        state=state,
+        fraction=fraction,
+        done=progress.done if progress else None,
+        total=progress.total if progress else None,
+    )
+    ledger.note(lease_id, told, at=at)
 
 
-def course_of(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> tuple[Mark, ...]:
+def course_of(events: Lines) -> tuple[Mark, ...]:
     """The progress of the newest job in that timeline; empty if the job has ended."""
-    launched = [(at, detail.get("job")) for at, kind, detail in events if kind == Event.LAUNCHED]
+    launched = [(at, event.job) for at, event in events if isinstance(event, timeline.Launched)]
     if not launched:
         return ()
     newest = launched[-1][1]
     began = next(at for at, job in launched if job == newest)
     marks = [Mark(at=began, fraction=0)]
-    for at, kind, detail in events:
-        if detail.get("job") != newest:
-            continue
-        if kind == Event.STOPPED or (kind == Event.PROGRESS and detail.get("state") in ENDED):
-            return ()
-        fraction = _FRACTION.validate_python(detail.get("fraction"))
-        if kind == Event.PROGRESS and fraction is not None:
-            marks.append(Mark(at=at, fraction=fraction))
+    for at, event in events:
+        match event:
+            case timeline.Stopped(job=job) if job == newest:
+                return ()
+            case timeline.Progressed(job=job, state=state, fraction=fraction) if job == newest:
+                if state in ENDED:
+                    return ()
+                if fraction is not None:
+                    marks.append(Mark(at=at, fraction=fraction))
+            case _:
+                pass
     return tuple(marks)
 
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -22,7 +23,6 @@ from gpu_tenant.leases.pasted_address import address_of
 from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
 from gpu_tenant.leases.readiness import fulfilled, settled
 from gpu_tenant.leases.settle import deployment_of
-from gpu_tenant.ledger import Event
 
 
 async def adopt(
@@ -86,8 +86,13 @@ async def adopt(
             # First see whether the box lets us in: an address where nobody answers, or another lease stands,
             # lends nothing.
             await come_in(context, lease)
-        except TenantError:
+        except TenantError as trouble:
             await settled(context, lease)
+            if isinstance(trouble, BoxUnreachable):
+                again = Command("adopt", target, on=provider)
+                trouble.remedy = (
+                    f"no lease was made; see that address and port are right, then {again}"
+                )
             raise
         lease = await fulfilled(context, lease)
     return card_of(context, lease, None)
@@ -104,7 +109,7 @@ def bootstrap(context: Context, provider: str) -> str | None:
 def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
     """It is on record whose mark must not keep this lease off the box."""
     if over is not None:
-        context.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=context.clock.now())
+        context.ledger.note(lease.id, timeline.TakesOver(over=over), at=context.clock.now())
 
 
 async def _take_over(

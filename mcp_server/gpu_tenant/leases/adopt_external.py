@@ -3,6 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import Lease, LeaseId, SshAddress
@@ -15,7 +16,6 @@ from gpu_tenant.leases.external_tools import Brokered, brokered, found
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provision import intend
 from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, reach, settled
-from gpu_tenant.ledger import Event
 
 _PROVIDER = "own"
 """Such a box is handed back, never ended: its bill is the other tool's."""
@@ -100,9 +100,7 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
     """From now on the lease uses that place, and no other that the tool may name later."""
     config = context.home.brokered(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    context.ledger.note(
-        lease_id, Event.BROKERED, there.model_dump(mode="json"), at=context.clock.now()
-    )
+    context.ledger.note(lease_id, timeline.Brokered(**there.model_dump()), at=context.clock.now())
     replace_file(config, entries, durable="none")
 
 
@@ -142,7 +140,7 @@ async def _lost(context: Context, old: Lease, there: Brokered) -> None:
     was = brokered(context.ledger.events(old.id))
     words = f"{there.title} moved {there.name} from {was.place if was else '?'} to {there.place}"
     context.ledger.note(
-        old.id, Event.TAKEN, {"fate": "host_lost", "words": words}, at=context.clock.now()
+        old.id, timeline.Taken(fate="host_lost", words=words), at=context.clock.now()
     )
     connector = context.connector(old)
     assert isinstance(connector, Lending)

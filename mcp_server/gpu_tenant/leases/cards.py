@@ -22,6 +22,7 @@ from gpu_tenant.domain.offers import CENT, Leftover
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
@@ -132,7 +133,7 @@ def card(
     alarm: str | None,
     now: datetime,
     protection: Protection,
-    events: Sequence[tuple[datetime, str, dict[str, object]]] = (),
+    events: Lines = (),
     box: Box | None = None,
 ) -> Card:
     """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""

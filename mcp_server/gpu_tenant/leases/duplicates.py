@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from gpu_tenant.box.ownership import Seen, Unseen
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases.context import Context
-from gpu_tenant.ledger import Event
 
 _CLOCKS_APART_S = 60
 _LATE = timedelta(hours=1)
@@ -33,9 +33,9 @@ def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime
         return False
     soon = box.made_by_word_of == "provider"
     apart = timedelta(seconds=max(_CLOCKS_APART_S, profile.list_lag_s))
-    for at, kind, _ in context.ledger.events(lease.id):
-        if kind in (Event.BOUND, Event.ENDED):
-            late = timedelta(0) if kind == Event.BOUND else _LATE
+    for at, event in context.ledger.events(lease.id):
+        if isinstance(event, timeline.Bound | timeline.Ended):
+            late = timedelta(0) if isinstance(event, timeline.Bound) else _LATE
             soon = soon or seen_at <= at + apart + _LATE
             return soon and lease.created_at - apart <= box.created_at <= at + apart + late
     return lease.created_at - apart <= box.created_at

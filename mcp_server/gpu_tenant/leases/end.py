@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import timedelta
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -24,7 +25,6 @@ from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, w
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
 from gpu_tenant.leases.watch_actions import policy_of
-from gpu_tenant.ledger import Event
 from gpu_tenant.ledger.signatures import wanted
 
 _LOOKS = 300
@@ -109,12 +109,18 @@ async def end_verified(context: Context, lease: str) -> TornDown:
         receipt = await _seen_gone(context, found)
         if receipt is not None:
             return _torn_down(context, context.ledger.lease(found.id), receipt)
-        assessment = await _assessed(context, found)
+        try:
+            assessment = await _assessed(context, found)
+        except BoxUnreachable as silent:
+            silent.remedy += (
+                f"; if the box is gone for good, its owner runs {Command('waive', found.id)}"
+            )
+            raise
         try:
             permit = _permit(context, found, assessment)
         except Refused as refusal:
             context.ledger.note(
-                found.id, Event.REFUSED, {"words": refusal.message}, at=context.clock.now()
+                found.id, timeline.Refused(words=refusal.message), at=context.clock.now()
             )
             raise
         if assessment.seal is not None:

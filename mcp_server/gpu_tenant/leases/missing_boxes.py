@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, unseen_boot, unseen_stop
@@ -13,7 +14,7 @@ from gpu_tenant.domain.ports import Connector, Findable
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import is_of
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 
 def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
@@ -29,12 +30,12 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
     ran = box if doubt is None else box.model_copy(update={"price_usd_h": doubt.usd_h})
     lease = ledger.bind(lease.id, ran, at=now, since=born.at)
     if doubt is not None:
-        ledger.note(lease.id, Event.UNSEEN, doubt.detail, at=now)
+        ledger.note(lease.id, doubt.doubt, at=now)
         if box.price_usd_h is not None:
             lease = ledger.rated(lease.id, box.price_usd_h, at=now)
     note_unseen_boot(lease, box, lease.quote, since=born.at, ledger=ledger, at=now)
     if born.words is not None:
-        ledger.note(lease.id, Event.NOTICE, {"words": born.words}, at=now)
+        ledger.note(lease.id, timeline.Noticed(words=born.words), at=now)
     return lease
 
 
@@ -44,7 +45,7 @@ def note_unseen_boot(
     """If booting costs less, it is on record that nobody saw when the box stopped booting."""
     doubt = unseen_boot(box, quote, since=since, now=at)
     if doubt is not None:
-        ledger.note(lease.id, Event.UNSEEN, doubt, at=at)
+        ledger.note(lease.id, doubt, at=at)
 
 
 def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:

@@ -8,6 +8,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.concurrency import each
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import JobId, Lease
@@ -18,7 +19,6 @@ from gpu_tenant.jobs.multinode.launcher import PORT, Gang, Launcher, Node, gangs
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.readiness import active
-from gpu_tenant.ledger import Event
 from gpu_tenant.providers.credentials import references, resolve_all
 
 _GRACE_S = 10
@@ -166,8 +166,8 @@ def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang
                 remedy="name the same leases in the same order, or choose another name",
             )
         stopped = any(
-            kind == Event.STOPPED and detail.get("job") == name
-            for _, kind, detail in context.ledger.events(lease.id)
+            isinstance(event, timeline.Stopped) and event.job == name
+            for _, event in context.ledger.events(lease.id)
         )
         if known and stopped:
             raise Refused(
@@ -234,7 +234,7 @@ def _declared(
     )
     for lease in members:
         context.ledger.note(
-            lease.id, Event.GANG, gang.model_dump(mode="json"), at=context.clock.now()
+            lease.id, timeline.Together(**gang.model_dump()), at=context.clock.now()
         )
     return gang
 
@@ -263,7 +263,7 @@ async def _stopped(
         if any(job.id == gang.job for job in context.ledger.jobs(lease.id))
     ]
     for lease, ended in zip(declared, await each(declared, stop), strict=True):
-        context.ledger.note(lease.id, Event.STOPPED, {"job": gang.job}, at=at)
+        context.ledger.note(lease.id, timeline.Stopped(job=gang.job), at=at)
         if isinstance(ended, BoxTrouble) and not _never_began(ended):
             may_run.append(lease.id)
     first = next((x for x in troubles if isinstance(x, TenantError)), None)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Literal
 
 from gpu_tenant.box.manifest import reseal, unread_bytes
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -22,7 +23,7 @@ from gpu_tenant.domain.reconcile import Listed, rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import settle
-from gpu_tenant.ledger import Allowed, Event, anything
+from gpu_tenant.ledger import Allowed, anything
 
 _WITHIN_S = 600
 _SEALED_WITHIN_S = 120
@@ -77,7 +78,9 @@ async def park(
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
-    asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
+    asked = (
+        bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1].kind == timeline.Parking.kind
+    )
     if by_hand and asked:
         await _stopped_by_now(context, lease)
     else:
@@ -139,9 +142,9 @@ async def _stop(context: Context, lease: Lease) -> None:
         BoxTrouble: the box refused, or goes on answering.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
-    asked: dict[str, object] = {"how": profile.park_how}
+    asked = timeline.Parking(how=profile.park_how)
     if profile.park_how != "in_box" or profile.park_command is None:
-        ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
+        ledger.note(lease.id, asked, at=ledger.now())
         raise _owner_must_park(lease, profile)
     taken = await context.transport(lease).run(
         ["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30
@@ -151,7 +154,7 @@ async def _stop(context: Context, lease: Lease) -> None:
             f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
             remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
         )
-    ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
+    ledger.note(lease.id, asked, at=ledger.now())
     await ledger.clock.sleep(_SOON_S)
     give_up_at = ledger.now() + timedelta(seconds=_QUIET_WITHIN_S)
     while await _answers(context, lease):
@@ -169,7 +172,7 @@ async def _stopped_by_now(context: Context, lease: Lease) -> None:
     profile, ledger = context.profile(lease.provider), context.ledger
     if await _answers(context, lease):
         # Work may have been done since: the next request starts from the beginning.
-        ledger.note(lease.id, Event.RUNS_ON, {}, at=ledger.now())
+        ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
         raise _owner_must_park(lease, profile)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     AnotherBox,
@@ -37,7 +38,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
-from gpu_tenant.ledger import Allowed, Event, Ledger
+from gpu_tenant.ledger import Allowed, Ledger
 
 DEADLINE_H = 24
 """Eight hours would end most runs overnight."""
@@ -270,7 +271,11 @@ async def make_ready(
     profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
     # Count from when it was rented or started again: this call may not be the one that waited first.
-    begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
+    begun = [
+        at
+        for at, event in ledger.events(lease.id)
+        if isinstance(event, timeline.Bound | timeline.Resumed)
+    ]
     began = begun[-1] if begun else ledger.now()
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
     until = ledger.now() + timedelta(seconds=wait_s)

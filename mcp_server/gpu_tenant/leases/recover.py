@@ -5,7 +5,6 @@ from contextlib import nullcontext, suppress
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import cast
 
 from gpu_tenant.artifacts.checkpoints import Restorable, newest
 from gpu_tenant.artifacts.push import push, records_of
@@ -13,6 +12,7 @@ from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import Asked, Setup
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -39,7 +39,6 @@ from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
 from gpu_tenant.leases.recovery_plan import (
-    Recovered,
     Work,
     budget_left,
     chain,
@@ -55,7 +54,6 @@ from gpu_tenant.leases.recovery_plan import (
     work_of,
 )
 from gpu_tenant.leases.settle import return_unused
-from gpu_tenant.ledger import Event
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import share_of
 
@@ -103,7 +101,7 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
             # Whatever is left to do belongs to the successor: its own loss is recovered separately.
-            context.ledger.note(lost.id, Event.RECOVERED, {"to": known.id}, at=context.clock.now())
+            context.ledger.note(lost.id, timeline.Recovered(by=known.id), at=context.clock.now())
             return card_of(context, known, f"it went on with {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
         work = work_of(lost, ledger=context.ledger)
@@ -142,10 +140,10 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     profile, box, now = context.profile(lost.provider), None, context.clock.now()
     events = context.ledger.events(lost.id)
     on_record = taken(events)
-    for _, kind, detail in reversed(events) if known is not None else ():
-        if kind == Event.TAKEN and detail["fate"]:
+    for _, event in reversed(events) if known is not None else ():
+        if isinstance(event, timeline.Taken) and event.fate:
             # It may have woken up since, but its work still goes on elsewhere.
-            return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
+            return Taken(event.fate, event.words or "")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
         if isinstance(seen, Blind):
@@ -161,7 +159,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             remedy=f"{Command('leases')} looks at it; {Command('resume', lost.id)} starts what stands still",
         )
     if met.fate != on_record:
-        context.ledger.note(lost.id, Event.TAKEN, {"fate": met.fate, "words": met.words}, at=now)
+        context.ledger.note(lost.id, timeline.Taken(fate=met.fate, words=met.words), at=now)
     return met
 
 
@@ -410,7 +408,7 @@ def _on_record(
     since = max(kept.taken_at, launched) if kept else launched
     back, left = may_go_back(kept, context.ledger.declared(kept.lease.id)[0] if kept else ())
     files = [entry for entry, _ in back.values()]
-    told = Recovered(
+    told = timeline.Recovered(
         fate=met.fate,
         words=met.words + left_out(left),
         jobs=tuple(job.id for job in work.jobs),
@@ -419,12 +417,12 @@ def _on_record(
         checkpoint_at=kept.taken_at if kept else None,
         lost_s=max(0.0, (until - since).total_seconds()),
         lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
-    ).model_dump(mode="json")
-    if not any(kind == Event.RECOVERED for _, kind, _ in context.ledger.events(new.id)):
+    )
+    if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)
-        context.ledger.note(new.id, Event.RECOVERED, {**told, "from": lost.id}, at=now)
+        context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
     # Last, because whoever finds this entry looks no further.
-    context.ledger.note(lost.id, Event.RECOVERED, {**told, "to": new.id}, at=now)
+    context.ledger.note(lost.id, told.model_copy(update={"by": new.id}), at=now)
 
 
 def _refs(work: Work) -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, HostKeyChanged
@@ -15,7 +16,7 @@ from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provision import new_lease_id
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
@@ -71,7 +72,7 @@ def reopened(context: Context, lease: Lease) -> Lease:
         at=at,
     )
     ledger.note(
-        again.id, Event.NOTICE, {"words": f"the box of {lease.id}, which answers again"}, at=at
+        again.id, timeline.Noticed(words=f"the box of {lease.id}, which answers again"), at=at
     )
     return ledger.lease(again.id)
 

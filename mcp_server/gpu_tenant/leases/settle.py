@@ -9,6 +9,7 @@ from typing import Literal
 
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.box.ownership import Marked, Seen, use
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
@@ -60,7 +61,7 @@ from gpu_tenant.leases.missing_boxes import (
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
 from gpu_tenant.leases.teardown import file_receipt, tear_down
 from gpu_tenant.leases.verify import unused
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import listed
 
 _ORPHAN_TERMS_H = 24
@@ -149,8 +150,8 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
     seen = news(lease, box)
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
-            change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
-            ledger.note(lease.id, Event.PRICE, change, at=ledger.now())
+            change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
+            ledger.note(lease.id, change, at=ledger.now())
         since = ledger.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
             # It went from booting to running while nobody looked: the more expensive reading is the safe one.
@@ -158,7 +159,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
             since = max(looked_at, lease.rates[-1].at)
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
             if doubt is not None:
-                ledger.note(lease.id, Event.UNSEEN, doubt, at=ledger.now())
+                ledger.note(lease.id, doubt, at=ledger.now())
         lease = ledger.rated(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
         lease = ledger.moved(lease.id, seen.address)
@@ -182,10 +183,10 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     if met is None and box.state is not BoxState.READY:
         return  # nothing is known about it
     if (met.fate if met else None) != taken(ledger.events(lease.id)):
-        detail: dict[str, object] = (
-            {"fate": met.fate, "words": met.words} if met else {"fate": None}
-        )
-        ledger.note(lease.id, Event.TAKEN, detail, at=ledger.now())
+        told = timeline.Taken(fate=None)
+        if met is not None:
+            told = timeline.Taken(fate=met.fate, words=met.words)
+        ledger.note(lease.id, told, at=ledger.now())
 
 
 # --- the whole account ---------------------------------------------------------------------------
@@ -388,7 +389,7 @@ async def _take_up(
             if isinstance(seen, Marked):
                 # Record it now: whoever is logged in may be gone at the next look.
                 ledger.touch(standing.id, at=ledger.now())
-                ledger.note(standing.id, Event.NOTICE, {"words": words}, at=ledger.now())
+                ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
         receipt = await return_unused(context, standing, seen)
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
@@ -421,7 +422,7 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
     )
     note_unseen_boot(lease, box, None, since=born.at, ledger=ledger, at=now)
     words = "this box carries our mark and no ledger line knew it: it is under a lease again"
-    ledger.note(lease.id, Event.NOTICE, {"words": words}, at=now)
+    ledger.note(lease.id, timeline.Noticed(words=words), at=now)
     return lease.id, words
 
 

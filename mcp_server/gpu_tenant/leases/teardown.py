@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from gpu_tenant.box.seal_request import overwritten
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, in_all
@@ -29,7 +30,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import brokered
 from gpu_tenant.leases.provider_listing import look, patience
 from gpu_tenant.leases.verify import formats_of
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
@@ -57,14 +58,14 @@ async def tear_down(context: Context, permit: TeardownPermit, lease: Lease) -> R
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = ledger.now()
             ledger.still_mine(lease.id)
-            ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=asked_at)
+            ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=asked_at)
             try:
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
                 # It may have been carried out: the list will tell, and asking twice does no harm.
             except ProviderTrouble as refusal:
-                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=ledger.now())
+                ledger.note(lease.id, timeline.Destroyed(outcome="refused"), at=ledger.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(context, lease)
@@ -244,14 +245,14 @@ def _attested(context: Context, lease: Lease) -> tuple[str, ...]:
     """What the end rests on if there is no provider's list to ask."""
     profile = context.profile(lease.provider)
     said = [
-        (at, detail)
-        for at, kind, detail in context.ledger.events(lease.id)
-        if kind == Event.ATTESTED
+        (at, event)
+        for at, event in context.ledger.events(lease.id)
+        if isinstance(event, timeline.Attested)
     ]
     return tuple(
-        f"that {profile.title} charges nothing any more: {detail['by']} said at {at:%Y-%m-%d %H:%M} "
+        f"that {profile.title} charges nothing any more: {event.by} said at {at:%Y-%m-%d %H:%M} "
         "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
-        for at, detail in said[-1:]
+        for at, event in said[-1:]
     )
 
 
@@ -271,8 +272,8 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
         )
-    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED]
-    return (*replaced, *(_WORDS.validate_python(signed[-1]["losses"]) if signed else ()))
+    signed = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Waived)]
+    return (*replaced, *(signed[-1].losses if signed else ()))
 
 
 def _empty(seal: Manifest) -> tuple[str, ...]:

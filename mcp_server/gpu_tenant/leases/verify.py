@@ -12,6 +12,7 @@ from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, use
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.domain.model import (
@@ -29,7 +30,7 @@ from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import began_at, beyond
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
 """A disk that belongs to another machine goes by that machine's clock."""
@@ -286,7 +287,9 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     Raises:
         Refused: nobody has signed, or the lease's time and its rescue sum are not used up.
     """
-    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED_AHEAD]
+    signed = [
+        event for _, event in ledger.events(lease.id) if isinstance(event, timeline.WaivedAhead)
+    ]
     if lease.terms.on_deadline != "waive" or not signed:
         raise Refused(
             f"nobody has signed in advance for what is on {lease.id}",
@@ -302,8 +305,8 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     return _signed(
         lease,
         assessment,
-        signed_by=f"{signed[-1]['by']}, in advance",
-        signature=str(signed[-1].get("signature", "waived ahead")),
+        signed_by=f"{signed[-1].by}, in advance",
+        signature=signed[-1].signature,
         ledger=ledger,
     )
 
@@ -317,8 +320,8 @@ def _signed(
     ledger: Ledger,
 ) -> TeardownPermit:
     losses, digest = [x.what for x in assessment.losses], assessment.loss_digest
-    detail: dict[str, object] = {"by": signed_by, "loss": digest, "losses": losses}
-    ledger.note(lease.id, Event.WAIVED, detail, at=ledger.now())
+    waived = timeline.Waived(by=signed_by, loss=digest, losses=tuple(losses))
+    ledger.note(lease.id, waived, at=ledger.now())
     return _mint(lease, Waived(signed_by=signed_by, loss_digest=digest, signature=signature))
 
 

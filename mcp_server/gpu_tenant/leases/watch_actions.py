@@ -10,6 +10,7 @@ from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
 from gpu_tenant.box.guard import bring, last_armed, note_gone
 from gpu_tenant.box.idle_check import Activity
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
@@ -24,10 +25,11 @@ from gpu_tenant.leases.park import park, unsure_of
 from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import unkept
-from gpu_tenant.ledger import Event
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
-_WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED, Event.SNAPSHOT})
+_WRITES = (
+    timeline.Launched | timeline.Pushed | timeline.Prepared | timeline.Resumed | timeline.Snapped
+)
 
 
 def policy_of(context: Context, lease: str) -> Policy:
@@ -197,10 +199,13 @@ def has_news(context: Context, lease: Lease) -> bool:
     """Whether something was done on the box since it was last collected."""
     if lease.touched_at is None:
         return False
-    kinds = [kind for _, kind, _ in context.ledger.events(lease.id)]
-    last = {kind: place for place, kind in enumerate(kinds)}
-    wrote = max((last.get(kind, -1) for kind in _WRITES), default=-1)
-    return wrote > last.get(Event.COLLECTED, -1)
+    news = False
+    for _, event in context.ledger.events(lease.id):
+        if isinstance(event, timeline.Collected):
+            news = False
+        elif isinstance(event, _WRITES):
+            news = True
+    return news
 
 
 async def store_again(context: Context, lease: str) -> Kept | None:

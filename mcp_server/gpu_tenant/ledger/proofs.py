@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.ledger.database import Connection, moment
-from gpu_tenant.ledger.events import Event
 from gpu_tenant.ledger.leases import Leases
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 
@@ -32,8 +32,7 @@ class Proof(Leases):
             self._note(
                 db,
                 lease_id,
-                Event.SEALED,
-                {"digest": manifest.digest, "files": len(manifest.entries)},
+                timeline.Sealed(digest=manifest.digest, files=len(manifest.entries)),
                 at,
             )
 
@@ -57,7 +56,7 @@ class Proof(Leases):
                 "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
                 [(lease_id, digest, e.model_dump_json(), at.isoformat()) for e in evidence],
             )
-            self._note(db, lease_id, Event.VERIFIED, {"digest": digest}, at)
+            self._note(db, lease_id, timeline.Reread(digest=digest), at)
 
     def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
         """The newest evidence for that seal, one record for each file."""
@@ -81,7 +80,7 @@ class Proof(Leases):
         """
         match permit.ground:
             case Verified(seal_digest=digest):
-                detail: dict[str, object] = {"seal": digest}
+                detail = {"seal": digest}
             case NeverUsed():
                 detail = {}
             case Waived(signed_by=who, loss_digest=digest, signature=code):
@@ -104,7 +103,7 @@ class Proof(Leases):
                 "UPDATE leases SET state=? WHERE id=?", (LeaseState.TERMINATING, permit.lease_id)
             )
             self._note(
-                db, permit.lease_id, Event.PERMITTED, {"ground": permit.ground.name, **detail}, at
+                db, permit.lease_id, timeline.Permitted(ground=permit.ground.name, **detail), at
             )
         return self.lease(permit.lease_id)
 
@@ -115,7 +114,7 @@ class Proof(Leases):
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
             " AND coalesce(json_extract(detail, '$.signature'), 'waived ahead')=?2",
-            (lease_id, code, Event.WAIVED_AHEAD),
+            (lease_id, code, timeline.WaivedAhead.kind),
         ).fetchone()
         if not begun:
             use(db, code, at=at)
@@ -151,7 +150,7 @@ class Proof(Leases):
                 "UPDATE leases SET state=?, ended_at=? WHERE id=?",
                 (LeaseState.GONE, receipt.second_absent_at.isoformat(), receipt.lease_id),
             )
-            self._note(db, receipt.lease_id, Event.RECEIPT, {"ground": receipt.ground}, at)
+            self._note(db, receipt.lease_id, timeline.Receipted(ground=receipt.ground), at)
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.artifacts.inventory import brought
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, Refused, SweepOpen, TenantError
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
@@ -19,7 +20,6 @@ from gpu_tenant.domain.sweep_placement import Settlement, Sweep
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
-from gpu_tenant.ledger import Event
 from gpu_tenant.providers.credentials import references, resolve_all
 from gpu_tenant.sweeps.reconcile import (
     Answered,
@@ -288,7 +288,7 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
         table = (await tend(context, sweep_id, spare=lease.id)).table
         if reasons := stands_in_the_way(table, lease.id):
             words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
-            context.ledger.note(lease.id, Event.REFUSED, {"words": words}, at=context.clock.now())
+            context.ledger.note(lease.id, timeline.Refused(words=words), at=context.clock.now())
             raise SweepOpen(
                 words,
                 remedy=f"{Command('sweep', sweep_id)} shows the table; {Command('sweep', sweep_id, retry='CELL')} "

@@ -160,11 +160,13 @@ class Dialer:
         self, name: str, known: Sequence[asyncssh.SSHKey], offered: asyncssh.SSHKey
     ) -> HostKeyChanged:
         expected = " or ".join(key.get_fingerprint() for key in known)
+        pinned = bool(_keys_of(name, self._known_hosts))
+        where = self._known_hosts if pinned else self._owner_ssh / "known_hosts"
         return HostKeyChanged(
             f"{name} shows host key {offered.get_fingerprint()}, where {expected} is known;"
             " nothing was sent",
             remedy="ask the box's owner; if it was reinstalled, take its line out of"
-            f" {self._known_hosts} and run {Command('audit')}",
+            f" {where}, then the same again",
         )
 
     def _not_let_in(

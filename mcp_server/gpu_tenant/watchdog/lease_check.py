@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpu_tenant.box.caretaker import Standing
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -24,7 +25,6 @@ from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import DeadMan, Told
 
@@ -118,9 +118,9 @@ class Attendant:
             )
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
-        work = {Event.LAUNCHED, Event.PUSHED, Event.PREPARING}
+        work = timeline.Launched | timeline.Pushed | timeline.Preparing
         events = self._tenancy.ledger.events(lease.id)
-        return any(kind in work and at >= since for at, kind, _ in events)
+        return any(isinstance(event, work) and at >= since for at, event in events)
 
     def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
         """Whether the box's clock says that there is time left; after a day our clock is believed anyway.

@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from hashlib import sha256
@@ -18,6 +18,7 @@ from gpu_tenant.box.caretaker import ENDED, Caretaker, JobStatus
 from gpu_tenant.box.environment.git_source import repository
 from gpu_tenant.box.environment.history import Recorded, newest, recorded
 from gpu_tenant.box.guard import keep_armed
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -30,8 +31,9 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import Job, JobId, Lease, Profile
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import fence, plain
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _POLL_S = 0.5
 _LOOK_WITHIN_S = 60
@@ -218,7 +220,7 @@ class Setup:
             self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
         )
         job = self._declared(command, tuple(env), env_from)
-        self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._ledger.now())
+        self._ledger.note(lease.id, timeline.Preparing(job=job.id), at=self._ledger.now())
         started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
             self._ledger.launched(job, at=self._ledger.now(), box_time_s=started.started_at)
@@ -256,9 +258,9 @@ class Setup:
     def _under_way(self, command: str) -> Job | None:
         """The job that was started for this and whose outcome is not on record yet; None if there is none."""
         last = newest(self._ledger, self._lease.id)
-        if last is None or last.get("state") is not None:
+        if not isinstance(last, timeline.Preparing):
             return None
-        jobs = [job for job in self._ledger.jobs(self._lease.id) if job.id == last["job"]]
+        jobs = [job for job in self._ledger.jobs(self._lease.id) if job.id == last.job]
         return jobs[0] if jobs and jobs[0].launched_at and jobs[0].command == command else None
 
     async def _status(self, job: Job) -> JobStatus:
@@ -284,7 +286,7 @@ class Setup:
                 "freeze": list(record.freeze),
             }
             cloned = record.asked.get("clone")
-            pushed = any(kind == Event.PUSHED for _, kind, _ in self._events())
+            pushed = any(isinstance(event, timeline.Pushed) for _, event in self._events())
             if clone is None and isinstance(cloned, dict) and not pushed:
                 clone = {"url": cloned["url"], "ref": record.commit}
         if clone is not None:
@@ -304,14 +306,14 @@ class Setup:
         ]
         return shlex.join(words)
 
-    def _events(self) -> Sequence[tuple[object, str, dict[str, object]]]:
+    def _events(self) -> Lines:
         return self._ledger.events(self._lease.id)
 
     def _note(self, state: str, job: str | None, record: Recorded | None = None) -> None:
-        detail: dict[str, object] = {"state": state, "job": job}
+        told = timeline.Prepared(state=state, job=job)
         if record is not None:
-            detail["record"] = record.model_dump(mode="json")
-        self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._ledger.now())
+            told = timeline.Prepared(state=state, job=job, record=record.model_dump(mode="json"))
+        self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     async def _note_made(self) -> None:
         """What the setup put in the work directory, such as a clone, counts as sent from here.
@@ -333,11 +335,10 @@ class Setup:
 
     def _ready(self, record: Recorded) -> Prepared:
         last = newest(self._ledger, self._lease.id)
-        known = last.get("record") if last else None
-        new = not isinstance(known, dict) or known.get("ended_at") != record.ended_at
+        known = last.record if isinstance(last, timeline.Prepared) else None
+        new = known is None or known.get("ended_at") != record.ended_at
         if new:
-            job = last.get("job") if last else None
-            self._note("ready", str(job) if job else None, record)
+            self._note("ready", last.job if last else None, record)
         return Prepared(
             lease=self._lease.id,
             state="ready",

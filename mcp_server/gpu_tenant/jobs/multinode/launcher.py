@@ -1,15 +1,16 @@
 """One job over several boxes: the command line that starts it on each of them, and which boxes take part."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 
 Launcher = Literal["torchrun", "accelerate"]
 PORT = 29400
@@ -57,12 +58,15 @@ class Gang(Record):
         return str(Command("stop", *self.leases, job=self.job))
 
 
-def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
+def gangs(events: Lines) -> list[Gang]:
     """The gangs recorded in a lease's timeline, oldest first."""
     # Here, because the help of the verbs that launch needs the launchers' names and no database.
-    from gpu_tenant.ledger import Event
 
-    return [Gang.model_validate(detail) for _, kind, detail in events if kind == Event.GANG]
+    return [
+        Gang.model_validate(event.model_dump())
+        for _, event in events
+        if isinstance(event, timeline.Together)
+    ]
 
 
 def lines(
