@@ -68,6 +68,11 @@ SAMPLES = {"hours": "8", "integer range": "8", "float range": "8", "usd": "8"}
             "`gpu-tenant profiles slurm`",
             "`skill://gpu-tenant/profiles/slurm.md`",
         ),
+        (
+            Command("hold", "x", "30m"),
+            "`gpu-tenant hold x 30m`",
+            "`change_lease(lease='x', hours=0.5, action='hold')`",
+        ),
         (Option("smoke", "none"), "`--smoke none`", "`smoke='none'`"),
         (Option("recover", "same"), "`--recover same`", "`recover=['same']`"),
         (Option("hours", "8"), "`--hours 8`", "`hours=8`"),
@@ -234,8 +239,15 @@ def test_every_command_that_is_named_is_a_call_that_a_tool_takes() -> None:
 
 def _kinds(schema: dict[str, Any]) -> set[str]:
     """The Python types that a property takes."""
-    by_name = {"string": "str", "number": "int", "integer": "int", "array": "list"}
-    return {by_name.get(each.get("type"), "str") for each in schema.get("anyOf", [schema])}
+    by_name = {
+        "string": {"str"},
+        "number": {"int", "float"},
+        "integer": {"int"},
+        "array": {"list"},
+    }
+    # A choice has values, and no type of its own.
+    each = (by_name.get(one.get("type"), {"str"}) for one in schema.get("anyOf", [schema]))
+    return set().union(*each)
 
 
 def test_an_option_that_is_named_is_one_of_the_command_line() -> None:

@@ -138,6 +138,7 @@ _TOOLS: Mapping[str, _Tool] = {
     "park": _Tool("change_lease", "lease", "lease", required="lease", action="park"),
     "resume": _Tool("change_lease", "lease", "lease at hours", required="lease", action="resume"),
     "recover": _Tool("change_lease", "lease", "lease", required="lease", action="recover"),
+    "hold": _Tool("change_lease", "lease hours", "lease", required="lease", action="hold"),
     "terms": _Tool(
         "change_lease",
         "lease",
@@ -206,7 +207,10 @@ class Command:
         )
 
     def _call(self, tool: _Tool, places: Sequence[str]) -> str:
-        given: dict[str, object] = dict(zip(tool.places.split(), places, strict=False))
+        given: dict[str, object] = {
+            name: _in_hours(place) if name == "hours" else place
+            for name, place in zip(tool.places.split(), places, strict=False)
+        }
         for option, value in self.options:
             argument = _OPTIONS[option]
             if argument.kind == "list":
@@ -244,6 +248,8 @@ class _Number(str):
         return str(self)
 
 
+_HOURS = {"m": 1 / 60, "h": 1, "d": 24}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.)+""")
 _QUOTED = r"""((?:[^`'"]|'[^']*'|"[^"]*")*)"""
 _COMMAND = re.compile(rf"(\bruns )?`{PROGRAM} {_QUOTED}`")
@@ -314,6 +320,12 @@ def _in_tools(words: str) -> str:
         return f"`{known.name}={told!r}`"
 
     return _OPTION.sub(argument, _COMMAND.sub(call, words))
+
+
+def _in_hours(said: str) -> str:
+    """`30m` as the number of hours that a tool takes."""
+    found = _DURATION.fullmatch(said)
+    return _Number(float(found[1]) * _HOURS[found[2]] if found else said)
 
 
 def _in_shell(name: str, value: str | None) -> str:

@@ -273,6 +273,47 @@ class Stopped(Told):
     job: str
 
 
+class JobEnded(Told):
+    """A look saw for the first time that a job has ended, `ago_s` after that."""
+
+    kind = "job ended"
+    job: str
+    state: str | None = None
+    ago_s: float | None = None
+    why: str | None = None
+    metric: str | None = None
+
+
+class Lingers(Told):
+    """A look saw for the first time that a job's command has ended and left processes running."""
+
+    kind = "lingers"
+    job: str
+
+
+class Holds(Told):
+    """More work is coming: until then the lease is not ended for being done."""
+
+    kind = "hold"
+    until: AwareDatetime
+    by: str | None = None
+
+
+class Accepted(Told):
+    """A person accepted what is wrong with a sweep."""
+
+    kind = "accepted"
+    sweep: str
+
+
+class Done(Told):
+    """The work is done, and the lease is being ended for that; or why that did not come about."""
+
+    kind = "done"
+    outcome: str | None = None
+    words: str = ""
+
+
 class Snapped(Told):
     """What was complete was copied here while a job ran, or was pruned by its owner's policy."""
 
@@ -463,6 +504,11 @@ Event: TypeAlias = (
     | Together
     | Progressed
     | Stopped
+    | JobEnded
+    | Lingers
+    | Holds
+    | Accepted
+    | Done
     | Snapped
     | Claimed
     | Sealed
@@ -508,6 +554,10 @@ class Line(NamedTuple):
 
 Lines: TypeAlias = Sequence[Line]
 """A timeline, or the end of one, oldest first."""
+
+
+WANTED = frozenset(each.kind for each in (Holds, Launched, Pushed, Preparing, Prepared, Resumed))
+"""The kinds that say that the box is wanted for more work."""
 
 
 def event_of(kind: str, detail: dict[str, JsonValue]) -> Event:

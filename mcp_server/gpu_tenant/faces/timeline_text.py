@@ -111,6 +111,23 @@ def told(event: timeline.Event) -> str:
             return _progressed(event)
         case timeline.Stopped(job=job):
             return f"The job {_text(job)} was stopped: asked first, and killed after the grace."
+        case timeline.JobEnded(job=job, state=state, why=why):
+            because = f": {_clause(why)}" if why else ""
+            return f"The job {_text(job)} has ended: {_text(state)}{because}."
+        case timeline.Lingers(job=job):
+            return f"The command of the job {_text(job)} has ended, and left processes that run on."
+        case timeline.Holds(until=until):
+            return (
+                f"More work is coming: not ended for being done before {until:%Y-%m-%d %H:%M} UTC."
+            )
+        case timeline.Accepted(sweep=sweep):
+            return f"A person accepted what is wrong with {_text(sweep)}."
+        case timeline.Done(outcome="refused", words=words):
+            return f"Its work is done, and it was not ended for that: {_clause(words)}."
+        case timeline.Done(outcome="failed", words=words):
+            return f"Its end did not come about, and is tried again: {_clause(words)}."
+        case timeline.Done(words=words):
+            return f"Its work is done: {_clause(words)}."
         case timeline.Snapped():
             return _snapped(event)
         case timeline.Claimed(artifacts=kept, discard=lost):
@@ -226,6 +243,9 @@ def _agreed(terms: Terms) -> str:
     if terms.idle_h is not None:
         does = "told" if terms.when_idle == "alarm" else "ended"
         said.append(f"{does} when idle for {terms.idle_h:g} h")
+    if terms.when_done in ("end", "park"):
+        does = "parked" if terms.when_done == "park" else "ended"
+        said.append(f"{does} when its work is done")
     if terms.store:
         said.append(f"copies go to {_clause(terms.store)} too")
     return ", ".join(said)

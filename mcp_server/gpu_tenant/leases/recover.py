@@ -60,7 +60,10 @@ from gpu_tenant.transfer.bandwidth_share import share_of
 _GOES_ON: frozenset[Fate] = frozenset(
     {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
 )
-"""Does not include a stop that a person may have meant: that box's disk is kept, and `resume` starts it."""
+"""The fates after which the work goes on. A stop that a person may have meant is not among them.
+
+Then the box's disk is kept, and `resume` starts it.
+"""
 _TRIED = 3
 _POLL_S = 5
 
@@ -142,7 +145,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     on_record = taken(events)
     for _, event in reversed(events) if known is not None else ():
         if isinstance(event, timeline.Taken) and event.fate:
-            # It may have woken up since, but its work still goes on elsewhere.
+            # The box may have woken up since, but its work still goes on elsewhere.
             return Taken(event.fate, event.words or "")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
@@ -187,7 +190,7 @@ async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
 async def _housed(
     context: Context, work: Work, kept: Restorable | None, known: Lease | None, wait_s: float
 ) -> Lease:
-    """A lease to continue the work under, on a box that has let us in or has yet to.
+    """A lease to continue the work under. Its box has let us in or has yet to.
 
     Raises:
         NoCapacity: nothing that its terms allow can be had.
@@ -204,7 +207,8 @@ async def _housed(
     wish = wish_again(lost, kept.taken_at if kept else None)
     left = budget_left(context.ledger, lost, context.clock.now())
     async for quote in _quotes(context, lost, wish, left, refused):
-        # The owner signed for the end of one box only, so the next one is kept until it is verified.
+        # The owner signed for the end of one box only. So the next one is kept until it is
+        # verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
         lease = context.ledger.intend(
@@ -229,7 +233,7 @@ async def _housed(
 
 
 async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
-    """The lease, if the intent of a call that was cut short became a box; None if it did not."""
+    """The lease, if the intent of a call that was cut short became a box. None if it did not."""
     until = context.clock.now() + timedelta(seconds=wait_s)
     with context.held(lease.id, "recover"):
         while True:
@@ -245,7 +249,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 
 
 async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float) -> Lease | None:
-    """The lease on its box; None if no box can be had, and then nothing of it bills."""
+    """The lease on its box. None if no box can be had, and then nothing of it bills."""
     if lease.ready_at is not None:
         return lease
     with context.held(lease.id, "provision"):
@@ -293,7 +297,7 @@ async def _quotes(
 
 
 def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None) -> str | None:
-    """Why the owner's terms do not allow this quote; None if they do."""
+    """Why the owner's terms do not allow this quote. None if they do."""
     price = quote.offer.price.running_usd_h
     cost = None if price is None else price * Decimal(str(quote.wish.hours))
     if left_usd is not None and (cost is None or cost > left_usd):
@@ -318,7 +322,7 @@ async def _furnished(
     setup: Mapping[str, str],
     wait_s: float,
 ) -> str | None:
-    """The box holds what the job starts from; returns what is still missing, in words, or None."""
+    """The box holds what the job starts from. Returns what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
         return None  # and by now the job may have overwritten it
     lost, caretaker = work.lease, context.caretaker(new)
@@ -336,7 +340,7 @@ async def _furnished(
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )
-        # The tree may have changed since it was last checked; this refuses if so.
+        # The tree may have changed since it was last checked. If so, this refuses.
         work_of(lost, ledger=context.ledger)
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
@@ -374,7 +378,7 @@ async def _furnished(
 async def _launched(
     context: Context, new: Lease, work: Work, values: Sequence[Mapping[str, str]]
 ) -> None:
-    """Every job runs again under its own name, by the same command and with the same outputs."""
+    """Every job runs again under its own name, with the same command and outputs."""
     for job, own in zip(work.jobs, values, strict=True):
         made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
@@ -421,7 +425,7 @@ def _on_record(
     if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
-    # Last, because whoever finds this entry looks no further.
+    # This comes last, because whoever finds this entry looks no further.
     context.ledger.note(lost.id, told.model_copy(update={"by": new.id}), at=now)
 
 

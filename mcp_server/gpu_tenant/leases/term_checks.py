@@ -1,4 +1,4 @@
-"""Which of its terms a lease is about to outrun, when to act on that again, and how far that goes."""
+"""Which of its terms a lease is about to exceed, when to act on that again, and how far that goes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class Outrun:
 def outrun(
     lease: Lease, now: datetime, *, look_s: float, idle_s: float | None = None
 ) -> Outrun | None:
-    """The first term that the lease has outrun, or would outrun before the next look; None if there is none.
+    """The first term that the lease has exceeded, or would exceed before the next look. None if there is none.
 
-    `idle_s` is how long its box has done nothing; None means unknown, which is not idle.
+    `idle_s` is how long its box has done nothing. None means unknown, which is not idle.
     """
     terms = lease.terms
     if now >= terms.deadline_at:
@@ -47,7 +47,8 @@ def outrun(
                 "budget", f"{cost:.2f} USD of its budget of {terms.budget_usd} USD are spent"
             )
     cap = owners_cap(lease)
-    # It must last for two looks: a price that is shown in another unit for a moment ends nobody's work.
+    # It must last for two looks. A price that is shown in another unit for a moment ends nobody's
+    # work.
     stands = bool(lease.rates) and now - lease.rates[-1].at >= timedelta(seconds=look_s / 2)
     if cap is not None and price is not None and price > cap and stands:
         return Outrun("price", f"it costs {price} USD/h, and its owner's cap is {cap}")
@@ -73,7 +74,7 @@ def is_near(lease: Lease, now: datetime) -> bool:
 
 
 def attempts(events: Lines) -> list[datetime]:
-    """When ending the lease was attempted, since something last changed the reason for it."""
+    """When attempts were made to end the lease, since the reason for that last changed."""
     tried: list[datetime] = []
     for at, event in events:
         if isinstance(event, _BEGINS_ANEW):
@@ -84,9 +85,9 @@ def attempts(events: Lines) -> list[datetime]:
 
 
 def began_at(lease: Lease, events: Lines) -> datetime | None:
-    """When ending the lease was first attempted at or past its deadline; its rescue sum counts from then.
+    """When the first attempt to end the lease was made at or past its deadline. Its rescue sum counts from then.
 
-    None if it was not yet attempted. An attempt for another reason before that does not count.
+    None if there was none yet. An attempt for another reason before that does not count.
     """
     deadline = lease.terms.deadline_at
     return next(
@@ -95,7 +96,7 @@ def began_at(lease: Lease, events: Lines) -> datetime | None:
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
-    """When the next attempt is due; None means now.
+    """When the next attempt is due. None means now.
 
     Attempts never stop, but become less frequent, down to one an hour.
     """
@@ -105,7 +106,7 @@ def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
 
 
 def is_due(tried: Sequence[datetime], now: datetime) -> bool:
-    """Whether an attempt is due; a clock that was set back does not put it off for long."""
+    """Whether an attempt is due. A clock that was set back does not put it off for long."""
     at = next_attempt_at(tried)
     return at is None or now >= at or now < tried[-1]
 
@@ -117,7 +118,7 @@ def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "w
     """
     spent = cost_usd(lease.rates, since=began_at, until=now)
     most = rescue(lease)
-    # If the price is unknown, there is no sum to stay within: the limit is then one day.
+    # If the price is unknown, there is no sum to stay within. Then the limit is one day.
     over = now - began_at >= timedelta(days=1) if spent is None or most is None else spent >= most
     if not over:
         return "pay"

@@ -23,12 +23,12 @@ from gpu_tenant.ledger.holds import Holds
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """When an interruptible box ran."""
+    """The times at which an interruptible box ran."""
 
     state: LeaseState
     ended_at: datetime | None
     turns: tuple[tuple[datetime, str, str | None], ...]
-    """Each time it became ready, was parked, or was taken: when, which of them, and its fate; oldest first."""
+    """Each time it became ready, was parked, or was taken: when, which of these, and its fate. Oldest first."""
 
 
 class Timeline(Holds):
@@ -55,7 +55,7 @@ class Timeline(Holds):
         )
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
-        """How the newest `most` interruptible boxes of a provider ran, counting only those that let us in."""
+        """How the newest `most` interruptible boxes of a provider ran. Only those count that let us in."""
         rows = self._read(
             lambda row: (
                 (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
@@ -77,7 +77,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """The number of the newest line in the ledger; it grows with every line, whoever writes it."""
+        """The number of the newest line in the ledger. It grows with every line, whoever writes it."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]
@@ -105,7 +105,7 @@ class Timeline(Holds):
         )
 
     def last_listed(self, lease_id: str) -> datetime | None:
-        """When the box was last recorded as listed; None if it never was."""
+        """When the box was last recorded as listed. None if it never was."""
         looks = self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM sightings WHERE lease_id=? AND listed='listed' ORDER BY seq DESC LIMIT 1",

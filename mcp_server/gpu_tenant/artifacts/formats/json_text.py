@@ -12,7 +12,7 @@ from itertools import chain
 from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, Unread
 
 _AT_ONCE_BYTES = 4 << 20
-"""Below this size the standard parser is used; its objects then fit in memory whatever they are."""
+"""Below this size the standard parser is used. Its objects then fit in memory whatever they are."""
 _DEEPEST = 1_000_000
 _BOM = codecs.BOM_UTF8
 
@@ -135,7 +135,7 @@ def _close(is_open: bytearray, text: bytes, behind: int) -> None:
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:
-    """The lines of the chunks without their newlines; a last line without a newline counts as well.
+    """The lines of the chunks, without their newlines. A last line without a newline counts as well.
 
     Raises:
         Unread: a line is longer than `longest_bytes`.

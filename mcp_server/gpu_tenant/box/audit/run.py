@@ -26,7 +26,7 @@ class Audited(Audit):
 async def audit(
     lease: Lease, profile: Profile, needs: Needs, *, transport: Transport, clock: Clock
 ) -> Audited:
-    """Every finding about the box, for a job with those needs; nothing on the box is changed.
+    """Every finding about the box, for a job with those needs. Nothing on the box is changed.
 
     Raises:
         BoxUnreachable: the box did not answer.
@@ -57,7 +57,7 @@ async def audit(
             ),
         )
     try:
-        # The observation is the last line; output of a login script comes before it.
+        # The observation is the last line. Output of a login script comes before it.
         observed = json.loads(finished.stdout.splitlines()[-1])
     except (IndexError, ValueError, RecursionError):
         observed = None
