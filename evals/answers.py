@@ -9,7 +9,7 @@ from typing import cast
 from evals.book import ROOT, Text, agrees, at, mappings, profiles
 from evals.pages import everything, hops, sections
 from evals.report import Figure, Report
-from gpu_tenant.providers.profiles import Facts
+from gpu_tenant.providers.profile_facts import Facts
 
 _MOST_HOPS = 2
 _LEAST_SCENARIOS = 80

@@ -7,7 +7,7 @@ from typing import cast
 
 import yaml
 
-from gpu_tenant.providers.profiles import Facts, Leaf, read
+from gpu_tenant.providers.profile_facts import Facts, Leaf, read
 
 Text = str | list["Text"] | dict[str, "Text"]
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ from evals.answers import Stated, scenarios
 from evals.book import ROOT, Text, agrees, at, named, profiles, steps, texts
 from evals.report import Figure, Report
 from evals.rules import broken
-from gpu_tenant.providers.profiles import Facts, Leaf
+from gpu_tenant.providers.profile_facts import Facts, Leaf
 
 _SUBJECTS: Final = re.compile(
     r"lease|stops|billing\.(running|after_destroy|zero_balance|rounding)|verbs\.\S+|gone\.\S+|paths\S*"

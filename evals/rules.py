@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from evals.book import at
-from gpu_tenant.providers.profiles import Facts
+from gpu_tenant.providers.profile_facts import Facts
 
 
 def broken(facts: Facts) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from evals.book import ROOT, Text, mappings, texts
 from evals.report import Figure, Report
-from gpu_tenant.providers.profiles import read
+from gpu_tenant.providers.profile_facts import read
 
 if TYPE_CHECKING:
     from evals.embedding import Embedding

@@ -116,9 +116,10 @@ def serving() -> Iterator[Bucket]:
         bucket.key, bucket.box_key = made(bucket.url, OWNER), made(bucket.url, BOX)
         told(bucket.url, "reset-auth", b"0")
         yield bucket
+    finally:
+        # Its rights and objects are this process's: the next file's server would begin with them.
         told(bucket.url, "reset-auth", b"inf")
         told(bucket.url, "reset")
-    finally:
         server.shutdown()
         thread.join()
         server.server_close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from parts import not_run
 
 if TYPE_CHECKING:
     from kube.cluster import Cluster
@@ -48,18 +49,29 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> "pytest.Generator[None, None, None]":
+    """The last lines say what this machine could not run, and which command brings it."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", ()) if reporter else ()
+    if skipped and not hasattr(session.config, "workerinput"):
+        for line in not_run([report.longrepr[2] for report in skipped]):
+            reporter.write_line(line)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First what forks at every step, while the process is small; then what takes longest, so that
     no worker is left alone with it at the end."""
-    order = ("crash", "e2e", "contract", "evals", "scripts", "faces")
+    order = ("crash", "slurm", "kube", "e2e", "browser", "contract", "evals", "death", "scripts")
     items.sort(
         key=lambda item: next((n for n, part in enumerate(order) if part in item.path.parts), 9)
     )
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     """Nothing that a test started outlives the run: guards hold a deadline a day away."""
-    factory = getattr(session.config, "_tmp_path_factory", None)
+    factory = getattr(config, "_tmp_path_factory", None)
     ours = os.fsencode(str(factory.getbasetemp())) if factory else None
     for entry in Path("/proc").glob("[0-9]*") if ours else ():
         try:

@@ -1,13 +1,12 @@
 """A network of this computer's own, with hosts in it that have an address and nothing else in common."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import pytest
+from parts import required, root_required
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Host:
 @contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
     """So many hosts behind one bridge that this computer is at, too; gone afterwards."""
-    if os.geteuid() or shutil.which("ip") is None:
-        pytest.skip("needs root, and ip: `apt-get install iproute2`")
+    required("ip")
+    root_required()
     # 198.18.0.0/15 is set aside for such tests; one network for each process that runs them.
     number = os.getpid() % 250 + 1
     bridge, net = f"gtn{number}", f"198.18.{number}"

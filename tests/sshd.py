@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pytest
 from arranged import PATIENCE_S
+from parts import required
 
 LOOPBACK = "127.0.0.1"
 NEVER = 1 << 62
@@ -34,8 +34,7 @@ def wait_until(true: Callable[[], bool], *, within_s: float = PATIENCE_S) -> Non
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
     """`path` is a fresh key as OpenSSH makes it; `path`.pub is beside it."""
-    if shutil.which("ssh-keygen") is None:
-        pytest.skip("needs ssh-keygen: `apt-get install openssh-client`")
+    required("ssh")
     for old in (path, path.with_name(f"{path.name}.pub")):
         old.unlink(missing_ok=True)
     subprocess.run(
@@ -62,8 +61,8 @@ class Sshd:
         within: Sequence[str] = (),
     ) -> None:
         """`within` is what it runs by, such as a command that enters a network namespace."""
-        if SSHD is None:
-            pytest.skip("needs a real sshd: `apt-get install openssh-server`")
+        required("sshd", "ps")
+        assert SSHD
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._authorized = authorized

@@ -67,14 +67,31 @@ class Terminal:
         return False
 
 
+PROGRAM = ("-m", "gpu_tenant")
+_SOON = """
+from gpu_tenant.leases import end
+assert end._SILENT_S == 90
+end._SILENT_S = 2
+from gpu_tenant.__main__ import main
+main()
+"""
+SOON = ("-c", _SOON)
+"""The program, which is content with a box that was silent for two seconds, and not for ninety."""
+
+
 def typed_at(
-    words: Sequence[str], typed: str, *, env: Mapping[str, str] | None = None, within_s: float = 170
+    words: Sequence[str],
+    typed: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    within_s: float = 170,
+    program: Sequence[str] = PROGRAM,
 ) -> tuple[int, str, str]:
     """The exit status, the stdout, and what a terminal showed at which a person typed that when asked."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (1000, 200))
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpu_tenant", *words],
+        [sys.executable, *program, *words],
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=theirs,

@@ -6,7 +6,8 @@ Its packages, each importing only downwards:
     faces                         cli, mcp, dashboard, report, install, demo
     app                           the composition root
     emulators | watchdog          a provider's side; who looks when nobody does
-    service                       Tenancy: the verbs of a lease; doctor looks at this computer
+    service                       Tenancy: the verbs of a lease; what they answer is in answers
+    doctor                        is this computer fit?
     sweeps                        many cells over many boxes
     leases                        offers, rent, provision, park, limits; verify, teardown, settle
     jobs                          launch, monitor, logs, several boxes

@@ -51,7 +51,7 @@ def open_tenancy(
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    profiles = known_platforms()
+    profiles = known_platforms(home)
     rehearsal = rehearsal_of(home.root)
     stage = rehearsal.url if rehearsal else None
     clock = _clock(stage)
@@ -86,9 +86,12 @@ def open_tenancy(
     return Tenancy(context)
 
 
-def known_platforms() -> Mapping[str, Profile]:
-    """Every platform's profile by its slug. Nothing is opened, and nobody is asked."""
-    return load_profiles(skill_directory() / "profiles")
+def known_platforms(home: Home | None = None) -> Mapping[str, Profile]:
+    """Every platform's profile by its slug. Nobody is asked.
+
+    If `home` is given, what was found valid is noted there, so that the next process need not check it again.
+    """
+    return load_profiles(skill_directory() / "profiles", home.valid_profiles if home else None)
 
 
 def connect(
@@ -116,6 +119,8 @@ def connect(
         credential = find_credential(profile, home.configuration, environ)
         if credential is None:
             return by_hand
+    elif profile.lease == "either" and not _is_used(profile, home):
+        return by_hand
     rehearsal = rehearsal_of(home.root)
     setting = Setting(
         rehearsed_at=rehearsal.url if rehearsal and rehearsal.provider == profile.id else None,
@@ -134,6 +139,18 @@ def connect(
     if connector is None:
         return by_hand
     return Both(connector, by_hand) if by_hand else connector
+
+
+def _is_used(profile: Profile, home: Home) -> bool:
+    """Whether the owner uses a platform that takes no key.
+
+    They do if the configuration names it, or if leases were begun there.
+    """
+    try:
+        named = configured(home.configuration, profile.id)
+    except LocalTrouble:
+        return True  # the connector says what is wrong
+    return bool(named) or (home.root / profile.id).exists()
 
 
 def _public_key(home: Home) -> str:

@@ -22,6 +22,9 @@ KEYS = (
 
 No program that we start has them unless they are handed to it. A test keeps this list complete.
 """
+UNATTENDED = "GPU_TENANT_UNATTENDED"
+"""Set for a command that an agent may have chosen. Nobody can sign in it."""
+
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4
 

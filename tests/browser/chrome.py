@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
+from parts import required
 from playwright.async_api import Browser, Page, async_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -27,7 +27,7 @@ _STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-prac
 async def chromium() -> AsyncIterator[Browser]:
     """One browser, without a window; it has ended with every page when the block is left."""
     if CHROMIUM is None:
-        pytest.skip("needs a browser: `apt-get install chromium fonts-wqy-microhei`")
+        required("chromium")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=CHROMIUM,
@@ -42,8 +42,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 def axe() -> Path:
     """The script of axe, fetched once into the cache of the tests and the very one that is meant."""
-    if shutil.which("npm") is None:
-        pytest.skip("needs npm: `apt-get install npm`")
+    required("npm")
     directory = CACHE / AXE.replace("@", "-")
     script = directory / "node_modules" / "axe-core" / "axe.min.js"
     # npm writes this one last, so an install that was cut off is done again.

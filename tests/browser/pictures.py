@@ -11,11 +11,12 @@ MOST_BYTES = 120_000
 
 
 async def picture(tab: Tab, name: str) -> None:
-    """Where pictures are to be written (`GPU_TENANT_SNAPSHOTS=write`), `pictures/NAME.png` shows the tab.
+    """With `make pictures`, `pictures/NAME.png` shows the tab.
 
-    They are not compared: they are for people, and every font draws another one.
+    They are for people, and only the README's is kept: nothing could compare them, because every font
+    draws another one.
     """
-    if os.environ.get("GPU_TENANT_SNAPSHOTS") != "write":
+    if not os.environ.get("GPU_TENANT_PICTURES"):
         return
     from PIL import Image
 

@@ -247,8 +247,9 @@ def sentences() -> set[str]:
 
 async def test_every_sentence_of_the_page_has_its_chinese(tab: Tab) -> None:
     translated: dict[str, str] = await tab.page.evaluate(
-        """async () => Object.assign({}, ...(await Promise.all(["lease", "rest", "shell"].map(
-          (part) => import(`/page/words_zh_${part}.js`)))).map((module) => module.default))"""
+        """async (parts) => Object.assign({}, ...(await Promise.all(parts.map(
+          (part) => import(`/page/chinese/${part}`)))).map((module) => module.default))""",
+        [path.name for path in PAGE.glob("chinese/*.js")],
     )
 
     assert sentences() - set(translated) == set()

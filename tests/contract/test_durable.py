@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from bucket import BUCKET, REGION, Bucket, serving
+from parts import required
 
 from gpu_tenant.artifacts.stores.configuration import open_store
 from gpu_tenant.artifacts.stores.protocol import DurableStore
@@ -47,6 +48,7 @@ def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Durable
     if kind == "directory":
         return open_store(os.fspath(there), configuration=configuration, environ=surroundings)
     if kind == "remote":
+        required("rclone")
         remote = {"RCLONE_CONFIG_MINE_TYPE": "alias", "RCLONE_CONFIG_MINE_REMOTE": os.fspath(there)}
         return open_store(
             "rclone:mine:", configuration=configuration, environ=surroundings | remote
@@ -55,6 +57,7 @@ def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Durable
 
 
 def in_bucket(bucket: Bucket, tmp_path: Path, *, secret: str = "", url: str = "") -> DurableStore:
+    required("rclone")
     configuration = tmp_path / "config.toml"
     configuration.write_text(
         f'[stores.archive]\nurl = "s3://{BUCKET}/of/mine"\nendpoint = "{url or bucket.url}"\n'

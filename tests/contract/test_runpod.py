@@ -15,6 +15,7 @@ from arranged import never_used
 from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 from mcp import Client, StdioServerParameters
+from parts import required
 
 from gpu_tenant.domain.errors import (
     CredentialRefused,
@@ -750,6 +751,7 @@ async def test_a_pod_s_environment_is_in_no_error_and_in_no_log(
 @pytest.fixture(scope="session")
 def client_program() -> Path:
     """RunPod's MCP server, installed once beside the repository's other caches."""
+    required("node", "npm")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = home / "gpu-tenant-tests" / "runpod-mcp" / CLIENT.rpartition("@")[2]
     program = directory / "node_modules" / "@runpod" / "mcp-server" / "dist" / "stdio.mjs"

@@ -6,7 +6,6 @@ import functools
 import getpass
 import hmac
 import os
-import shutil
 import subprocess
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,7 @@ from typing import Literal
 
 import pytest
 from arranged import LEASE
+from parts import required
 from sshd import LOOPBACK, Relay, Sshd, make_key, wait_until
 
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, HostKeyChanged
@@ -31,11 +31,7 @@ MIB = 1 << 20
 Client = Literal["ours", "OpenSSH"]
 HANDSHAKE_BYTES = 8_000
 """A key exchange and a login take the client fewer bytes than this; a file is larger."""
-SHELLS = [
-    argv
-    for argv in (["sh"], ["dash"], ["bash"], ["zsh"], ["fish"], ["tcsh"], ["busybox", "sh"])
-    if shutil.which(argv[0])
-]
+SHELLS = ["bash", "dash", "zsh", "fish", "tcsh", "busybox sh"]
 
 
 @dataclass
@@ -594,11 +590,14 @@ async def test_a_target_that_makes_no_sense_is_a_bad_request(owner: Owner, targe
         await owner.transport(target).run(["true"], timeout_s=10)
 
 
-@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
-def test_every_login_shell_reads_our_line_alike(shell: list[str]) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_login_shell_reads_our_line_alike(shell: str) -> None:
+    required(shell.split()[0])
     odd = [*map(chr, range(1, 128)), "!!", "\\n", "\\'", "a\nb\n", "$(id)", "é", "\udcff", "", "-n"]
     told = subprocess.run(
-        [*shell, "-c", command_line(["printf", "%s\\0", *odd])], capture_output=True, check=True
+        [*shell.split(), "-c", command_line(["printf", "%s\\0", *odd])],
+        capture_output=True,
+        check=True,
     )
     assert told.stdout == b"".join(os.fsencode(argument) + b"\0" for argument in odd)
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-import google.cloud.compute_v1  # noqa: F401 - once, and not in every process that is forked to die
+# Once, and not in every process that is forked to die.
+import google.cloud.compute_v1  # noqa: F401
+import httpx  # noqa: F401
 from contract.staged import PROFILES
 from crash.mortal import Fate, MortalLedger
 
 from gpu_tenant.app import connect
-from gpu_tenant.domain.errors import ProviderSilent
+from gpu_tenant.domain.errors import BoxUnreachable, ProviderSilent
 from gpu_tenant.domain.model import Box, Lease, LeaseState, LocalAddress, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit
@@ -78,6 +80,13 @@ class MortalConnector:
             return left
 
 
+class SlowClock(RehearsalClock):
+    """On a busy computer each wait lasts longer than was asked: fewer looks, and each another moment."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(6 * seconds)
+
+
 class Scene:
     """A stage in a process of its own, and a state directory for the tenants who come and die."""
 
@@ -113,7 +122,7 @@ class Scene:
 
     def tenancy(self, case: str, fate: Fate) -> Tenancy:
         """A tenancy at this stage that dies by `fate`."""
-        home, clock = self.home(case), RehearsalClock(self.url, really_s=0)
+        home, clock = self.home(case), SlowClock(self.url, really_s=0)
         home.root.mkdir(exist_ok=True)
         put_rehearsal(home.root, Rehearsal(provider=self.provider, url=self.url))
         profile = PROFILES[self.provider]
@@ -125,7 +134,9 @@ class Scene:
         def open_transport(lease: Lease) -> Transport:
             assert isinstance(lease.address, SshAddress)
             at = really_at(self.url, lease.address.target)
-            assert isinstance(at, LocalAddress), (lease.address, at)
+            if at is None:
+                raise BoxUnreachable("nobody answers there", remedy="look again")
+            assert isinstance(at, LocalAddress), at
             return LocalTransport(Path(at.directory))
 
         return Tenancy(

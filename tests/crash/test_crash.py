@@ -24,7 +24,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 
 AT_ONCE = max(2, os.cpu_count() or 2)
-EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 5
+EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 7
 """Every so many moments; `make torture` visits them all."""
 MODEL = '{"weights": [1, 2, 3]}'
 STATE_BYTES = 1_200_000

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -11,6 +11,9 @@ import pytest
 from e2e.leased import end_processes
 from e2e.owner import Owner
 from e2e.people import NewBox, Person, World, nothing_left_on
+from e2e.rehearsal import Rehearsal, nothing_left_of
+from e2e.renting import Tenant, tenant_at
+from parts import required
 from sshd import Relay, Sshd
 
 from gpu_tenant.transports.ssh import ensure_key
@@ -101,3 +104,30 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
     (tree / "train.py").write_text("print('training')\n", encoding="utf-8")
     yield Owner(tmp_path / "state", tree)
     end_processes(tmp_path / "state" / "boxes")
+
+
+@pytest.fixture
+async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
+    """Somebody at the rehearsal of the provider that the test is given."""
+    async with tenant_at(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def rehearse(tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
+    """Begins a rehearsal on the command line."""
+    begun: list[Rehearsal] = []
+
+    def begin(provider: str = "vastai", *, port: int = 0) -> Rehearsal:
+        begun.append(Rehearsal(tmp_path, provider, port))
+        return begun[-1]
+
+    with nothing_left_of(begun):
+        yield begin
+
+
+@pytest.fixture
+def rehearsal(rehearse: Callable[..., Rehearsal]) -> Rehearsal:
+    """One of RunPod, whose boxes are behind sshd."""
+    required("sshd")
+    return rehearse("runpod")

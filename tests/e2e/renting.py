@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from urllib.request import Request, urlopen
 
 import google.cloud.compute_v1  # noqa: F401 - a busy machine takes longer than a provider is waited for
+import pytest
 from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
 
@@ -39,6 +41,16 @@ EVERYTHING = r"^/(?!_rehearsal)"
 MOVING = [slug for slug in RENTED if slug not in ("gcp", "autodl")]
 """Where a price can move: Google's come from a table of ours, AutoDL's from its owner."""
 CENT = Decimal("0.01")
+
+
+def at_two(turn: int) -> pytest.MarkDecorator:
+    """The test is tried at two providers, at others in another turn; with `make torture` at all.
+
+    What every connector must hold by itself is tried at all of them, always: tests/contract.
+    """
+    torture = bool(os.environ.get("GPU_TENANT_TORTURE"))
+    at = RENTED if torture else [RENTED[turn % len(RENTED)], RENTED[(turn + 3) % len(RENTED)]]
+    return pytest.mark.parametrize("tenant", at, indirect=True)
 
 
 class QuickClock:

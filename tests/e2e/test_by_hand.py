@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from arranged import NOON, TERMS
 from e2e.people import NewBox, Person, Told, World
 from signed import with_signature
 from sshd import LOOPBACK, Relay, Sshd
-from terminal import typed_at
+from terminal import SOON, typed_at
 from waited import over
 
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -41,9 +43,40 @@ class Ends(ByHand):
         return NOON
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a box to stop looks again soon."""
+    monkeypatch.setattr("gpu_tenant.leases.park._POLL_S", 0.2)
+
+
+class Leaping(WallClock):
+    """A clock that jumps over each wait."""
+
+    def __init__(self, at_a_wait: Callable[[int], object]) -> None:
+        self._ahead = timedelta()
+        self._waits = 0
+        self._at_a_wait = at_a_wait
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        self._ahead += timedelta(seconds=seconds)
+        self._waits += 1
+        await asyncio.to_thread(self._at_a_wait, self._waits)
+
+
+async def attested(
+    tenancy: Tenancy, lease: str, *, at_a_wait: Callable[[int], object] = lambda number: None
+) -> TornDown:
+    """What becomes of a lease whose box, by a person's signature, is gone; its looks take no time."""
+    tenancy.context.clock = tenancy.ledger.clock = Leaping(at_a_wait)
+    return await with_signature(tenancy, lambda: attest(tenancy.context, lease))
+
+
 def at_a_terminal(person: Person, typed: str, *words: str) -> Told:
-    """`gpu-tenant` with these words, where a person types that."""
-    return Told(*typed_at(words, typed, env=person.environment))
+    """`gpu-tenant` with these words, where a person types that; it soon believes that a box is silent."""
+    return Told(*typed_at(words, typed, env=person.environment, program=SOON))
 
 
 async def ran_at(tenancy: Tenancy, provider: str, pasted: str, world: World) -> str:
@@ -151,7 +184,7 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
                 await tenancy.verify_and_teardown(lease)
         box.kill_sessions()
         box.stop()
-        over = await with_signature(tenancy, lambda: attest(tenancy.context, lease))
+        over = await attested(tenancy, lease)
 
     assert (over.state, over.receipt.ground) == (LeaseState.GONE, "verified")
 
@@ -167,7 +200,7 @@ async def test_a_box_that_answers_again_after_its_end_was_attested_is_leased_aga
             await tenancy.verify_and_teardown(lease)
         box.kill_sessions()
         box.stop()
-        over = await with_signature(tenancy, lambda: attest(tenancy.context, lease))
+        over = await attested(tenancy, lease)
         assert over.state is LeaseState.GONE
         assert (await tenancy.list_leases()).leases == (), "silent, so all is as it was told"
 
@@ -200,7 +233,7 @@ async def test_an_attestation_that_the_box_contradicts_is_spent(
         with pytest.raises(OwnerMustAct):
             await tenancy.verify_and_teardown(lease)
         with pytest.raises(Refused, match="still answers"):
-            await with_signature(tenancy, lambda: attest(tenancy.context, lease))
+            await attested(tenancy, lease)
 
         with pytest.raises(SignatureWanted):
             await attest(tenancy.context, lease)
@@ -216,12 +249,8 @@ async def test_a_box_whose_sshd_stands_still_for_a_while_is_not_ended(
             await tenancy.verify_and_teardown(lease)
         box.kill_sessions()
         box.stop()
-        waking = asyncio.get_running_loop().call_later(40, box.restart)
-        try:
-            with pytest.raises(Refused, match="still answers"):
-                await with_signature(tenancy, lambda: attest(tenancy.context, lease))
-        finally:
-            waking.cancel()
+        with pytest.raises(Refused, match="still answers"):
+            await attested(tenancy, lease, at_a_wait=lambda number: number == 3 and box.restart())
         assert tenancy.ledger.lease(lease).state is LeaseState.TERMINATING
 
 
@@ -281,7 +310,7 @@ async def test_a_box_that_shuts_us_out_under_its_own_name_is_not_gone(
     authorized.write_text("", encoding="utf-8")
     async with person.tenancy() as tenancy:
         with pytest.raises(Refused, match="still answers"):
-            await with_signature(tenancy, lambda: attest(tenancy.context, lease))
+            await attested(tenancy, lease)
 
 
 async def test_a_box_that_goes_on_answering_is_not_called_parked(

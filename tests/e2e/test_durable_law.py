@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 from bucket import BUCKET, REGION, Bucket, serving
 from e2e.leased import Leased
+from parts import required
 from waited import over
 
 from gpu_tenant.artifacts.stores.configuration import open_store
@@ -84,6 +85,7 @@ class Story:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The story up to the collect, and its files brought to the bucket."""
+    required("rclone")
     root = tmp_path_factory.mktemp("durable")
     with serving() as bucket, pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPU_TENANT_HOME", os.fspath(root / "state"))

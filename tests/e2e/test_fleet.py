@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,12 +20,6 @@ AT = pytest.mark.parametrize
 OF_A_KIND = AT("tenant", ["digitalocean"], indirect=True)
 """Whose offers are a kind of box, had as often as there is room."""
 OF_MACHINES = AT("tenant", ["vastai"], indirect=True)
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
 
 
 async def fleet(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from e2e.leased import command, end_processes
 from e2e.owner import Owner
+from parts import required, root_required
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble
@@ -215,12 +216,9 @@ def test_the_table_that_macos_prints_is_read() -> None:
 # The end of a local box
 
 
-def can_mount() -> bool:
-    return os.name == "posix" and os.getuid() == 0 and Path("/proc/self/mountinfo").exists()
-
-
-@pytest.mark.skipif(not can_mount(), reason="only root mounts")
 def test_a_local_box_does_not_take_with_it_what_is_mounted_in_it(owner: Owner) -> None:
+    required("mount")
+    root_required()
     home = owner.state.parent
     lease = owner.has_run("mkdir -p data ok; echo '[1]' > ok/o.json", "ok/")
     owner.does("collect", lease, "--discard", "data/")

@@ -2,10 +2,9 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from terminal import at_a_terminal
 
-from gpu_tenant.emulators.boxes import SSHD
-
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture
-def rehearsal(tmp_path: Path) -> Iterator[Rehearsal]:
-    if SSHD is None:
-        pytest.skip("needs a real sshd: `apt-get install openssh-server`")
-    begun = Rehearsal(tmp_path, "runpod")
-    yield begun
-    if begun.process.poll() is None:
-        begun.ended(signal.SIGKILL)
-    for pid in begun.living():
-        os.kill(pid, signal.SIGKILL)
 
 
 def environment(rehearsal: Rehearsal) -> dict[str, str]:

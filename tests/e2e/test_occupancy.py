@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from e2e.people import NewBox, Person, Told, World
-from e2e.renting import Tenant, tenant_at
+from e2e.renting import Tenant
 from sshd import Sshd
 from terminal import typed_at
 
@@ -48,12 +48,6 @@ from gpu_tenant.watchdog.loop import Watchdog
 
 AT = pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
 AT_BOTH = pytest.mark.parametrize("tenant", ["runpod", "vastai"], indirect=True)
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
 
 
 def written(path: Path, content: bytes = b"precious") -> Path:

@@ -3,10 +3,9 @@
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from crash.mortal import Fate
 from crash.rented import Scene
-from e2e.renting import Tenant, tenant_at
+from e2e.renting import Tenant
 from e2e.test_rehearse import Rehearsal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
@@ -22,28 +21,9 @@ from mcp.client.stdio import StdioServerParameters
 from gpu_tenant.domain.errors import NoCapacity, QuoteUsed, Refused
 from gpu_tenant.domain.fleet_budget import known_again
 from gpu_tenant.domain.model import LeaseState
-from gpu_tenant.emulators.boxes import SSHD
 
 pytestmark = pytest.mark.timeout(600)
 OF_A_KIND = pytest.mark.parametrize("tenant", ["digitalocean"], indirect=True)
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def rehearsal(tmp_path: Path) -> Iterator[Rehearsal]:
-    if SSHD is None:
-        pytest.skip("needs a real sshd: `apt-get install openssh-server`")
-    begun = Rehearsal(tmp_path, "runpod")
-    yield begun
-    if begun.process.poll() is None:
-        begun.ended(signal.SIGKILL)
-    for pid in begun.living():
-        os.kill(pid, signal.SIGKILL)
 
 
 # Later

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from contract.staged import PROFILES, RENTED
 from contract.test_providers import LIST
 from e2e.people import NewBox, Person
-from e2e.renting import MOVING, NearClock, Tenant, tenant_at
+from e2e.renting import MOVING, NearClock, Tenant, at_two, tenant_at
 from mcp import Client
 from mcp.types import CallToolResult
 from signed import with_signature
@@ -37,7 +37,6 @@ from gpu_tenant.faces.mcp.server import make_server
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.lifecycle import reconcile_all
 
-AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
 WHERE_PRICES_MOVE = pytest.mark.parametrize("tenant", MOVING, indirect=True)
 NO_LIMITS = """[limits]
 unguarded = "allowed"
@@ -48,12 +47,6 @@ usd_month = 1000000
 box_usd_h = 1000
 """
 PARKING = [slug for slug in RENTED if PROFILES[slug].park != "none"]
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
 
 
 # Prices that move
@@ -117,7 +110,7 @@ async def test_a_price_raised_during_the_rental_is_shown_alarmed_and_counted(
 # One after the other, and never two
 
 
-@AT_EVERY
+@at_two(1)
 async def test_the_next_quote_is_taken_where_the_first_is_gone(tenant: Tenant) -> None:
     quotes = await tenant.quotes()
     tenant.create_fails("no_capacity")
@@ -150,7 +143,7 @@ async def test_a_box_that_never_gets_ready_is_given_back_before_the_next_is_rent
     assert second.created_at >= receipt.second_absent_at, "never two at a time"
 
 
-@AT_EVERY
+@at_two(2)
 async def test_nothing_else_is_rented_while_the_first_may_exist(tenant: Tenant) -> None:
     quotes = await tenant.quotes()
     tenant.create_fails("drop_after")
@@ -207,7 +200,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[TenantError], str, str]] = {
 }
 
 
-@AT_EVERY
+@at_two(3)
 async def test_what_cannot_be_is_refused_with_the_next_command(tenant: Tenant) -> None:
     for arrange, error, words, next_command in REFUSED.values():
         quotes = await tenant.quotes()
@@ -225,7 +218,7 @@ async def test_what_cannot_be_is_refused_with_the_next_command(tenant: Tenant) -
 # Many at once
 
 
-@AT_EVERY
+@at_two(3)
 async def test_twenty_at_once_through_a_narrow_door_are_had_or_told(tenant: Tenant) -> None:
     tenant.home.configuration.write_text(NO_LIMITS, encoding="utf-8")
     quotes = await tenant.quotes(limit=50)
@@ -301,7 +294,7 @@ async def _call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 # What is not ours
 
 
-@AT_EVERY
+@at_two(4)
 async def test_somebody_else_s_box_is_shown_and_left_alone(tenant: Tenant) -> None:
     tenant.fault("foreign_box")
     (theirs,) = tenant.alive
@@ -315,7 +308,7 @@ async def test_somebody_else_s_box_is_shown_and_left_alone(tenant: Tenant) -> No
     assert tenant.alive == [theirs]
 
 
-@AT_EVERY
+@at_two(5)
 async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
     tenant: Tenant,
 ) -> None:
@@ -347,7 +340,7 @@ async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
     tenant.assert_nothing_bills()
 
 
-@AT_EVERY
+@at_two(6)
 async def test_of_two_boxes_under_one_mark_one_reconcile_leaves_one(tenant: Tenant) -> None:
     quotes = await tenant.quotes()
     tenant.create_fails("twice")

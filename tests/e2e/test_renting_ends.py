@@ -1,6 +1,6 @@
 """The end of a rental at every provider: refused, delayed, or not ours; and what is left to bill."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 from contract.staged import RENTED
 from e2e.leased import command
-from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, tenant_at
+from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, at_two
 
 from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.emulators.world import Thing
-
-AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
-
 
 # A destroy that fails
 
@@ -95,7 +86,7 @@ async def _still_standing(tenant: Tenant, lease_id: str, told: ProviderTrouble) 
     assert f"`gpu-tenant teardown {shown.lease}` again" in shown.next
 
 
-@AT_EVERY
+@at_two(7)
 async def test_a_termination_that_hangs_is_told_until_it_goes(tenant: Tenant) -> None:
     card = await tenant.rented()
     tenant.fault("stuck_termination")
@@ -120,7 +111,7 @@ async def test_a_destroyed_box_that_reads_as_null_is_gone(tenant: Tenant) -> Non
     tenant.assert_nothing_bills()
 
 
-@AT_EVERY
+@at_two(8)
 async def test_a_provider_that_is_down_for_an_hour_ends_nothing_and_loses_nothing(
     tenant: Tenant,
 ) -> None:
@@ -209,7 +200,7 @@ async def test_what_a_box_of_ours_leaves_is_named_in_its_receipt(tenant: Tenant)
     assert [each["id"] for each in tenant.meter["leaked"]] == [left["id"]], "told, never deleted"
 
 
-@AT_EVERY
+@at_two(9)
 async def test_what_bills_without_a_box_is_named_with_its_price(tenant: Tenant) -> None:
     card = await tenant.rented()
     tenant.fault("leftover")
@@ -235,7 +226,7 @@ UNPRICED = ("autodl", "digitalocean", "lambda_cloud")
 # An end that is not ours
 
 
-@AT_EVERY
+@at_two(10)
 async def test_a_box_that_somebody_else_ended_is_lost_and_never_made_anew(tenant: Tenant) -> None:
     card = await tenant.rented()
     tenant.stage.world.end(tenant.thing(card.box), status="deleted in the console")

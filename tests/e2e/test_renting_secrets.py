@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ import pytest
 from contract.staged import PROFILES, RENTED
 from contract.test_providers import caught
 from e2e.leased import command
-from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, tenant_at
+from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant
 from mcp import Client
+from parts import required
 
-from gpu_tenant.emulators.boxes import SSHD
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.emulators.world import KEY
 from gpu_tenant.faces.mcp.server import make_server
@@ -24,12 +24,6 @@ from gpu_tenant.faces.mcp.server import make_server
 WITH_KEY = [slug for slug in RENTED if slug != "gcp"]
 """Google's rehearsal takes callers without one."""
 JOB = "mkdir out && env | sort > out/env.txt && echo '{}' > out/model.json"
-
-
-@pytest.fixture
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as made:
-        yield made
 
 
 @contextmanager
@@ -75,8 +69,7 @@ def files_below(directory: Path) -> dict[Path, bytes]:
 def test_a_whole_lease_shows_no_key_anywhere(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if SSHD is None:
-        pytest.skip("needs a real sshd: `apt-get install openssh-server`")
+    required("sshd")
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "train.py").write_text("print('hello')\n", encoding="utf-8")

@@ -175,6 +175,25 @@ async def test_a_hold_keeps_it_until_then_and_no_longer(tmp_path: Any) -> None:
         assert scene.state is LeaseState.GONE
 
 
+async def test_a_job_that_left_processes_is_told_of_and_ended_after_its_time(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(when_done=None)
+        await scene.work(f"{WORKS}; setsid -f sleep 1000 > /dev/null 2>&1 < /dev/null")
+        for _ in range(100):
+            if await scene.job() == "lingering":
+                break
+            await asyncio.sleep(0.05)
+
+        await scene.look()
+        assert "left processes that run on" in scene.alarms()["done"][1]
+        await scene.later(minutes=14)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(minutes=2)
+
+        assert scene.state is LeaseState.GONE
+        assert (scene.kept() / "out" / "a.txt").exists()
+
+
 async def test_what_is_launched_before_the_permit_wins_and_after_it_is_told_why(
     tmp_path: Any,
 ) -> None:

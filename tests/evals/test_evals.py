@@ -7,7 +7,7 @@ from evals import answers, mutation, triggers
 from evals.book import agrees, at, profiles, steps
 from evals.report import Report
 
-from gpu_tenant.providers.profiles import Leaf
+from gpu_tenant.providers.profile_facts import Leaf
 
 LISTED = 40
 

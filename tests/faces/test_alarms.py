@@ -73,6 +73,19 @@ def test_open_alarms_are_listed_oldest_first_in_words_and_as_json(
     assert [each["told"] for each in as_json] == [0, 0]
 
 
+def test_what_a_look_finds_is_told_though_no_watchdog_has_opened_an_alarm(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lease's box is not on this computer, which the ledger does not know yet."""
+    assert ledger.open_alarms() == []
+
+    assert run() == 0
+
+    told = capsys.readouterr().out
+    assert told.startswith(f"seen now: {LEASE}: ")
+    assert "no alarm is open" not in told
+
+
 def test_a_test_goes_over_every_channel_whatever_it_wants_and_fails_where_one_does(
     home: Path, ledger: Ledger, phone: Hook, capsys: pytest.CaptureFixture[str]
 ) -> None:

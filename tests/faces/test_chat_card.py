@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
+from parts import required
 
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.mcp.server import TOOLS, make_server
@@ -119,12 +119,9 @@ def test_the_page_is_one_text_and_has_no_way_to_make_markup_of_words_or_to_load_
 
 
 def test_its_script_is_one(tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("needs node: `apt-get install nodejs`")
-
+    required("node")
     ran = subprocess.run(
-        [node, "--input-type=module", "--check"],
+        ["node", "--input-type=module", "--check"],
         capture_output=True,
         encoding="utf-8",
         check=False,

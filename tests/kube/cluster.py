@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Any, Self, cast
 from urllib.request import urlopen
 
-import pytest
 from arranged import PATIENCE_S
 from kubernetes import client, config
+from parts import lacks, required, root_required
 
 from gpu_tenant.domain.model import PodAddress
 from gpu_tenant.providers.kubernetes import job_manifest
@@ -47,11 +47,10 @@ class Cluster:
     """Everything that a cluster is, each a process of ours, in one folder of their own."""
 
     def __init__(self, directory: Path) -> None:
-        missing = [name for name in PROGRAMS if not (BUILT / name).is_file()]
-        if missing:
-            pytest.skip(f"needs {', '.join(missing)}: `make kube` makes them")
-        if os.geteuid() != 0:
-            pytest.skip("a container's namespaces are made by root")
+        if not all((BUILT / name).is_file() for name in PROGRAMS):
+            lacks("a Kubernetes", "make kube")
+        required("openssl", "mount")
+        root_required()
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
         self._processes: list[subprocess.Popen[bytes]] = []

@@ -11,7 +11,7 @@ from typing import Literal
 from e2e.renting import DESTROY
 from e2e.watching import Scene, scene_at
 
-from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -115,24 +115,34 @@ async def _worked(scene: Scene, kind: Kind, content: str, dice: random.Random) -
         "unclaimed": "; echo precious > other.bin",
     }.get(kind, "")
     if kind == "sweep":
-        command = writes.replace("out/", "out/{cell}/").replace(
-            "mkdir -p out", "mkdir -p out/{cell}"
+        command = (
+            writes.replace(content, f"{content} {{seed}}")
+            .replace("out/", "out/{cell}/")
+            .replace("mkdir -p out", "mkdir -p out/{cell}")
         )
         await tenancy.launch_detached(
             scene.lease, command, ["out/{cell}/"], matrix={"seed": [1, 2, 3]}
         )
         return await _there(scene, *(f"out/seed-{n}/w.txt" for n in (1, 2, 3)))
-    await tenancy.launch_detached(scene.lease, writes + more, ["out/"], name="train")
+    await _launched(scene, writes + more, "out/", "train")
     at = await _there(scene, "out/w.txt")
     if kind == "several":
         for n in range(2):
             # An agent that sees the end, and launches the next before the grace is over.
             await asyncio.sleep(dice.uniform(0, 0.2))
-            await tenancy.launch_detached(
-                scene.lease, writes.replace("out/", f"o{n}/").replace("-p out", f"-p o{n}"), [f"o{n}/"], name=f"n{n}"
-            )  # fmt: skip
+            command = writes.replace("out/", f"o{n}/").replace("-p out", f"-p o{n}")
+            await _launched(scene, command, f"o{n}/", f"n{n}")
             at = await _there(scene, f"o{n}/w.txt")
     return at
+
+
+async def _launched(scene: Scene, command: str, artifact: str, name: str) -> None:
+    """It was launched; while the lease is held for longer than a call waits, the same call is made again."""
+    for _ in range(50):
+        with suppress(LeaseHeld):
+            await scene.tenant.tenancy.launch_detached(scene.lease, command, [artifact], name=name)
+            return
+    raise AssertionError("it is never launched")
 
 
 async def _there(scene: Scene, *names: str) -> float:
@@ -183,4 +193,8 @@ def _is_kept(scene: Scene, kind: Kind, content: str) -> bool:
     names = [f"out/seed-{n}/w.txt" for n in (1, 2, 3)] if kind == "sweep" else ["out/w.txt"]
     names += ["o0/w.txt", "o1/w.txt"] if kind == "several" else []
     kept = scene.kept()
-    return all((kept / n).exists() and (kept / n).read_text() == content for n in names)
+    written = [f"{content} {n}" for n in (1, 2, 3)] if kind == "sweep" else [content] * len(names)
+    return all(
+        (kept / name).exists() and (kept / name).read_text() == text
+        for name, text in zip(names, written, strict=True)
+    )

@@ -19,7 +19,10 @@ async def test_done_means_over(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     seeds = range(SEED, SEED + OVER) if OVER else SAMPLE
-    lived = [await live(seed, tmp_path / str(seed)) for seed in seeds]
+    lived = list[Lived]()
+    for seed in seeds:
+        lived.append(await live(seed, tmp_path / str(seed)))
+        print(lived[-1], flush=True)
 
     print("\n".join(table(lived)))
     record_property("leases", len(lived))

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parts import required
 
 MIRRORS = Path(__file__).parents[2] / "scripts" / "mirrors.sh"
-SHELLS = [s for s in ("dash", "busybox sh") if shutil.which(s.split()[0])]
 MIRROR = "https://mirror.test/simple"
 Reply = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=SHELLS)
+@pytest.fixture(scope="module", params=["dash", "busybox sh"])
 def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A shell with the tools that a box with this shell has: busybox brings its own, and only those."""
     words = str(request.param).split()
+    required(words[0])
     path = os.environ["PATH"]
     if words[0] == "busybox":
         path = str(tmp_path_factory.mktemp("applets"))

@@ -10,11 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pytest
 from arranged import PATIENCE_S
+from parts import required, root_required
 from sshd import wait_until
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo")
 _PATH = f"/usr/sbin:/sbin:{os.environ.get('PATH', '/usr/bin:/bin')}"
 _HOST = socket.gethostname().partition(".")[0]
 
@@ -29,11 +28,8 @@ class Cluster:
     """
 
     def __init__(self, directory: Path) -> None:
-        missing = [name for name in PROGRAMS if shutil.which(name, path=_PATH) is None]
-        if missing:
-            pytest.skip(f"needs {', '.join(missing)}: `apt-get install slurm-wlm munge`")
-        if os.geteuid() != 0:
-            pytest.skip("a Slurm of one's own is started by root")
+        required("slurm")
+        root_required()
         self.directory = directory
         self.configuration = directory / "slurm.conf"
         self._processes: list[subprocess.Popen[bytes]] = []

@@ -1,7 +1,7 @@
 """A cluster for all tests of a worker, and somebody who works on its login node."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from slurm.cluster import Cluster
 
-from gpu_tenant.app import open_tenancy
+from gpu_tenant.app import known_platforms, open_tenancy
+from gpu_tenant.domain.model import Profile
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.service import Tenancy
 
@@ -101,9 +102,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Outside of /tmp, which the jobs here give up as a whole: a home that lies there would go with it."""
+    """Outside of /tmp, which no job of a site shares with its login node."""
     with TemporaryDirectory(prefix="slurm-", dir="/var/lib", ignore_cleanup_errors=True) as made:
         yield Path(made)
+
+
+def platforms() -> Mapping[str, Profile]:
+    """As they are, but that nothing is accounted for in /tmp: all tests share it, and each seal would read it."""
+    known = dict(known_platforms())
+    kept = tuple(path for path in known["slurm"].accounted_paths if path != "/tmp")
+    assert kept != known["slurm"].accounted_paths
+    return {**known, "slurm": known["slurm"].model_copy(update={"accounted_paths": kept})}
 
 
 @pytest.fixture
@@ -117,6 +126,7 @@ def here(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("HOME", str(made.home))
     monkeypatch.setenv("GPU_TENANT_HOME", str(made.state))
     monkeypatch.setenv("SLURM_CONF", str(cluster.configuration))
+    monkeypatch.setattr("gpu_tenant.app.known_platforms", platforms)
     yield made
     cluster.end_jobs()
 

@@ -12,8 +12,6 @@ from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
 
-TMP = "/tmp/**"
-
 
 def fates(tenancy: Tenancy, lease: str) -> list[object]:
     return [x.fate for _, x in tenancy.ledger.events(lease) if isinstance(x, timeline.Taken)]
@@ -32,7 +30,7 @@ async def test_a_preempted_job_is_requeued_and_goes_on_from_what_it_saved(
     card = await allocated(tenancy)
     lease, box = card.lease, str(card.box)
     await tenancy.push(lease, str(here.tree))
-    await tenancy.launch_detached(lease, here.command, ["out/"], [TMP], name="train")
+    await tenancy.launch_detached(lease, here.command, ["out/"], name="train")
     await begun(tenancy, lease)
 
     cluster.told(
@@ -73,7 +71,7 @@ async def test_what_the_walltime_ended_was_asked_to_save_and_goes_on_under_a_new
     card = await allocated(tenancy, recover=["same"])
     lease, box = card.lease, str(card.box)
     await tenancy.push(lease, str(here.tree))
-    await tenancy.launch_detached(lease, here.command, ["out/"], [TMP], name="train")
+    await tenancy.launch_detached(lease, here.command, ["out/"], name="train")
     await begun(tenancy, lease)
 
     cluster.told("scontrol", "update", f"JobId={box}", "EndTime=now+1seconds")

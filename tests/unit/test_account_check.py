@@ -1,8 +1,5 @@
 """An absence counts only where the box was rented, and an owner can say that elsewhere is the same."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from arranged import NOON, HandClock, context_of, intended, profile
 from tiny import TinyProvider
@@ -28,18 +25,6 @@ class Asked(TinyProvider):
 
     async def account(self) -> str | None:
         return self.name
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize(

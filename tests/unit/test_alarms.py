@@ -1,7 +1,6 @@
 """An alarm is told at once, then ever more seldom, louder when it stays, and by one process a turn."""
 
 import multiprocessing
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,9 @@ def _claim(path: Path, turns: list[datetime], together: Any, answers: Any) -> No
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    opened = Ledger(path)
-    active(opened)
-    yield opened
-    opened.close()
+def ledger(ledger: Ledger) -> Ledger:
+    active(ledger)
+    return ledger
 
 
 def after(**length: float) -> datetime:
@@ -182,7 +174,9 @@ def test_words_of_others_are_one_line_without_anything_that_a_terminal_obeys(
 # Who tells it
 
 
-def test_each_turn_of_an_alarm_is_given_to_one_of_two_processes(ledger: Ledger, path: Path) -> None:
+def test_each_turn_of_an_alarm_is_given_to_one_of_two_processes(
+    ledger: Ledger, ledger_file: Path
+) -> None:
     keys = [f"thing-{n}" for n in range(20)]
     for key in keys:
         raised(ledger, key, Level.URGENT)
@@ -192,7 +186,7 @@ def test_each_turn_of_an_alarm_is_given_to_one_of_two_processes(ledger: Ledger, 
     fork = multiprocessing.get_context("fork")
     together, answers = fork.Barrier(2), fork.SimpleQueue()
     asking = [
-        fork.Process(target=_claim, args=(path, turns, together, answers), daemon=True)
+        fork.Process(target=_claim, args=(ledger_file, turns, together, answers), daemon=True)
         for _ in range(2)
     ]
     for process in asking:

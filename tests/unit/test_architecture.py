@@ -21,8 +21,8 @@ ONE_PLACE = {
     "mcp": {"faces/mcp/server.py"},
     "httpx2": {"providers/http_client.py"},
     "sqlite3": {"ledger/database.py", "artifacts/formats/subprocesses/sqlite_check.py"},
-    "yaml": {"providers/profiles.py"},
-    "jsonschema": {"providers/profiles.py"},
+    "yaml": {"providers/profile_facts.py"},
+    "jsonschema": {"providers/profile_facts.py"},
     "google": {"providers/gcp/client.py"},
     "kubernetes": {"providers/kubernetes/client.py", "providers/kubernetes/exec.py"},
     "apprise": {"notifications/apprise_delivery.py"},
@@ -268,6 +268,7 @@ def test_host_keys_are_never_waved_through() -> None:
         for folder in ("mcp_server", "scripts", "evals", "tests")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".json")
+        and "node_modules" not in path.parts
     ]
 
     assert code

@@ -27,11 +27,6 @@ class TinyAccount(TinyProvider):
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def tiny(clock: HandClock) -> TinyAccount:
     return TinyAccount(clock)
 

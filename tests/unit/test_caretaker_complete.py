@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from box_scripts.caretaker import pace
 from box_scripts.caretaker.checkpoints import unfinished
 from box_scripts.caretaker.mounts import far_devices
-from box_scripts.caretaker.pace import Pace
 from box_scripts.caretaker.patterns import segment_regex
 from box_scripts.caretaker.prune import _unlinked
 
@@ -151,15 +150,69 @@ def test_files_that_another_machine_dates_are_known_by_their_mount() -> None:
     assert far_devices(mounts) == {os.makedev(0, 34), os.makedev(0, 40)}
 
 
-def test_whoever_rests_after_each_piece_works_its_share_of_the_time_at_most() -> None:
-    turn, began, worked = Pace(0.25), time.monotonic(), 0.0
-    while worked < 0.1:
-        since = time.thread_time()
-        sum(range(200_000))
-        worked += time.thread_time() - since
+class Hours:
+    """The time of a thread that computes and sleeps as a test says."""
+
+    def __init__(self) -> None:
+        self.passed_s = self.computed_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+    def thread_time(self) -> float:
+        return self.computed_s
+
+    def sleep(self, seconds: float) -> None:
+        self.passed_s += seconds
+
+    def compute(self, seconds: float) -> None:
+        self.computed_s += seconds
+        self.passed_s += seconds
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    made = Hours()
+    monkeypatch.setattr(pace, "time", made)
+    return made
+
+
+def test_whoever_rests_after_each_piece_works_its_share_of_the_time(
+    hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "_read_bytes", str)  # nothing comes from a disk
+    turn = pace.Pace(0.25)
+    for _ in range(100):
+        hours.compute(0.02)
         turn.rest()
 
-    assert worked / (time.monotonic() - began) < 0.3
+    assert hours.computed_s / hours.passed_s == pytest.approx(0.25)
+
+
+def test_who_waits_for_a_core_has_taken_nothing_and_owes_no_rest(
+    hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "_read_bytes", str)
+    turn = pace.Pace(0.25)
+    hours.compute(0.02)
+    hours.passed_s = 1.0
+
+    turn.rest()
+
+    assert hours.passed_s == 1.0
+
+
+def test_while_it_reads_from_a_disk_all_of_the_time_is_work(
+    hours: Hours, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter(("read_bytes: 0", "read_bytes: 4096", "read_bytes: 4096"))
+    monkeypatch.setattr(pace, "_read_bytes", lambda: next(counts))
+    turn = pace.Pace(0.25)
+    hours.passed_s = 1.0
+
+    turn.rest()
+
+    assert hours.passed_s == 4.0
 
 
 # --- on a box -----------------------------------------------------------------------------------

@@ -1,12 +1,9 @@
 """How often to save is advised by what a save takes here and how often boxes are taken here."""
 
 import importlib.util
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import product
-from pathlib import Path
 
-import pytest
 from arranged import NOON, TERMS, lease, offer, quote
 
 from gpu_tenant.artifacts.checkpoint_interval import (
@@ -23,13 +20,6 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 DAY_S, HOUR = 86_400, timedelta(hours=1)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger")
-    yield opened
-    opened.close()
 
 
 def rented(ledger: Ledger, name: str = "tiny-aaaa", *, bid: bool = True) -> Lease:

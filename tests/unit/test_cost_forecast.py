@@ -1,9 +1,7 @@
 """What a lease will have cost is told by its deadline, and by its job's own pace where that is known."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import LEASE, NOON, TERMS, active, job, lease, quote
@@ -18,13 +16,6 @@ from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.ledger import Ledger
 
 HOUR = Decimal("0.50")
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
-    yield opened
-    opened.close()
 
 
 def after(minutes: float) -> datetime:

@@ -18,7 +18,8 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import CredentialPlace
 from gpu_tenant.domain.ports import Credential
-from gpu_tenant.providers.credentials import UNATTENDED, Account, find_credential, resolve_all
+from gpu_tenant.process_hardening import UNATTENDED
+from gpu_tenant.providers.credentials import Account, find_credential, resolve_all
 
 SECRET = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCd"
 

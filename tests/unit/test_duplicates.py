@@ -1,8 +1,6 @@
 """A box that was made twice, or too late, is given back unused; one that may have been used never is."""
 
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import NOON, TERMS, HandClock, context_of, intended, profile, quote
@@ -18,23 +16,6 @@ from gpu_tenant.ledger import Ledger
 
 LEASE, TWIN = LeaseId("tiny-abcd"), LeaseId("tiny-twin")
 TINY = profile("tiny", list_lag_s=60)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def tiny(clock: HandClock) -> TinyProvider:
-    return TinyProvider(clock)
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """A quote becomes one box or none, and the ledger never says more than the provider has shown."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import NOON, HandClock, context_of, offer, price, profile, quote
@@ -29,18 +27,6 @@ from gpu_tenant.leases.provision import fulfil, intend_quote
 from gpu_tenant.ledger import Ledger, anything
 
 TINY = profile("tiny", list_lag_s=60)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
 
 
 @pytest.fixture

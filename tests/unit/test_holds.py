@@ -40,17 +40,10 @@ print("let go", flush=True)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    opened = Ledger(path)
-    active(opened)
-    active(opened, OTHER)
-    yield opened
-    opened.close()
+def ledger(ledger: Ledger) -> Ledger:
+    active(ledger)
+    active(ledger, OTHER)
+    return ledger
 
 
 @contextmanager
@@ -79,9 +72,9 @@ def free(ledger: Ledger, lease: LeaseId = LEASE, *, at: datetime = NOON) -> bool
 
 
 def test_a_lease_held_by_another_process_is_held_and_says_by_whom(
-    ledger: Ledger, path: Path
+    ledger: Ledger, ledger_file: Path
 ) -> None:
-    with holder(path) as process:
+    with holder(ledger_file) as process:
         with (
             pytest.raises(LeaseHeld, match=f"collect is under way on {LEASE}") as told,
             ledger.hold(LEASE, "teardown", at=NOON),
@@ -92,25 +85,27 @@ def test_a_lease_held_by_another_process_is_held_and_says_by_whom(
         assert "gpu-tenant monitor" in told.value.remedy
 
 
-def test_another_lease_is_free_meanwhile(ledger: Ledger, path: Path) -> None:
-    with holder(path):
+def test_another_lease_is_free_meanwhile(ledger: Ledger, ledger_file: Path) -> None:
+    with holder(ledger_file):
         assert free(ledger, OTHER)
 
 
-def test_a_living_holder_keeps_its_hold_however_long_it_takes(ledger: Ledger, path: Path) -> None:
-    with holder(path):
+def test_a_living_holder_keeps_its_hold_however_long_it_takes(
+    ledger: Ledger, ledger_file: Path
+) -> None:
+    with holder(ledger_file):
         assert not free(ledger, at=NOON + timedelta(days=30))
 
 
-def test_a_holder_that_is_done_lets_go(ledger: Ledger, path: Path) -> None:
-    with holder(path) as process:
+def test_a_holder_that_is_done_lets_go(ledger: Ledger, ledger_file: Path) -> None:
+    with holder(ledger_file) as process:
         process.communicate()
 
         assert free(ledger)
 
 
-def test_a_killed_holder_has_let_go_at_once(ledger: Ledger, path: Path) -> None:
-    with holder(path) as process:
+def test_a_killed_holder_has_let_go_at_once(ledger: Ledger, ledger_file: Path) -> None:
+    with holder(ledger_file) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
@@ -118,9 +113,9 @@ def test_a_killed_holder_has_let_go_at_once(ledger: Ledger, path: Path) -> None:
 
 
 def test_a_killed_holder_that_its_parent_has_not_buried_has_let_go_too(
-    ledger: Ledger, path: Path
+    ledger: Ledger, ledger_file: Path
 ) -> None:
-    with holder(path) as process:
+    with holder(ledger_file) as process:
         process.send_signal(signal.SIGKILL)
 
         assert eventually(lambda: free(ledger))
@@ -144,22 +139,22 @@ BRISK = Renewal(beat_s=0.05, patience_s=0.5, grace_s=0.5)
 
 
 def test_a_hold_of_a_computer_that_cannot_be_asked_stands_as_long_as_it_is_renewed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(Ledger(path, renewal=BRISK)) as ledger:
+    with closing(Ledger(ledger_file, renewal=BRISK)) as ledger:
         active(ledger)
-        with holder(path):
+        with holder(ledger_file):
             monkeypatch.setattr("gpu_tenant.ledger.hold_owner._host", lambda: "another computer")
 
             assert not eventually(lambda: free(ledger), within_s=2.5), "it was broken"
 
 
 def test_a_hold_of_a_computer_that_went_silent_is_broken_after_a_warning(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(Ledger(path, renewal=BRISK)) as ledger:
+    with closing(Ledger(ledger_file, renewal=BRISK)) as ledger:
         active(ledger)
-        with holder(path) as process:
+        with holder(ledger_file) as process:
             monkeypatch.setattr("gpu_tenant.ledger.hold_owner._host", lambda: "another computer")
             process.kill()
 
@@ -167,10 +162,12 @@ def test_a_hold_of_a_computer_that_went_silent_is_broken_after_a_warning(
             assert eventually(lambda: free(ledger))
 
 
-def test_a_stopped_holder_keeps_nothing_and_learns_it_before_its_next_effect(path: Path) -> None:
-    with closing(Ledger(path, renewal=BRISK)) as ledger:
+def test_a_stopped_holder_keeps_nothing_and_learns_it_before_its_next_effect(
+    ledger_file: Path,
+) -> None:
+    with closing(Ledger(ledger_file, renewal=BRISK)) as ledger:
         active(ledger)
-        with holder(path) as process:
+        with holder(ledger_file) as process:
             process.send_signal(signal.SIGSTOP)
             told = eventually(lambda: warned(ledger))
             assert told, "whoever waits is told that the holder is silent"
@@ -192,9 +189,9 @@ def warned(ledger: Ledger) -> bool:
 
 
 def test_who_holds_a_lease_is_told_with_its_purpose_and_since_when(
-    ledger: Ledger, path: Path
+    ledger: Ledger, ledger_file: Path
 ) -> None:
-    with holder(path) as process:
+    with holder(ledger_file) as process:
         held = ledger.held(LEASE)
 
         assert held is not None
@@ -203,15 +200,15 @@ def test_who_holds_a_lease_is_told_with_its_purpose_and_since_when(
     assert eventually(lambda: ledger.held(LEASE) is None)
 
 
-def test_a_broken_hold_destroys_launches_and_files_nothing(path: Path) -> None:
+def test_a_broken_hold_destroys_launches_and_files_nothing(ledger_file: Path) -> None:
     with (
-        closing(Ledger(path, renewal=Renewal(beat_s=60))) as first,
-        closing(Ledger(path)) as second,
+        closing(Ledger(ledger_file, renewal=Renewal(beat_s=60))) as first,
+        closing(Ledger(ledger_file)) as second,
     ):
         active(first)
         with first.hold(LEASE, "teardown", at=NOON):
             first.still_mine(LEASE)
-            with closing(sqlite3.connect(path)) as db, db:
+            with closing(sqlite3.connect(ledger_file)) as db, db:
                 db.execute("UPDATE holds SET token='another'")
 
             with pytest.raises(LeaseHeld, match="was broken"):

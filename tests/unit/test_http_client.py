@@ -41,11 +41,6 @@ def desk() -> Iterator[Desk]:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
 def wire(desk: Desk, clock: HandClock) -> Wire:
     return wired(desk.url, clock)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import setting
+from arranged import PATIENCE_S, setting
 
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, ProviderTrouble
 from gpu_tenant.domain.model import BoxState, PodAddress
@@ -191,13 +191,13 @@ users: [{{name: a, user: {{token: a}}}}]
             )
         )
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(BoxUnreachable, match="does not answer"):
                 await way.open(["true"], way="own")
             dialling = [each for each in threading.enumerate() if each.name == "dial"]
             assert all(each.daemon for each in dialling), "this program's end waits for none"
             for each in dialling:
-                await asyncio.to_thread(each.join, 10)
+                await asyncio.to_thread(each.join, PATIENCE_S)
             assert not any(each.is_alive() for each in dialling)
 
 

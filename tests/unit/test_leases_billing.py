@@ -1,9 +1,7 @@
 """What a provider says that it has charged is asked for seldom, kept, and held against our count."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import NOON, TERMS, HandClock, context_of, lease, offer, price, profile, quote
@@ -32,18 +30,6 @@ class TinyBooks(TinyProvider):
     async def billed(self, lease: Lease) -> Billed | None:
         with self._carried_out("billed"):
             return self.told
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
 
 
 @pytest.fixture

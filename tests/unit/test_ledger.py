@@ -1,7 +1,6 @@
 """What is written in the ledger stays, and reads back as it was meant."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -31,18 +30,6 @@ from gpu_tenant.ledger import Ledger
 OTHER = LeaseId("local-efgh")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    opened = Ledger(path)
-    yield opened
-    opened.close()
-
-
 def evidence(name: str, *, fmt: str = "json") -> Evidence:
     verdict = Verdict(format=fmt, outcome="loads")
     return Evidence(name=name, size_bytes=1, sha256="s", verdict=verdict)
@@ -51,13 +38,13 @@ def evidence(name: str, *, fmt: str = "json") -> Evidence:
 # What is written stays
 
 
-def test_a_lease_s_whole_life_reads_back_after_a_reopen(path: Path) -> None:
+def test_a_lease_s_whole_life_reads_back_after_a_reopen(ledger_file: Path) -> None:
     terms = Terms(
         deadline_at=NOON + timedelta(hours=1),
         max_price_usd_h=Decimal("0.10"),
         budget_usd=Decimal(3),
     )
-    ledger = Ledger(path)
+    ledger = Ledger(ledger_file)
     ledger.intend(
         lease_id=LEASE,
         provider="own",
@@ -71,7 +58,7 @@ def test_a_lease_s_whole_life_reads_back_after_a_reopen(path: Path) -> None:
     ledger.keep_in(LEASE, Path("/kept/here"))
     ledger.close()
 
-    lease = Ledger(path).lease(LEASE)
+    lease = Ledger(ledger_file).lease(LEASE)
 
     assert lease.state is LeaseState.ACTIVE
     assert lease.terms == terms
@@ -82,8 +69,8 @@ def test_a_lease_s_whole_life_reads_back_after_a_reopen(path: Path) -> None:
     assert lease.kept_in == "/kept/here"
 
 
-def test_everything_about_a_lease_reads_back_after_a_reopen(path: Path) -> None:
-    first = Ledger(path)
+def test_everything_about_a_lease_reads_back_after_a_reopen(ledger_file: Path) -> None:
+    first = Ledger(ledger_file)
     active(first)
     first.launched(first.declare(job()), at=NOON)
     first.claim(LEASE, artifacts=["more/"], discard=["tmp/"], at=NOON)
@@ -97,7 +84,7 @@ def test_everything_about_a_lease_reads_back_after_a_reopen(path: Path) -> None:
     shown = _everything(first)
     first.close()
 
-    again = Ledger(path)
+    again = Ledger(ledger_file)
 
     assert _everything(again) == shown
     assert again.lease(LEASE).state is LeaseState.GONE
@@ -208,11 +195,11 @@ def test_a_box_under_a_live_lease_is_not_taken_up_and_leaves_no_line(ledger: Led
 # Whose boxes
 
 
-def test_a_ledger_has_one_name_of_its_own_for_good(path: Path, tmp_path: Path) -> None:
-    first, other = Ledger(path), Ledger(tmp_path / "other.sqlite3")
+def test_a_ledger_has_one_name_of_its_own_for_good(ledger_file: Path, tmp_path: Path) -> None:
+    first, other = Ledger(ledger_file), Ledger(tmp_path / "other.sqlite3")
     name = first.deployment
     first.close()
-    again = Ledger(path)
+    again = Ledger(ledger_file)
 
     assert re.fullmatch("[0-9a-f]{6}", name)
     assert again.deployment == name
@@ -225,13 +212,13 @@ def test_a_ledger_has_one_name_of_its_own_for_good(path: Path, tmp_path: Path) -
 # Quotes
 
 
-def test_a_quote_reads_back_as_it_was_given_also_when_it_has_expired(path: Path) -> None:
-    first = Ledger(path)
+def test_a_quote_reads_back_as_it_was_given_also_when_it_has_expired(ledger_file: Path) -> None:
+    first = Ledger(ledger_file)
     given = [quote(id="q-aaaa"), quote(id="q-bbbb", cap_usd_h=Decimal("1.23456"))]
     first.file_quotes(given, at=NOON)
     first.close()
 
-    again = Ledger(path)
+    again = Ledger(ledger_file)
 
     assert [again.quote(each.id) for each in given] == given
     assert again.quote("q-none") is None
@@ -239,9 +226,9 @@ def test_a_quote_reads_back_as_it_was_given_also_when_it_has_expired(path: Path)
 
 
 def test_quotes_that_expired_a_week_ago_go_when_new_ones_come_unless_a_lease_has_one(
-    path: Path,
+    ledger_file: Path,
 ) -> None:
-    ledger = Ledger(path)
+    ledger = Ledger(ledger_file)
     ledger.file_quotes([quote(id="q-aaaa"), quote(id="q-bbbb")], at=NOON)
     ledger.intend(
         lease_id=LEASE,
@@ -262,8 +249,8 @@ def test_quotes_that_expired_a_week_ago_go_when_new_ones_come_unless_a_lease_has
     ledger.close()
 
 
-def test_a_lease_keeps_the_quote_it_was_rented_by(path: Path) -> None:
-    first = Ledger(path)
+def test_a_lease_keeps_the_quote_it_was_rented_by(ledger_file: Path) -> None:
+    first = Ledger(ledger_file)
     rented = first.intend(
         lease_id=LEASE,
         provider="tiny",
@@ -275,7 +262,7 @@ def test_a_lease_keeps_the_quote_it_was_rented_by(path: Path) -> None:
     )
     first.close()
 
-    again = Ledger(path)
+    again = Ledger(ledger_file)
 
     assert again.lease(LEASE).quote == rented.quote == quote()
     again.close()

@@ -1,7 +1,7 @@
 """The law is held by the ledger's file itself, against any program that opens it."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,18 +31,6 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.profiles import load_profiles
 
 OTHER = LeaseId("local-efgh")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    opened = Ledger(path)
-    yield opened
-    opened.close()
 
 
 def used(ledger: Ledger) -> None:
@@ -548,14 +536,14 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
 @pytest.mark.parametrize(("arrange", "statement", "words"), BREACHES.values(), ids=BREACHES)
 def test_the_file_refuses_a_breach_of_the_law(
     ledger: Ledger,
-    path: Path,
+    ledger_file: Path,
     arrange: Callable[[Ledger], object],
     statement: str,
     words: str,
 ) -> None:
     arrange(ledger)
     before = ledger.leases()
-    raw = sqlite3.connect(path, isolation_level=None)
+    raw = sqlite3.connect(ledger_file, isolation_level=None)
 
     with pytest.raises(sqlite3.IntegrityError, match=words):
         raw.execute(statement)
@@ -564,8 +552,8 @@ def test_the_file_refuses_a_breach_of_the_law(
     assert ledger.leases() == before
 
 
-def test_every_trigger_of_the_law_has_a_breach_here(ledger: Ledger, path: Path) -> None:
-    with sqlite3.connect(path) as raw:
+def test_every_trigger_of_the_law_has_a_breach_here(ledger: Ledger, ledger_file: Path) -> None:
+    with sqlite3.connect(ledger_file) as raw:
         laws = raw.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
     raw.close()
 

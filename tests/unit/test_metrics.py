@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Metrics, Series
+from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Metrics, Series, measured_by
 
 
 def courses(*pieces: str) -> dict[str, Series]:
@@ -54,6 +54,18 @@ def test_work_that_is_done_again_after_a_resume_replaces_what_was_there() -> Non
     log += "resumed from step 4\n" + "".join(f"step {n} loss={n + 100}\n" for n in (5, 6))
 
     assert points(courses(log)["loss"])[-3:] == [(4, 4), (5, 105), (6, 106)]
+
+
+def test_a_tail_gives_each_value_at_its_own_step_and_none_twice() -> None:
+    """What is evaluated now and then has a value there, and none at the steps between."""
+    found = measured_by("step 50 loss=3 val_loss=9\nstep 51 loss=2\nstep 52 loss=1\n")
+
+    assert points(found["loss"]) == [(50, 3), (51, 2), (52, 1)]
+    assert points(found["val_loss"]) == [(50, 9)]
+
+
+def test_a_tail_without_a_step_measures_nothing_that_has_a_place() -> None:
+    assert measured_by("loss=3\nepoch 2 loss=4\nval_loss=1\n") == {}
 
 
 def test_what_is_no_number_is_a_gap_and_is_told() -> None:

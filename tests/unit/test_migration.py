@@ -1,7 +1,6 @@
 """A ledger of an earlier version is carried over as it was meant, once, and its boxes stay ours."""
 
 import sqlite3
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -32,7 +31,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def path(tmp_path: Path, version: int) -> Path:
+def ledger_file(tmp_path: Path, version: int) -> Path:
     """A file begun by the first version and left so by `version`: a box at work, an intent, a free
     box, and an end."""
     path = tmp_path / "ledger.sqlite3"
@@ -61,13 +60,6 @@ def path(tmp_path: Path, version: int) -> Path:
     raw.execute(f"PRAGMA user_version={version}")
     raw.close()
     return path
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    opened = Ledger(path)
-    yield opened
-    opened.close()
 
 
 def test_a_lease_at_work_goes_on_with_its_rate_its_mark_and_its_door_open(ledger: Ledger) -> None:
@@ -112,8 +104,10 @@ def test_what_was_done_is_still_on_record(ledger: Ledger) -> None:
     assert [line.kind for line in ledger.events(LEASE)] == [timeline.Intended.kind]
 
 
-def test_the_law_of_marks_holds_for_old_leases_and_new_ones(ledger: Ledger, path: Path) -> None:
-    raw = sqlite3.connect(path, isolation_level=None)
+def test_the_law_of_marks_holds_for_old_leases_and_new_ones(
+    ledger: Ledger, ledger_file: Path
+) -> None:
+    raw = sqlite3.connect(ledger_file, isolation_level=None)
 
     with pytest.raises(sqlite3.IntegrityError, match="law: a lease keeps its mark"):
         raw.execute("UPDATE leases SET mark='another'")
@@ -123,11 +117,11 @@ def test_the_law_of_marks_holds_for_old_leases_and_new_ones(ledger: Ledger, path
     raw.close()
 
 
-def test_it_is_carried_over_once(path: Path) -> None:
-    first = Ledger(path)
+def test_it_is_carried_over_once(ledger_file: Path) -> None:
+    first = Ledger(ledger_file)
     leases, deployment = first.leases(), first.deployment
     first.close()
-    again = Ledger(path)
+    again = Ledger(ledger_file)
 
     assert (again.leases(), again.deployment) == (leases, deployment)
     again.check()
@@ -157,17 +151,17 @@ def test_an_old_lease_recovers_none_and_has_no_alarm_and_may_have_both(ledger: L
 
 
 def test_a_ledger_that_is_in_use_is_left_at_its_version_until_it_is_free(
-    path: Path, version: int
+    ledger_file: Path, version: int
 ) -> None:
-    other = sqlite3.connect(path, isolation_level=None)
+    other = sqlite3.connect(ledger_file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(LedgerBusy):
-        Ledger(path, busy_timeout_s=0.05)
+        Ledger(ledger_file, busy_timeout_s=0.05)
     other.execute("ROLLBACK")
 
     assert other.execute("PRAGMA user_version").fetchone() == (version,)
     other.close()
-    opened = Ledger(path)
+    opened = Ledger(ledger_file)
     assert len(opened.leases()) == 4
     opened.close()

@@ -1,16 +1,16 @@
 """What a provider shows of a box is held against what was agreed and what is on record."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, quote
+from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, profile, quote
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.model import Box, BoxState, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import News, news
+from gpu_tenant.leases.cards import card
 from gpu_tenant.leases.settle import observe
 from gpu_tenant.ledger import Ledger
 
@@ -29,18 +29,6 @@ def known(**more: object) -> Lease:
     """A rented lease whose box costs what was quoted."""
     standing = lease(price_usd_h=Decimal("0.50"), address=HERE)
     return standing.model_copy(update={"quote": quote(cap_usd_h=Decimal("0.60")), **more})
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
 
 
 def test_a_box_as_it_is_on_record_is_no_news() -> None:
@@ -105,6 +93,62 @@ def test_a_box_in_another_state_than_we_left_it_is_told(
     told = news(known(parked_at=parked_at), shown(state))
 
     assert words in (told.words or "")
+
+
+@pytest.mark.parametrize(
+    ("recover", "fate", "way"),
+    [
+        ((), "outbid", "resume"),
+        (("same",), "outbid", "recover"),
+        (("same",), "stopped_by_provider", "resume"),
+    ],
+)
+def test_a_stopped_box_has_one_next_step_wherever_it_is_told(
+    recover: tuple[str, ...], fate: Fate, way: str
+) -> None:
+    """The alarm and the card say the same; elsewhere it goes on only where the terms say where."""
+    terms = known().terms.model_copy(update={"recover": recover})
+    standing, stopped = known(terms=terms, touched_at=NOON), shown(BoxState.PARKED)
+    told = news(standing, stopped, fate)
+    shown_card = card(
+        standing,
+        profile(),
+        jobs=(),
+        alarm=told.words,
+        now=NOON,
+        protection=Protection(kind="nothing", words="nothing ends it"),
+        events=[timeline.Line(NOON, timeline.Taken(fate=fate))],
+        box=stopped,
+    )
+
+    assert f"`gpu-tenant {way} {standing.id}`" in (told.words or "")
+    assert shown_card.next.startswith(f"change_lease {way};")
+
+
+def test_a_box_that_stands_still_has_no_time_at_which_its_job_ends() -> None:
+    course = [timeline.Line(NOON, timeline.Launched(job="train"))]
+    course += [
+        timeline.Line(
+            NOON + timedelta(minutes=at),
+            timeline.Progressed(job="train", fraction=at / 100),
+        )
+        for at in (10, 20)
+    ]
+
+    def ends(box: Box) -> float | None:
+        return card(
+            known(touched_at=NOON),
+            profile(),
+            jobs=(),
+            alarm=None,
+            now=NOON + timedelta(minutes=21),
+            protection=Protection(kind="nothing", words="nothing ends it"),
+            events=course,
+            box=box,
+        ).job_ends_in_s
+
+    assert ends(shown()) is not None
+    assert ends(shown(BoxState.PARKED)) is None
 
 
 def test_a_box_that_we_parked_is_no_news_while_it_is_parked() -> None:

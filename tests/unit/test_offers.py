@@ -2,14 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock
+from arranged import NOON
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,13 +83,6 @@ def offer(name: str = "one", *, provider: str = "vastai", **changed: object) -> 
         setup_s=180,
     )
     return Offer.model_validate({**dict(usual), **changed})
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", HandClock())
-    yield opened
-    opened.close()
 
 
 async def found(

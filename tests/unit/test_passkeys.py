@@ -1,8 +1,6 @@
 """Where a passkey is set up nothing else signs; who has lost it waits a day, and everybody hears of it."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from arranged import NOON
@@ -15,13 +13,6 @@ from gpu_tenant.ledger import Ledger
 
 DAY = timedelta(days=1)
 TYPED: tuple[Form, ...] = ("terminal", "page")
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
-    yield opened
-    opened.close()
 
 
 def asked(ledger: Ledger, kind: str = "waive", *, at: datetime = NOON) -> Asked:

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpu_tenant.domain.errors import LocalTrouble
-from gpu_tenant.providers.profiles import load_profile, load_profiles, read
+from gpu_tenant.providers.profile_facts import read
+from gpu_tenant.providers.profiles import load_profile, load_profiles
 
 SHIPPED = Path(__file__).parents[2] / "profiles"
 FACTS = (SHIPPED / "local.md").read_text(encoding="utf-8")
@@ -29,6 +32,26 @@ def write(directory: Path, text: str, *, slug: str = "local") -> Path:
 
 def front(directory: Path, facts: str) -> object:
     return read(write(directory, f"---\n{facts}\n---\n"))[0]
+
+
+def read_by_a_new_process(directory: Path, noted: Path) -> str:
+    """Whether all profiles there are valid, and whether they were checked for that; or the error."""
+    code = f"""
+import sys
+from pathlib import Path
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.providers.profiles import load_profile, load_profiles
+directory, noted = Path({str(directory)!r}), Path({str(noted)!r})
+try:
+    loaded = load_profiles(directory, noted)
+except LocalTrouble as trouble:
+    sys.exit(trouble.message)
+was_checked = "jsonschema" in sys.modules
+assert loaded == {{path.stem: load_profile(path) for path in directory.glob("*.md")}}
+print("valid, checked" if was_checked else "valid")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
+    return (ran.stdout or ran.stderr).strip()
 
 
 # What is shipped
@@ -208,6 +231,44 @@ def test_one_wrong_profile_among_many_is_named(profiles: Path) -> None:
 
     with pytest.raises(LocalTrouble, match=r"^LOCAL_TROUBLE: other\.md: id is 'local'"):
         load_profiles(profiles)
+
+
+# What was found valid before
+
+
+def test_what_was_valid_is_not_checked_again_and_what_changed_is(profiles: Path) -> None:
+    noted = profiles / "noted.json"
+    path = write(profiles, FACTS)
+    assert read_by_a_new_process(profiles, noted) == "valid, checked"
+    assert read_by_a_new_process(profiles, noted) == "valid"
+    path.write_text(FACTS.replace("destroy: no", "destroy: perhaps"), encoding="utf-8")
+
+    assert "local.md: " in read_by_a_new_process(profiles, noted)
+
+
+def test_another_schema_has_everything_checked_again(profiles: Path) -> None:
+    noted, schema = profiles / "noted.json", profiles / "_schema.json"
+    write(profiles, FACTS)
+    assert read_by_a_new_process(profiles, noted) == "valid, checked"
+    schema.write_text(schema.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+
+    assert read_by_a_new_process(profiles, noted) == "valid, checked"
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"\0" * 99, b"[1]", b"{}"])
+def test_a_spoilt_note_of_what_was_valid_is_not_believed(profiles: Path, spoilt: bytes) -> None:
+    noted = profiles / "noted.json"
+    write(profiles, FACTS)
+    noted.write_bytes(spoilt)
+
+    assert read_by_a_new_process(profiles, noted) == "valid, checked"
+    assert read_by_a_new_process(profiles, noted) == "valid"
+
+
+def test_where_nothing_can_be_noted_profiles_are_checked_each_time(profiles: Path) -> None:
+    write(profiles, FACTS)
+
+    assert read_by_a_new_process(profiles, profiles / "no" / "noted.json") == "valid, checked"
 
 
 # What a leaf may be

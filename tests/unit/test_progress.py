@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.jobs.progress import read_progress
+from gpu_tenant.jobs.progress import read_progress, whole_lines
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,27 @@ def test_a_loss_that_is_no_number_is_told_as_one(log: str) -> None:
 )
 def test_a_log_that_tells_of_no_progress_has_none(log: str) -> None:
     assert read_progress(log) is None
+
+
+def test_losses_come_first_whatever_order_the_log_has() -> None:
+    told = read_progress("step 3/9 lr=0.1 grad_norm=2 aux_loss=5 val_loss=4 loss=3")
+
+    assert told is not None
+    assert list(told.metrics) == ["loss", "val_loss", "aux_loss", "lr", "grad_norm"]
+
+
+@pytest.mark.parametrize(
+    ("tail", "whole"),
+    [
+        ("l_loss=9\nstep 2 loss=1\n", "step 2 loss=1\n"),
+        ("l_loss=9\rstep 2 loss=1", "step 2 loss=1"),
+        ("l_loss=9\r\nstep 2 loss=1", "step 2 loss=1"),
+        ("all that there is", "all that there is"),
+        ("all that there is\n", "all that there is\n"),
+    ],
+)
+def test_the_line_at_which_a_tail_was_cut_is_left_out(tail: str, whole: str) -> None:
+    assert whole_lines(tail) == whole
 
 
 def test_a_name_that_only_json_can_spell_can_be_told_on() -> None:

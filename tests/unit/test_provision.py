@@ -1,7 +1,6 @@
 """A lease begins within its owner's terms, over a smoke test or a plain word against one."""
 
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,18 +16,6 @@ from gpu_tenant.jobs.smoke import SmokeReceipt, smoke
 from gpu_tenant.leases.provision import fulfil, intend, new_lease_id, require_smoke
 from gpu_tenant.ledger import Ledger, anything
 from gpu_tenant.providers.local.connector import connect
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
 
 
 def intent(

@@ -1,10 +1,8 @@
 """What a lease has cost is what each rate cost while it held, and unknown is never counted as nothing."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from arranged import LEASE, NOON, active, box, gone, intended, lease
@@ -16,13 +14,6 @@ from gpu_tenant.domain.terms import Rate
 from gpu_tenant.ledger import Ledger
 
 OTHER = LeaseId("local-efgh")
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
-    yield opened
-    opened.close()
 
 
 def after(hours: float) -> datetime:

@@ -18,11 +18,6 @@ from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.jobs.samples import keep_reading, readings_of
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
-
-
 def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 

@@ -1,10 +1,8 @@
 """A rented box is ready when it has let us in, and given up when it is broken, late or not as quoted."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import NOON, TERMS, HandClock, context_of, offer, profile, quote
@@ -25,23 +23,6 @@ from gpu_tenant.ledger import Ledger
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60).model_copy(update={"boot_timeout_s": 300, "confirm_s": 10})
 CAPPED = TERMS.model_copy(update={"max_price_usd_h": Decimal("0.60")})
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def tiny(clock: HandClock) -> TinyProvider:
-    return TinyProvider(clock)
 
 
 @pytest.fixture

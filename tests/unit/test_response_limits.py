@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,7 +27,7 @@ SWOLLEN = gzip.compress(bytes(64 << 20))
 
 
 class Slow(ThreadingHTTPServer):
-    """What its `way` says: `drips` a blank now and then, `swells` when unpacked, or `pages` for ever."""
+    """What its `way` says: `drips` blanks without end, `swells` when unpacked, or `pages` for ever."""
 
     daemon_threads = True
 
@@ -36,6 +35,7 @@ class Slow(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Desk)
         self.way = way
         self.asked = 0
+        self.closed = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -67,12 +67,11 @@ class Desk(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(body)
         else:
-            self.send_header("Content-Length", "1000")
+            self.send_header("Content-Length", "1000000000")
             self.end_headers()
-            for _ in range(1200):
+            while not self.server.closed.wait(0.1):  # that is how slow it is
                 self.wfile.write(b" ")
                 self.wfile.flush()
-                time.sleep(0.1)  # noqa: TID251 - that is how slow it is
 
     do_GET = do_POST = do_DELETE = _any
 
@@ -88,6 +87,7 @@ def provider(way: str) -> Iterator[Slow]:
         try:
             yield server
         finally:
+            server.closed.set()
             server.shutdown()
             thread.join()
 
@@ -121,12 +121,9 @@ def kubernetes(server: Slow, tmp_path: Path, bounds: Bounds = PATIENT) -> Kubern
 
 async def test_an_answer_that_drips_is_given_up_when_the_time_of_a_call_is_over() -> None:
     with provider("drips") as server:
-        begun = time.monotonic()
-
         with pytest.raises(ProviderSilent, match="did not end its answer"):
             await wired(server).get("/boxes")
 
-        assert time.monotonic() - begun < 60
         assert server.asked == 1
 
 
@@ -136,13 +133,8 @@ async def test_an_answer_that_swells_when_it_is_unpacked_is_not_taken_in() -> No
 
 
 async def test_googles_client_is_given_up_when_its_answer_drips() -> None:
-    with provider("drips") as server:
-        begun = time.monotonic()
-
-        with pytest.raises(ProviderSilent, match="did not answer"):
-            await google(server, SMALL).ask("Instances", "list", {"zone": "z"}, often="once")
-
-        assert time.monotonic() - begun < 60
+    with provider("drips") as server, pytest.raises(ProviderSilent, match="did not answer"):
+        await google(server, SMALL).ask("Instances", "list", {"zone": "z"}, often="once")
 
 
 async def test_googles_client_does_not_take_in_what_swells() -> None:
@@ -159,15 +151,8 @@ async def test_googles_pages_are_not_followed_for_ever() -> None:
 
 
 async def test_the_client_of_a_cluster_is_given_up_when_its_answer_drips(tmp_path: Path) -> None:
-    with provider("drips") as server:
-        begun = time.monotonic()
-
-        with pytest.raises(ProviderSilent, match="did not answer"):
-            await kubernetes(server, tmp_path, SMALL).ask(
-                "CoreV1Api", "list_pod_for_all_namespaces"
-            )
-
-        assert time.monotonic() - begun < 60
+    with provider("drips") as server, pytest.raises(ProviderSilent, match="did not answer"):
+        await kubernetes(server, tmp_path, SMALL).ask("CoreV1Api", "list_pod_for_all_namespaces")
 
 
 async def test_the_client_of_a_cluster_does_not_take_in_what_swells(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from gpu_tenant.domain.model import Profile
 from gpu_tenant.faces.dashboard import runbook_i18n
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang
 from gpu_tenant.faces.dashboard.runbook_page import runbook_page
-from gpu_tenant.providers.profiles import load_profiles, read
+from gpu_tenant.providers.profile_facts import read
+from gpu_tenant.providers.profiles import load_profiles
 
 SHIPPED = Path(__file__).parents[2] / "profiles"
 PROFILES = load_profiles(SHIPPED)

@@ -1,6 +1,5 @@
 """A lease moves on by what its provider shows, wherever the last process stopped."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,8 @@ LOCAL = profile(list_lag_s=LAG_S)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def connector(tmp_path: Path) -> LocalConnector:
     return connect(setting(tmp_path))
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A signature is asked for by its words, given once, used once, and never changed."""
 
 import sqlite3
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,18 +12,6 @@ from gpu_tenant.domain.signature import STANDS, Asked, digest_of
 from gpu_tenant.ledger import Ledger
 
 FILES = tuple(f"out/{n}.bin (1,000 bytes)" for n in range(8))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    opened = Ledger(path)
-    yield opened
-    opened.close()
 
 
 def ask(ledger: Ledger, *words: str, subject: str = "local-abcd", minutes: float = 0) -> Asked:
@@ -158,13 +145,13 @@ def test_what_a_box_has_named_does_nothing_to_a_terminal(ledger: Ledger) -> None
     ],
 )
 def test_the_file_itself_holds_what_was_signed(
-    path: Path, ledger: Ledger, statement: str, law: str
+    ledger_file: Path, ledger: Ledger, statement: str, law: str
 ) -> None:
     asked = ask(ledger, "a")
     ledger.sign(asked, by="ada", form="terminal", at=NOON)
     ledger.use_signature(asked.code, at=NOON)
 
-    raw = sqlite3.connect(path)
+    raw = sqlite3.connect(ledger_file)
     raw.execute("PRAGMA foreign_keys=ON")
     with pytest.raises(sqlite3.IntegrityError, match=law):
         raw.execute(statement)

@@ -24,11 +24,6 @@ FREE = {"local", "own"}
 D = Decimal
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger.sqlite3")
-
-
 def terms(hours: float, **more: object) -> Terms:
     return Terms.model_validate({"deadline_at": NOON + timedelta(hours=hours), **more})
 

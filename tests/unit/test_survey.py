@@ -1,6 +1,5 @@
 """Every box that carries our mark is under a lease or was given back unused, and no other is touched."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -29,23 +28,6 @@ from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def tiny(clock: HandClock) -> TinyProvider:
-    return TinyProvider(clock)
 
 
 async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:

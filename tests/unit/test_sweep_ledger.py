@@ -1,7 +1,6 @@
 """What the ledger holds of sweeps, and holds against any program that opens its file."""
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,21 +28,14 @@ SWEEP = Sweep(
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite3"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
+def ledger(ledger: Ledger) -> Ledger:
     """One with a sweep on two boxes, whose first cell is on the first of them."""
-    opened = Ledger(path)
-    active(opened)
-    active(opened, OTHER)
-    opened.declare_sweep(SWEEP)
-    opened.join_sweep("sw-1", [LEASE, OTHER], at=NOON)
-    opened.place("sw-1", {ONE: cell_job(ONE)}, at=NOON)
-    yield opened
-    opened.close()
+    active(ledger)
+    active(ledger, OTHER)
+    ledger.declare_sweep(SWEEP)
+    ledger.join_sweep("sw-1", [LEASE, OTHER], at=NOON)
+    ledger.place("sw-1", {ONE: cell_job(ONE)}, at=NOON)
+    return ledger
 
 
 def cell_job(name: str, lease: LeaseId = LEASE) -> Job:
@@ -91,7 +83,7 @@ def test_a_withdrawn_cell_declares_nothing_there_and_may_go_elsewhere(ledger: Le
 
 @pytest.mark.parametrize("word", ["running", "finished", "failed"])
 def test_what_has_begun_is_never_withdrawn_whatever_its_box_says_then(
-    ledger: Ledger, path: Path, word: Word
+    ledger: Ledger, ledger_file: Path, word: Word
 ) -> None:
     told(ledger, word)
     told(ledger, "queued")
@@ -99,15 +91,15 @@ def test_what_has_begun_is_never_withdrawn_whatever_its_box_says_then(
     ledger.release([placed(ledger)], "withdrawn", at=NOON)
 
     assert placed(ledger).released is None
-    assert "what has begun is not withdrawn" in let_go(path, placed(ledger), "withdrawn")
+    assert "what has begun is not withdrawn" in let_go(ledger_file, placed(ledger), "withdrawn")
 
 
-def test_only_a_box_that_is_no_more_loses_its_cells(ledger: Ledger, path: Path) -> None:
-    assert "a box that may exist keeps its cells" in let_go(path, placed(ledger), "lost")
+def test_only_a_box_that_is_no_more_loses_its_cells(ledger: Ledger, ledger_file: Path) -> None:
+    assert "a box that may exist keeps its cells" in let_go(ledger_file, placed(ledger), "lost")
 
     ledger.end(LEASE, "lost", at=NOON)
 
-    assert let_go(path, placed(ledger), "lost") == "done"
+    assert let_go(ledger_file, placed(ledger), "lost") == "done"
 
 
 @pytest.mark.parametrize(
@@ -121,19 +113,19 @@ def test_only_a_box_that_is_no_more_loses_its_cells(ledger: Ledger, path: Path) 
     ],
 )
 def test_only_what_has_ended_is_begun_again(
-    ledger: Ledger, path: Path, word: Word | None, answer: str
+    ledger: Ledger, ledger_file: Path, word: Word | None, answer: str
 ) -> None:
     if word is not None:
         told(ledger, word)
 
-    assert answer in let_go(path, placed(ledger), "again")
+    assert answer in let_go(ledger_file, placed(ledger), "again")
 
 
-def test_only_what_is_new_is_put_down(ledger: Ledger, path: Path) -> None:
+def test_only_what_is_new_is_put_down(ledger: Ledger, ledger_file: Path) -> None:
     for word in ("queued", "queued", "running", "running"):
         told(ledger, word)  # type: ignore[arg-type]
 
-    raw = sqlite3.connect(path)
+    raw = sqlite3.connect(ledger_file)
     assert raw.execute("SELECT word FROM reports").fetchall() == [("queued",), ("running",)]
     raw.close()
 

@@ -1,9 +1,7 @@
 """A permitted destroy is asked until the list has omitted the box twice, or a person is told what bills."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from arranged import NOON, TERMS, HandClock, context_of, profile
@@ -19,18 +17,6 @@ from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60).model_copy(update={"confirm_s": 10})
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
 """Whether a lease's work is done, and what follows: every row of the table."""
 
+import sqlite3
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
-from arranged import NOON
+from arranged import LEASE, NOON, active, never_used
 from pydantic import ValidationError
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.errors import StillWanted
+from gpu_tenant.domain.model import JobId, Lease, LeaseState
 from gpu_tenant.domain.terms import Asked, OnFailure, Terms, duration_words, seconds_of
 from gpu_tenant.leases.work_done import (
     JobEnd,
@@ -18,6 +22,7 @@ from gpu_tenant.leases.work_done import (
     next_step,
     tries_of,
 )
+from gpu_tenant.ledger import Event, Ledger
 
 BEFORE = NOON - timedelta(hours=1)
 
@@ -250,3 +255,51 @@ def test_terms_of_before_are_kept_and_a_rented_box_ends_unless_said() -> None:
     assert Asked().terms(**usual).when_done == "end"  # type: ignore[arg-type]
     assert Asked().terms(**usual, machine="own").when_done == "keep"  # type: ignore[arg-type]
     assert Asked(when_done="keep").terms(**usual).when_done == "keep"  # type: ignore[arg-type]
+
+
+# --- what the ledger holds
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+def test_who_announces_work_before_the_permit_keeps_the_box_and_after_it_is_told(
+    ledger: Ledger,
+) -> None:
+    permit, decided = never_used(active(ledger)), ledger.newest_event()
+    assert ledger.hold_until(LEASE, after(120), by="launch", at=NOON)
+
+    with pytest.raises(StillWanted):
+        ledger.file_permit(permit, at=NOON, unless_wanted_since=decided)
+    assert ledger.lease(LEASE).state is LeaseState.ACTIVE
+    ledger.file_permit(permit, at=NOON, unless_wanted_since=ledger.newest_event())
+
+    assert not ledger.hold_until(LEASE, after(120), by="launch", at=NOON)
+
+
+def test_what_changes_nothing_of_the_work_keeps_no_box(ledger: Ledger) -> None:
+    permit, decided = never_used(active(ledger)), ledger.newest_event()
+    ledger.note(LEASE, Event.COLLECTED, {}, at=NOON)
+
+    assert ledger.file_permit(permit, at=NOON, unless_wanted_since=decided).state is (
+        LeaseState.TERMINATING
+    )
+
+
+def test_a_lease_that_agreed_to_nothing_is_ended_for_nothing(ledger: Ledger) -> None:
+    active(ledger)
+
+    with pytest.raises(sqlite3.IntegrityError, match="nobody agreed"):
+        ledger.note(LEASE, Event.DONE, {"outcome": "begun"}, at=NOON)
+
+
+def test_the_end_of_a_job_is_on_record_once_whoever_looks(ledger: Ledger) -> None:
+    active(ledger)
+    for ago_s in (1.0, 99.0):
+        ledger.job_ended(LEASE, JobId("train"), {"state": "finished", "ago_s": ago_s}, at=NOON)
+
+    assert ends_of(ledger.events(LEASE)) == [JobEnd("train", "finished", after(-1))]

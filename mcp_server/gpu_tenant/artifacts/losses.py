@@ -1,5 +1,7 @@
 """What would be lost, by name: a person signs for names, not for a count."""
 
+from collections.abc import Sequence
+
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest
@@ -8,6 +10,12 @@ from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
 """How many names the sentence itself contains. The list that a person signs has all of them."""
+
+
+def in_words(names: Sequence[str], count: int | None = None) -> str:
+    """The first few names, and how many more of the `count` there are: none is left out unseen."""
+    more = (len(names) if count is None else count) - len(names[:IN_WORDS])
+    return ", ".join(names[:IN_WORDS]) + (f", and {more} more" if more > 0 else "")
 
 
 def vanished(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
@@ -36,17 +44,18 @@ def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss
     known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
     new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
     bytes_new = sum(e.size_bytes for e in new)
-    names = (
-        ", ".join(quoted(e.name) for e in new[:IN_WORDS])
-        or "some were removed or renamed on the box"
-    )
-    if left := vanished(now, collected):
-        gone = ", ".join(map(quoted, left[:IN_WORDS]))
+    left = vanished(now, collected)
+    names = in_words([quoted(e.name) for e in new]) or "some were removed or renamed on the box"
+    if left:
+        gone = in_words([quoted(name) for name in left])
         names += f"; {some(len(left), 'file')} that was there is gone: {gone}"
     return Loss(
         what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
+        names=(
+            *(f"{quoted(e.name)} ({e.size_bytes:,} bytes)" for e in new),
+            *(f"{quoted(name)} (gone from the box)" for name in left),
+        ),
         remedy=f"{Command('collect', lease.id)}, then teardown again",
-        names=tuple(f"{quoted(e.name)} ({e.size_bytes:,} bytes)" for e in new),
     )
 
 

@@ -16,6 +16,8 @@ from gpu_tenant.box.script_replies import R, is_missing, read, understood, words
 from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
+from gpu_tenant.domain.job_state import ENDED as ENDED
+from gpu_tenant.domain.job_state import JobState as JobState
 from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
 from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.transfer.tar_stream import archived, at_once
@@ -95,12 +97,6 @@ class Sample(_Reply):
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     procs: int | None = None
-
-
-JobState = Literal[
-    "absent", "starting", "running", "lingering", "finished", "failed", "killed", "stopped"
-]
-ENDED: frozenset[JobState] = frozenset({"finished", "failed", "killed", "stopped"})
 
 
 class JobStatus(_Reply):

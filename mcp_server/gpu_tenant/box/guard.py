@@ -1,15 +1,16 @@
 """Has the box itself hold the deadline and end its own bill where it can, and records what it promised."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from gpu_tenant.box.caretaker import Caretaker, Guard
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
@@ -21,6 +22,9 @@ from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gpu_tenant.box.caretaker import Caretaker
 
 _COPY_S = 7200
 """The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
@@ -149,6 +153,8 @@ async def arm_again(
             "seal": {"work": lease.work_directory},
             "copy_s": min(_COPY_S, max(60, _rescue_s(lease))),
         }
+    from gpu_tenant.box.caretaker import Guard
+
     held = await caretaker.ask("guard", request, Guard)
     if held.state != "armed":
         raise BoxTrouble(

@@ -15,9 +15,6 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.terms import Asked
 from gpu_tenant.domain.wording import some
 
-MOST = 512
-"""The most boxes that one request may ask for."""
-
 
 class Fleet(Record):
     """The boxes that one request has, and why there are no more."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
+from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.record import Line, Record, Usd
 
 CENT = Decimal("0.0001")
@@ -25,9 +26,6 @@ UsdH = Annotated[
     Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
 ]
 """A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor the others."""
-
-Trust = Literal["any", "verified", "datacenter"]
-"""Whose machine is acceptable: anybody's, a host verified by the marketplace, or a data centre's."""
 
 
 class Wish(Record):

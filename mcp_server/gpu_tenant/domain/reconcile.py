@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import assert_never
+from typing import Literal, assert_never
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.model import Address, Box, BoxState, Lease, LeaseState
+from gpu_tenant.domain.model import Address, Box, BoxState, Fate, Lease, LeaseState
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,21 @@ def rate_words(lease: Lease) -> str:
     return "at an unknown rate" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
 
 
+GOES_ON: frozenset[Fate] = frozenset(
+    {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
+)
+"""The fates after which work goes on elsewhere. A stop that a person may have meant is not among them.
+
+Then the box's disk is kept, and `resume` starts it.
+"""
+
+
+def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
+    """How the work of a stopped box goes on: elsewhere if it was taken and its terms say where, else on that box."""
+    elsewhere = lease.terms.recover and lease.touched_at is not None and fate in GOES_ON
+    return "recover" if elsewhere else "resume"
+
+
 @dataclass(frozen=True, slots=True)
 class News:
     """What the provider shows about a lease's box and the ledger does not know yet."""
@@ -128,8 +143,8 @@ class News:
     """What a person must be told. None if there is nothing."""
 
 
-def news(lease: Lease, box: Box) -> News:
-    """How the box differs from its record in the ledger."""
+def news(lease: Lease, box: Box, fate: Fate | None = None) -> News:
+    """How the box differs from its record in the ledger. `fate` is what took it, as far as that is known."""
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
     words = []
@@ -137,9 +152,14 @@ def news(lease: Lease, box: Box) -> News:
     if price is not None and cap is not None and price > cap:
         words.append(f"it costs {price} USD/h, above the cap of {cap} USD/h")
     if box.state is BoxState.PARKED and lease.parked_at is None:
+        how = {
+            "recover": "goes on with its work elsewhere",
+            "resume": "starts it where its GPU is free, with what its disk kept",
+        }
+        way = way_on(lease, fate)
         words.append(
             "the provider has stopped it, and not at our word; what is parked still bills: "
-            f"{Command('resume', lease.id)} starts it where its GPU is free, with what its disk kept"
+            f"{Command('recover', lease.id) if way == 'recover' else Command('resume', lease.id)} {how[way]}"
         )
     if box.state is BoxState.BOOTING and box.taken is not None:
         words.append("it was taken back, and waits to start again")

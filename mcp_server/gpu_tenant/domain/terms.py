@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
+from gpu_tenant.domain.choices import WhenDone, WhenIdle
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
@@ -26,11 +27,6 @@ FAILURE_LOOK_S = 900
 
 GRACE_S = 30
 """How long after its last job a lease waits for the next one before it counts as done."""
-
-WhenIdle = Literal["end", "alarm"]
-WhenDone = Literal["end", "park", "keep"]
-SaidWhenDone = Literal["", "end", "park", "keep"]
-"""As somebody says it; an empty word leaves it as it is, or as is usual."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}

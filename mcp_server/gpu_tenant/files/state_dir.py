@@ -70,6 +70,11 @@ class Home:
         return self.root / "config.toml"
 
     @property
+    def valid_profiles(self) -> Path:
+        """The facts of the profiles that were found valid; without it they are checked again."""
+        return self.root / "profiles.json"
+
+    @property
     def watchdog(self) -> Path:
         """The file that says when a watchdog last looked."""
         return self.root / "watchdog.json"

@@ -1,21 +1,26 @@
 """What a lease will have cost by its deadline, and by when its job ends if it keeps its pace."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime, TypeAdapter
 
-from gpu_tenant.box.caretaker import ENDED, JobState
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, Billed
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.job_state import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gpu_tenant.jobs.progress import Progress
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60

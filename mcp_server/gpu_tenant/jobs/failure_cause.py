@@ -130,7 +130,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/spot.md",
     ),
     "outbid": (
-        "somebody bid more: tear the box down when you give up on it, for it may wake and bill",
+        "somebody bid more: go on as the lease's card says; tear it down if you give up, for it may wake and bill",
         f"{_GOTCHAS}#outbid-wakes",
     ),
     "host_lost": (

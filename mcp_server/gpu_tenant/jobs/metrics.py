@@ -176,6 +176,23 @@ class Metrics:
             course.add(course.count if step is None else step, value)
 
 
+def measured_by(tail: str) -> dict[str, Series]:
+    """What the whole lines of a log's tail measured, each value at the step that its own job reports for it.
+
+    A value for which the tail reports no step is left out: where it belongs is known only by the whole log.
+    """
+    steps, courses = _Steps(), dict[str, Course]()
+    for line in plain(tail).split("\n"):
+        told = told_by(line[:_LINE_CHARACTERS])
+        at = steps.at(told.epoch, told.step)
+        if at is None or not steps.counts:
+            continue
+        for name, value in told.metrics:
+            if name in courses or len(courses) < MAX_METRICS:
+                courses.setdefault(name, Course()).add(at, value)
+    return {name: course.series() for name, course in courses.items()}
+
+
 class _Steps:
     """Puts every line on one axis, whatever it counts: on steps, if the log ever reports any."""
 
@@ -187,6 +204,11 @@ class _Steps:
         self._counted: float | None = None
         """The last step as reported."""
         self._last: float | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether any line so far has reported a step; until then the axis is of epochs."""
+        return self._counted is not None
 
     def at(self, epoch: Place | None, step: Place | None) -> float | None:
         """The position of a line that reports these. A line that reports neither is where the last one was.

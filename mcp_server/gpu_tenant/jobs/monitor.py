@@ -18,7 +18,7 @@ from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
-from gpu_tenant.jobs.progress import Progress, read_progress
+from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
 from gpu_tenant.ledger import Ledger
 
 _POLL_S = 1.0
@@ -110,8 +110,10 @@ async def watch(
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
+    is_cut = cursor is None and offset > len(log)
     why = await _why(status, bytes(log), caretaker, box)
-    seen = _answer(lease, status, why, text, offset, skipped, clock=ledger.clock)
+    progress = read_progress(whole_lines(text) if is_cut else text)
+    seen = _answer(lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
         keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
     return seen
@@ -146,6 +148,7 @@ def _answer(
     status: JobStatus,
     why: str | None,
     text: str,
+    progress: Progress | None,
     cursor: int,
     skipped: int,
     *,
@@ -153,15 +156,17 @@ def _answer(
 ) -> Watched:
     sample = status.sample
     running = None
-    if status.started_at is not None:
-        running = round((status.ended_at or status.now) - status.started_at, 1)
+    ended_at = status.ended_at if status.state in ENDED else status.now
+    if status.started_at is not None and ended_at is not None:
+        # How long a job ran whose end nobody saw is unknown: its box was taken, or restarted.
+        running = round(ended_at - status.started_at, 1)
     return Watched(
         lease=lease.id,
         job=status.job,
         state=status.state,
         exit_code=status.exit_code,
         why=why,
-        progress=read_progress(text),
+        progress=progress,
         log=text,
         log_skipped_bytes=skipped,
         cursor=cursor,

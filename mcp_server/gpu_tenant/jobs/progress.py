@@ -66,6 +66,7 @@ _BAR = re.compile(
     r"\d{1,3}%\|[^|]*\|\s*(?P<done>[\d.]+)(?P<dk>[kMG]?)/(?P<total>[\d.]+)(?P<tk>[kMG]?)"
 )
 _ENDLESS_BAR = re.compile(r"(?:^|\s)(?P<done>\d+)it \[")
+_CUT = re.compile(r"\A[^\r\n]*(?:\r\n|[\r\n])(?=.)", re.DOTALL)
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)\b"
@@ -78,6 +79,9 @@ _METRIC = re.compile(
     re.IGNORECASE,
 )
 _METRIC_NAME = re.compile(rf"(?:^|[\W_])(?:{_METRIC_WORDS})(?:$|[\W_\d])", re.IGNORECASE)
+
+_FIRST = ("loss", "train_loss", "train/loss", "eval_loss", "val_loss", "eval/loss", "val/loss")
+"""What a person looks for first, in this order; then any other loss, and then the rest as it came."""
 
 _TOTAL_KEYS: dict[Unit, tuple[str, ...]] = {
     "step": ("total_steps", "max_steps", "num_steps", "steps"),
@@ -93,8 +97,13 @@ _DONE_KEYS: dict[str, Unit] = {
 }
 
 
+def whole_lines(tail: str) -> str:
+    """The tail of a log without its first line, which is cut; all of it if it is a single line."""
+    return _CUT.sub("", tail, count=1)
+
+
 def read_progress(log_tail: str) -> Progress | None:
-    """The last position and the last value of each metric in the log. None if it reports neither.
+    """The last position and the last value of each metric in the log, losses first. None if it reports neither.
 
     Steps reported after an epoch count as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs of 10, and
     `epoch 3 step 5/20` is an unknown fraction of the whole.
@@ -110,7 +119,14 @@ def read_progress(log_tail: str) -> Progress | None:
         for name, value in told.metrics:
             if name in metrics or len(metrics) < MAX_METRICS:
                 metrics[name] = value
-    return _combined(epoch, inner, metrics)
+    ordered = sorted(metrics.items(), key=lambda metric: _rank(metric[0]))
+    return _combined(epoch, inner, dict(ordered))
+
+
+def _rank(metric: str) -> int:
+    if metric in _FIRST:
+        return _FIRST.index(metric)
+    return len(_FIRST) if "loss" in metric.lower() else len(_FIRST) + 1
 
 
 def told_by(line: str) -> Told:

@@ -3,16 +3,21 @@
 This is reported before the account is empty, because its boxes go with it.
 """
 
+from __future__ import annotations
+
 import asyncio
 from datetime import timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.ports import Funded
 from gpu_tenant.leases.cards import MONTH_H
-from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.settle import Survey
+
+if TYPE_CHECKING:
+    from gpu_tenant.leases.context import Context
+    from gpu_tenant.leases.settle import Survey
 
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)

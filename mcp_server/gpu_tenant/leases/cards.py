@@ -8,9 +8,11 @@ from pydantic import Field
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
+from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import (
     Box,
     BoxState,
+    Fate,
     Job,
     Lease,
     LeaseState,
@@ -21,6 +23,7 @@ from gpu_tenant.domain.model import (
 from gpu_tenant.domain.offers import CENT, Leftover
 from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
+from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
@@ -142,7 +145,9 @@ def card(
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    ends_at = told.job_ends_at
+    # A job gets no further on a box that stands still, so no time of its end is true.
+    stands = phase in _STANDS_STILL
+    ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
     return Card(
         lease=lease.id,
@@ -160,10 +165,10 @@ def card(
         budget_usd=lease.terms.budget_usd,
         cost_usd=told.spent_usd,
         forecast_deadline_usd=told.to_deadline_usd,
-        forecast_job_usd=told.to_job_end_usd,
+        forecast_job_usd=None if stands else told.to_job_end_usd,
         job_ends_in_s=None if ends_at is None else round((ends_at - now).total_seconds()),
         leaking_usd_month=None
-        if phase not in _STANDS_STILL or lease.price_usd_h is None
+        if not stands or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, billed),
         terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
@@ -171,7 +176,7 @@ def card(
         phase=phase,
         jobs=_named(jobs),
         alarm="; ".join(filter(None, (alarm, *warned))) or None,
-        next=_next(lease, jobs, phase),
+        next=_next(lease, jobs, phase, taken(events)),
         fleet=lease.fleet,
     )
 
@@ -254,12 +259,14 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
-def _next(lease: Lease, jobs: Sequence[Job], phase: str) -> str:
+def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
         case LeaseState.ACTIVE if phase in _STANDS_STILL:
-            return f"{Command('resume', lease.id)}; a parked box goes on billing its disk"
+            way = way_on(lease, fate) if phase == TAKEN else "resume"
+            on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
+            return f"{on}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
             return f"{Command('audit', lease.id)}: it waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:

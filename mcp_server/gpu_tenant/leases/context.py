@@ -1,5 +1,7 @@
 """What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and holds."""
 
+from __future__ import annotations
+
 import asyncio
 import difflib
 import os
@@ -7,18 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field
 
-from gpu_tenant.artifacts.stores.configuration import box_store, open_store
-from gpu_tenant.artifacts.stores.protocol import DurableStore
-from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
-from gpu_tenant.box.job_queue import Runner
-from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
-from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -33,10 +30,18 @@ from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, watched
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from gpu_tenant.artifacts.stores.protocol import DurableStore
+    from gpu_tenant.box.caretaker import Caretaker
+    from gpu_tenant.box.job_queue import Runner
+    from gpu_tenant.domain.billing import Balance
+    from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
@@ -55,6 +60,12 @@ WAIT_S = 40
 
 An agent's host gives up on a call after a minute.
 """
+
+
+PAGE = 50
+"""How many ended leases are reported at a time: an agent reads every word."""
+
+LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
 def as_recorded(lease: Lease) -> Address | None:
@@ -96,7 +107,13 @@ class Context:
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
         """What each account held when it was last asked, and when that was."""
-        self.owner = Owner(home.configuration, profiles, ledger=ledger)
+
+    @cached_property
+    def owner(self) -> Owner:
+        """The owner's limits, and what needs their signature."""
+        from gpu_tenant.leases.owner_approval import Owner
+
+        return Owner(self.home.configuration, self.profiles, ledger=self.ledger)
 
     @property
     def connected(self) -> frozenset[str]:
@@ -191,9 +208,13 @@ class Context:
 
     def caretaker(self, lease: Lease) -> Caretaker:
         """The caretaker on its box."""
+        from gpu_tenant.box.caretaker import Caretaker, script_hashes
+
         transport, ours = self.transport(lease), script("caretaker.py")
         self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
+            from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+
             return AllocatedCaretaker(
                 lease, transport, ours, script("runner.py"), key=self.ledger.seal_key(lease.id)
             )
@@ -211,6 +232,8 @@ class Context:
 
     def runner(self, lease: Lease) -> Runner:
         """The job queue on its box."""
+        from gpu_tenant.box.job_queue import Runner
+
         return Runner(
             lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
         )
@@ -266,6 +289,8 @@ class Context:
         """
         if lease.terms.store is None:
             return None
+        from gpu_tenant.artifacts.stores.configuration import box_store
+
         with suppress(BadRequest, LocalTrouble):
             return box_store(
                 lease.terms.store,
@@ -304,6 +329,8 @@ class Context:
             BadRequest, LocalTrouble: it names no such store.
         """
         if said is not None:
+            from gpu_tenant.artifacts.stores.configuration import open_store
+
             open_store(said, configuration=self.home.configuration, environ=self.environ)
         return said
 
@@ -312,4 +339,6 @@ class Context:
         said = lease.terms.store
         if said is None:
             return None
+        from gpu_tenant.artifacts.stores.configuration import open_store
+
         return open_store(said, configuration=self.home.configuration, environ=self.environ)

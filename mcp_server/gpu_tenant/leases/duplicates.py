@@ -1,24 +1,31 @@
 """Tell a second box that one of our requests made from a box that merely carries our mark."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from gpu_tenant.box.ownership import Seen, Unseen
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases.context import Context
 
+if TYPE_CHECKING:
+    from gpu_tenant.box.ownership import Seen
+
 _CLOCKS_APART_S = 60
 _LATE = timedelta(hours=1)
 """How long after a request was given up its provider may still carry it out."""
 
-Look = Callable[[Lease, Box], Awaitable[Seen]]
+Look = Callable[[Lease, Box], Awaitable["Seen"]]
 """Looks at a box that was made a second time, and reports what the box shows about itself."""
 
 
 async def nobody_looks(lease: Lease, box: Box) -> Seen:
     """Nothing is known about the box. It may have been used."""
+    from gpu_tenant.box.ownership import Unseen
+
     return Unseen(f"there is no way to look at {box.id}", str(Command("audit", lease.id)))
 
 

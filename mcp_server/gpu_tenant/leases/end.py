@@ -23,8 +23,8 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, with_box
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
+from gpu_tenant.leases.terms_in_force import policy_of
 from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
-from gpu_tenant.leases.watch_actions import policy_of
 from gpu_tenant.ledger.signatures import wanted
 
 _LOOKS = 300

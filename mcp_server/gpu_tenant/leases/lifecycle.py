@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from gpu_tenant.box.guard import arm_again, last_armed
 from gpu_tenant.domain.command import Command
@@ -26,8 +26,6 @@ from gpu_tenant.leases.provision import must_be_hours
 from gpu_tenant.leases.readiness import closed, made_ready, with_box
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.ledger import Allowed, anything
-
-LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
 async def change(

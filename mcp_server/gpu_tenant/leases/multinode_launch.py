@@ -9,13 +9,14 @@ from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.choices import PORT, Launcher
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.jobs.launch import Launched, launch
 from gpu_tenant.jobs.monitor import Watched
-from gpu_tenant.jobs.multinode.launcher import PORT, Gang, Launcher, Node, gangs, lines
+from gpu_tenant.jobs.multinode.launcher import Gang, Node, gangs, lines
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.readiness import active

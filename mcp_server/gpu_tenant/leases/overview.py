@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
@@ -15,16 +15,15 @@ from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
-from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.inspection import look_at_twin
+from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_free
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
 
-PAGE = 50
-"""How many ended leases are reported at a time: an agent reads every word."""
+if TYPE_CHECKING:
+    from gpu_tenant.box.ownership import Seen
 
 
 def card_of(
@@ -89,7 +88,7 @@ async def overview(
     """As `list_leases`. With `at`, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
     found = await survey(
-        context, at=at, twins=twins, patience_s=patience_s, look=partial(look_at_twin, context)
+        context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
     alarms = [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
@@ -147,6 +146,13 @@ async def overview(
         older=_older(context, ended),
         free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
     )
+
+
+async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
+    # Twins are rare, and a look at one needs much of the program.
+    from gpu_tenant.leases.inspection import look_at_twin
+
+    return await look_at_twin(context, lease, box)
 
 
 def history(context: Context, before: str, limit: int) -> Leases:

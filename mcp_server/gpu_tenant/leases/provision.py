@@ -1,8 +1,11 @@
 """Get a box under a lease. The lease is written down before the box exists, and the provider's list is believed."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
@@ -33,13 +36,15 @@ from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import Asked
-from gpu_tenant.jobs.smoke import SmokeReceipt
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
 from gpu_tenant.ledger import Allowed, Ledger
+
+if TYPE_CHECKING:
+    from gpu_tenant.jobs.smoke import SmokeReceipt
 
 DEADLINE_H = 24
 """A day, because eight hours would end most runs overnight."""
@@ -366,6 +371,8 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
     record = ledger.smoke(receipt_id)
     if record is None:
         raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)

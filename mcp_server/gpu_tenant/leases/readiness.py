@@ -9,7 +9,6 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.leases.context import WAIT_S, Context
-from gpu_tenant.leases.inspection import come_in
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import settle
@@ -86,6 +85,8 @@ async def with_box(context: Context, lease: str) -> Lease:
 async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
     """The lease. Its box has let us in, or has yet to."""
     profile = context.profile(lease.provider)
+    from gpu_tenant.leases.inspection import come_in
+
     ready = await make_ready(context, lease, reach=partial(come_in, context), wait_s=wait_s)
     if ready.ready_at is not None and way_out(profile, ready) is not None:
         # Arm it before anybody's work is on it. This computer may die in the next second.

@@ -23,11 +23,11 @@ from gpu_tenant.domain.errors import (
     Refused,
 )
 from gpu_tenant.domain.interruption import Taken, fate, taken
-from gpu_tenant.domain.model import Fate, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
 from gpu_tenant.domain.ports import Funded, Market
-from gpu_tenant.domain.reconcile import Blind, Listed
+from gpu_tenant.domain.reconcile import GOES_ON, Blind, Listed
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.cards import Card
@@ -57,13 +57,6 @@ from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import share_of
 
-_GOES_ON: frozenset[Fate] = frozenset(
-    {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
-)
-"""The fates after which the work goes on. A stop that a person may have meant is not among them.
-
-Then the box's disk is kept, and `resume` starts it.
-"""
 _TRIED = 3
 _POLL_S = 5
 
@@ -79,7 +72,7 @@ def may_recover(context: Context, lease: Lease) -> bool:
         return False
     if lease.state is not LeaseState.LOST:
         gone = taken(context.ledger.events(lease.id)) if lease.state is LeaseState.ACTIVE else None
-        if gone not in _GOES_ON or lease.parked_at is not None:
+        if gone not in GOES_ON or lease.parked_at is not None:
             return False
     return gone_on(context.ledger, lease) is None and bool(unfinished(context.ledger, lease.id))
 
@@ -156,7 +149,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             )
         box = seen.box if isinstance(seen, Listed) else None
     met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
-    if met is None or met.fate not in _GOES_ON:
+    if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
             remedy=f"{Command('leases')} looks at it; {Command('resume', lost.id)} starts what stands still",

@@ -1,14 +1,15 @@
 """Move leases forward by what their providers show, so that no single process is indispensable."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard import last_armed
-from gpu_tenant.box.ownership import Marked, Seen, use
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
@@ -59,10 +60,11 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
-from gpu_tenant.leases.teardown import file_receipt, tear_down
-from gpu_tenant.leases.verify import unused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import listed
+
+if TYPE_CHECKING:
+    from gpu_tenant.box.ownership import Seen
 
 _ORPHAN_TERMS_H = 24
 PATIENCE_S = 40
@@ -105,8 +107,8 @@ async def settle(
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             if _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
-            lease, told = observe(lease, seen.box, ledger=ledger)
             _note_fate(context, lease, seen.box)
+            lease, told = observe(lease, seen.box, ledger=ledger)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -141,13 +143,15 @@ async def settle(
                     )
                 return lease, f"its teardown was cut short: {Command('teardown', lease.id)} again"
             case FileReceipt() as step:
+                from gpu_tenant.leases.teardown import file_receipt
+
                 await file_receipt(context, lease, step)
                 lease = ledger.lease(lease.id)
 
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
-    seen = news(lease, box)
+    seen = news(lease, box, taken(ledger.events(lease.id)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
@@ -381,6 +385,8 @@ async def _take_up(
         if not standing.state.live or standing.touched_at is not None:
             return None  # another process was quicker
         seen = await look(standing, box)
+        from gpu_tenant.box.ownership import Marked, use
+
         why = use(seen)
         if why is not None:
             words = (
@@ -404,6 +410,9 @@ async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
         Unverified: it was used.
         ProviderTrouble: it is not proved gone; the meter may run.
     """
+    from gpu_tenant.leases.teardown import tear_down
+    from gpu_tenant.leases.verify import unused
+
     return await tear_down(context, unused(lease, seen), lease)
 
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpu_tenant.artifacts.local_evidence import Loss, reread_all
-from gpu_tenant.artifacts.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
+from gpu_tenant.artifacts.losses import (
+    IN_WORDS,
+    differs,
+    in_words,
+    so_far,
+    unclaimed_by_name,
+    uncollected,
+)
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
 from gpu_tenant.box.manifest import reseal, unread_bytes
@@ -340,9 +347,11 @@ def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit
 def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     named = "; ".join(loss.what for loss in losses[:_SHOWN])
     more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    unnamed = more or any(len(loss.names) > IN_WORDS for loss in losses)
+    everything = f"; {Command('waive', lease.id)} lists all of it by name" if unnamed else ""
     return Unverified(
         f"{lease.id} keeps its box, because this would be lost: {named}{more}",
-        remedy=losses[0].remedy,
+        remedy=f"{losses[0].remedy}{everything}",
     )
 
 
@@ -366,25 +375,33 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
                 remedy=f"look at the log with {Command('monitor', lease.id)}; if it is not to be "
                 f"expected any more, {Command('collect', lease.id, discard=pattern)}",
             )
-    if seal.unclaimed.count and not seal.unclaimed.size_bytes:
-        yield Loss(
-            what=f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
-            f"something: {', '.join(lease.from_work(x.at) for x in seal.unclaimed.largest[:3])}",
-            remedy=f"keep them with {Command('collect', lease.id, artifact='PATTERN')}, or give them up "
-            f"with {Command('collect', lease.id, discard='PATTERN')}",
+    if not seal.unclaimed.count:
+        return
+    keep = Command("collect", lease.id, artifact="PATTERN")
+    lose = Command("collect", lease.id, discard="PATTERN")
+    if not seal.unclaimed.size_bytes:
+        what = (
+            f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
+            f"something: {_unclaimed_in_words(seal, lease)}"
         )
-    elif seal.unclaimed.count:
-        largest = ", ".join(
-            f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
-            for x in seal.unclaimed.largest[:IN_WORDS]
+    else:
+        what = (
+            f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            f"claimed: {_unclaimed_in_words(seal, lease)}"
         )
-        yield Loss(
-            what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
-            f"claimed: {largest}",
-            names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
-            remedy=f"keep them with {Command('collect', lease.id, artifact='PATTERN')}, or give them up "
-            f"with {Command('collect', lease.id, discard='PATTERN')}",
-        )
+    yield Loss(
+        what=what,
+        names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
+        remedy=f"keep them with {keep}, or give them up with {lose}",
+    )
+
+
+def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
+    """The largest of them, and how many more; a box may name fewer than it counts."""
+    named = [
+        f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest
+    ]
+    return in_words(named, seal.unclaimed.count)
 
 
 def untold(

@@ -14,7 +14,6 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.policy import Policy, rules_of
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
@@ -30,23 +29,6 @@ from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 _WRITES = (
     timeline.Launched | timeline.Pushed | timeline.Prepared | timeline.Resumed | timeline.Snapped
 )
-
-
-def policy_of(context: Context, lease: str) -> Policy:
-    """The lease's terms that are now in force."""
-    found = context.ledger.lease(lease)
-    profile = context.profile(found.provider)
-    if not found.state.live:
-        over = f"nothing is in force any more: it is {found.state}"
-        return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
-    return Policy(
-        lease=found.id,
-        terms=(
-            *rules_of(found, profile, looked_after=context.looked_after),
-            f"watched: {context.watched()}",
-        ),
-        if_this_computer_dies=context.protection(found).words,
-    )
 
 
 async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:

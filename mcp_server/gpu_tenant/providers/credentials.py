@@ -15,7 +15,7 @@ from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
 from gpu_tenant.files.protected_files import Guarded
-from gpu_tenant.files.secret_scan import find_secrets
+from gpu_tenant.process_hardening import UNATTENDED
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
 
@@ -25,9 +25,6 @@ _DOORS = frozenset(
 )
 """Variables that lead to programs which hold keys, or which run commands outside our control."""
 _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
-
-UNATTENDED = "GPU_TENANT_UNATTENDED"
-"""Set for a command that an agent may have chosen. Nobody can sign in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +174,14 @@ def references(assignments: Sequence[str]) -> tuple[str, ...]:
 def _recorded(assignment: str) -> str:
     name, _, reference = assignment.partition("=")
     scheme, _, rest = reference.partition(":")
-    is_secret = scheme == "cmd" and find_secrets(name, f"{name}={rest}".encode())
+    is_secret = scheme == "cmd" and _looks_secret(name, rest)
     return f"{name}=text:" if scheme == "text" or is_secret else assignment
+
+
+def _looks_secret(name: str, value: str) -> bool:
+    from gpu_tenant.files.secret_scan import find_secrets
+
+    return bool(find_secrets(name, f"{name}={value}".encode()))
 
 
 def find_credential(
@@ -270,7 +273,7 @@ def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
         case "cmd":
             return _from_command(name, rest, environ)
         case "text":
-            if find_secrets(name, f"{name}={rest}".encode()):
+            if _looks_secret(name, rest):
                 raise SecretRefused(
                     f"the value of {name} looks like a secret",
                     remedy=f"refer to it instead: `{name}=env:{name}` or `{name}=file:PATH`",

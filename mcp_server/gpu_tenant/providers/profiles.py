@@ -1,76 +1,44 @@
-"""Platform facts, read from `profiles/<slug>.md` and checked against `profiles/_schema.json`."""
+"""Platform facts, read from `profiles/<slug>.md`. Each was checked against `profiles/_schema.json`.
+
+Parsing and checking all of them takes longer than most commands. So what was found valid is noted, by the hash
+of all that decides about it, and a profile that nobody has changed since is believed.
+"""
+
+from __future__ import annotations
 
 import json
-import re
-from collections.abc import Hashable, Iterator, Mapping
-from functools import lru_cache
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import jsonschema
-import yaml
-
-from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Profile
 
-_TAG = "tag:yaml.org,2002:"
-_KINDS = ("str", "int", "float", "null", "seq", "map")
-_NUMBERS = {
-    "int": r"[-+]?(0|[1-9][0-9]*)$",
-    "float": r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
-    "null": r"(null|~|)$",
-}
+if TYPE_CHECKING:
+    from gpu_tenant.providers.profile_facts import Facts, Leaf
+
+_MADE: dict[str, Profile] = {}
+"""The profiles that this process has made, by their hash."""
 
 
-# The parser in C reads all profiles in a sixth of the time, and every command pays that time.
-class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML that reads `no`, `off`, `22:30` and `2026-11-20` as text, and refuses a fact stated twice."""
-
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Hashable, object]:
-        """The mapping, in which no key was overwritten by a later one of the same name."""
-        stated: set[str] = set()
-        for key, _ in node.value:
-            if key.value in stated:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key.value} is stated twice", key.start_mark
-                )
-            stated.add(key.value)
-        mapping: dict[Hashable, object] = super().construct_mapping(node, deep)
-        return mapping
-
-
-# YAML 1.1 turns such words into booleans, base-60 numbers and dates. A profile means them as text.
-_Plain.yaml_implicit_resolvers = {}
-_Plain.yaml_constructors = {
-    tag: construct
-    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
-    if tag is None or tag.removeprefix(_TAG) in _KINDS
-}
-for _kind, _pattern in _NUMBERS.items():
-    _Plain.add_implicit_resolver(_TAG + _kind, re.compile(_pattern), None)
-
-Facts = Mapping[str, "Leaf"]
-Leaf = str | float | list["Leaf"] | Facts
-
-
-def load_profiles(directory: Path) -> dict[str, Profile]:
+def load_profiles(directory: Path, noted: Path | None = None) -> dict[str, Profile]:
     """Every profile of `directory`, by its slug.
+
+    `noted` is the file where the facts of valid profiles are noted, for the next process.
 
     Raises:
         LocalTrouble: a profile is not what the schema says; one sentence, which names the profile.
     """
-    schema = (directory / "_schema.json").stat().st_mtime_ns
-    return {
-        path.stem: _loaded(path, (path.stat().st_mtime_ns, path.stat().st_size, schema))
-        for path in sorted(directory.glob("*.md"))
+    paths = sorted(directory.glob("*.md"))
+    judges = _judges(directory)
+    keys = {
+        path: sha256(judges + path.name.encode() + _content(path)).hexdigest() for path in paths
     }
-
-
-@lru_cache(maxsize=128)
-def _loaded(path: Path, version: tuple[int, ...]) -> Profile:
-    return load_profile(path)
+    if not _MADE.keys() >= set(keys.values()):
+        _make(keys, noted)
+    return {path.stem: _MADE[key] for path, key in keys.items()}
 
 
 def load_profile(path: Path) -> Profile:
@@ -79,16 +47,62 @@ def load_profile(path: Path) -> Profile:
     Raises:
         LocalTrouble: it is not what the schema says.
     """
-    facts, body = read(path)
-    schema = json.loads((path.parent / "_schema.json").read_text(encoding="utf-8"))
-    problem = jsonschema.exceptions.best_match(
-        jsonschema.Draft202012Validator(schema).iter_errors(facts)
-    )
-    if problem is not None:
-        where = "/".join(str(part) for part in problem.absolute_path) or "the front matter"
-        raise _wrong(path, f"{where}: {problem.message}")
-    if facts["id"] != path.stem:
-        raise _wrong(path, f"id is {facts['id']!r}")
+    from gpu_tenant.providers.profile_facts import checked
+
+    return _profile(*checked(path))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # never valid, so it is read again, and then the error is told
+
+
+def _judges(directory: Path) -> bytes:
+    """The hash of what decides whether a profile is valid: the schema, and the code that reads it."""
+    code = Path(__file__).with_name("profile_facts.py")
+    return sha256((directory / "_schema.json").read_bytes() + code.read_bytes()).digest()
+
+
+def _make(keys: dict[Path, str], noted: Path | None) -> None:
+    """Each of them is in `_MADE`; what had to be checked for that is noted."""
+    known = _notes(noted)
+    missing = [path for path, key in keys.items() if key not in known]
+    if missing:
+        from gpu_tenant.providers.profile_facts import checked
+
+        known |= {keys[path]: checked(path) for path in missing}
+        known = {key: known[key] for key in keys.values()}
+        _note(known, noted)
+    for key in keys.values():
+        _MADE[key] = _profile(*known[key])
+
+
+def _notes(noted: Path | None) -> dict[str, tuple[Facts, str]]:
+    """The facts and the body of each profile that was valid, by its hash."""
+    if noted is None:
+        return {}
+    try:
+        return dict(json.loads(noted.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}  # all are checked again
+
+
+def _note(known: dict[str, tuple[Facts, str]], noted: Path | None) -> None:
+    if noted is None:
+        return
+    being_written = noted.with_suffix(f".{os.getpid()}.new")
+    try:
+        being_written.write_text(json.dumps(known), encoding="utf-8")
+        being_written.replace(noted)
+    except OSError:
+        # The next process checks them again; a full disk must not stop a command.
+        with suppress(OSError):
+            being_written.unlink()
+
+
+def _profile(facts: Facts, body: str) -> Profile:
     return Profile.model_validate(
         {
             "id": facts["id"],
@@ -128,29 +142,6 @@ def load_profile(path: Path) -> Profile:
             "runbook": body,
         }
     )
-
-
-def read(path: Path) -> tuple[Facts, str]:
-    """The front matter and the body of a profile, unchecked.
-
-    Raises:
-        LocalTrouble: it cannot be read, there is no front matter, or it is not YAML.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _wrong(path, str(error)) from error
-    opening, fence, rest = text.partition("---\n")
-    front, closing, body = rest.partition("\n---\n")
-    if opening or not fence or not closing:
-        raise _wrong(path, "no front matter between two lines of `---`")
-    try:
-        facts = yaml.load(front, Loader=_Plain)  # noqa: TID251, S506 - a SafeLoader, narrowed
-    except yaml.YAMLError as error:
-        raise _wrong(path, str(error).replace("\n", " ")) from error
-    if not isinstance(facts, dict):
-        raise _wrong(path, "the front matter is not a mapping")
-    return facts, body.strip()
 
 
 def _at(facts: Leaf, *keys: str) -> Leaf:
@@ -216,9 +207,3 @@ def _leaves(facts: Leaf, where: str) -> Iterator[tuple[str, Leaf]]:
             yield from _leaves(entry, f"{where}[{name}]")
     else:
         yield where, facts
-
-
-def _wrong(path: Path, what: str) -> LocalTrouble:
-    return LocalTrouble(
-        f"{path.name}: {what}", remedy="mend that profile; `make test` checks them all"
-    )

@@ -99,7 +99,7 @@ class Attendant:
             now = self._tenancy.clock.now()
             if not lease.state.live or (lease.ready_at is None and now < lease.terms.deadline_at):
                 return
-        begun = self._tenancy.clock.now()
+        begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = Seen()
         if outrun(lease, begun, look_s=self._look_s) is None:
             # A look may take long. It gets no more time than the lease has left.
@@ -121,7 +121,7 @@ class Attendant:
             return
         if seen.work is not None:
             self.is_busy = bool(seen.work.busy) and lease.terms.when_done != "keep"
-            self.again_at = await self._work_end.follow(lease, seen.work)
+            self.again_at = await self._work_end.follow(lease, seen.work, since=since)
             if "done" not in self.told.raised and not seen.work.busy:
                 self._tell_what_will_not_end(lease)
         if cause is None and is_near(lease, now):

@@ -180,11 +180,12 @@ class WorkEnd:
 
     # --- what is done about it
 
-    async def follow(self, lease: Lease, work: Work) -> datetime | None:
-        """What the lease's terms say of its work was done or is waited for; returns when to look again, at the latest."""
+    async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
+        """What the lease's terms say of its work was done or is waited for; returns when to look again, at the latest.
+
+        `since` is the newest line of the ledger before the box was asked. Work that came after it keeps the box.
+        """
         tenancy = self._tenancy
-        # First the number, then the lines: whatever comes after it keeps the box from being ended.
-        since = tenancy.ledger.newest_event()
         events = tenancy.ledger.events(lease.id)
         step = next_step(lease, work, events, tenancy.clock.now())
         if step.does in ("end", "park"):

@@ -160,15 +160,12 @@ def probe(*asked: str) -> Observed:
 
 def test_the_probe_sees_this_machine_and_the_audit_understands_it(tmp_path: Path) -> None:
     asked_at = datetime.fromtimestamp(time.time(), UTC)  # noqa: TID251 (the probe's clock is real)
-    began = time.monotonic()
     observed = probe("--work", str(tmp_path / "not" / "yet"))
-    took_s = time.monotonic() - began
     answered_at = datetime.fromtimestamp(time.time(), UTC)  # noqa: TID251
 
     told = audit(observed, needs=Needs(), asked_at=asked_at, answered_at=answered_at)
 
     by_subject = {finding.subject: finding for finding in told.findings}
-    assert took_s < 20
     assert by_subject["clock"].level == "ok"
     assert by_subject["python"].level == "ok"
     assert f"disk {tmp_path}" in by_subject

@@ -9,7 +9,6 @@ from typing import NoReturn
 import click
 
 from gpu_tenant import __version__
-from gpu_tenant.domain.command import Command
 
 SUMMARIES = {
     "demo": "A whole lease on this computer, shown as it happens.",
@@ -152,7 +151,7 @@ def main() -> None:
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo(f"stopped here; boxes and jobs go on ({Command('leases')})", err=True)
+        click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
         sys.exit(130)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 import click
+from pydantic import Field
 
 from gpu_tenant.domain.alarm import CHANNEL, Alarm, Level, loudness
 from gpu_tenant.domain.command import Command
@@ -38,9 +39,12 @@ class Open(Record):
 
 
 class Alarms(Record):
-    """What a person must hear of, oldest first."""
+    """What a person must hear of, oldest first; then what a look at everything has found just now."""
 
     alarms: tuple[Open, ...]
+    seen_now: tuple[str, ...] = Field(
+        description="found by this look, whether or not a watchdog has opened an alarm for it"
+    )
 
 
 class Tried(Record):
@@ -68,7 +72,7 @@ class Trial(Record):
 )
 @as_json
 async def alarms(tested: str | None, as_json: bool) -> None:
-    """Oldest first. A channel is a [notify.NAME] in config.toml, in lines as `url = "env:NTFY_URL"`.
+    """Oldest first, and what a look finds now. A channel is a [notify.NAME] in config.toml, in lines as `url = "env:NTFY_URL"`.
 
     There `url` says where its address is kept, `level` the least that it wants (notice, warning, urgent), and `quiet` (23:00-07:00) when it hears urgent ones alone.
     """
@@ -79,9 +83,18 @@ async def alarms(tested: str | None, as_json: bool) -> None:
             if not all(each.taken for each in trial.channels):
                 sys.exit(1)
             return
-        now = tenancy.clock.now()
-        found = [_open(alarm, now) for alarm in tenancy.ledger.open_alarms()]
-        output.answer(Alarms(alarms=tuple(found)), as_json, _alarms)
+        now, alarms = tenancy.clock.now(), tenancy.ledger.open_alarms()
+        # Without a watchdog nobody opens an alarm, and what is wrong is seen by looking alone.
+        seen = (await tenancy.list_leases()).alarms
+        known = {f"{alarm.lease_id or 'the account'}: {alarm.words}" for alarm in alarms}
+        output.answer(
+            Alarms(
+                alarms=tuple(_open(alarm, now) for alarm in alarms),
+                seen_now=tuple(words for words in seen if words not in known),
+            ),
+            as_json,
+            _alarms,
+        )
 
 
 def _open(alarm: Alarm, now: datetime) -> Open:
@@ -149,8 +162,10 @@ def _alarms(shown: Alarms) -> None:
         )
         click.echo(f"{each.level}: {about}, for {span(each.open_s)}, {told}")
         click.echo(f"  {each.words}")
-    if not shown.alarms:
-        click.echo("no alarm is open")
+    for words in shown.seen_now:
+        click.echo(f"seen now: {words}")
+    if not shown.alarms and not shown.seen_now:
+        click.echo("no alarm is open, and a look at everything found none")
 
 
 def _trial(shown: Trial) -> None:

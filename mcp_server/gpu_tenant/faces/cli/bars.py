@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 import click
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -21,11 +22,13 @@ from rich.text import Text
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.wording import dated
-from gpu_tenant.faces.cli.output import errors, progress_of, state_of, step, usd
+from gpu_tenant.faces.cli.output import progress_of, state_of, step, usd
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
+
+errors = Console(stderr=True, highlight=False)
 
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -121,6 +120,8 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             async def once() -> None:
                 await function(*args, **kwargs)
+
+            import asyncio
 
             asyncio.run(once())
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from gpu_tenant.faces.cli.command import verb
-from gpu_tenant.providers.credentials import UNATTENDED
+from gpu_tenant.process_hardening import UNATTENDED
 
 
 @verb("dashboard")

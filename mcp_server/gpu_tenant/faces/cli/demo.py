@@ -137,7 +137,7 @@ async def _watch(
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %  {task.fields[words]}"),
         TimeElapsedColumn(),
-        console=output.errors,
+        console=bars.errors,
     ) as bar:
         shown = bar.add_task(job, total=1.0, words="")
         while True:

@@ -10,7 +10,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
 from gpu_tenant.domain.wording import size, some
-from gpu_tenant.faces.cli import brief_lines, multinode, output, sign, sweep
+from gpu_tenant.faces.cli import brief_lines, multinode, output, sweep
 from gpu_tenant.faces.cli.command import (
     Chosen,
     as_json,
@@ -390,6 +390,8 @@ def _snapshot(shown: Snapshot) -> None:
 @as_json
 async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
     """Every kept file is re-read from this computer's disk and compared with the box first."""
+    from gpu_tenant.faces.cli import sign
+
     async with output.tenancy() as tenancy:
         if not ended:
             try:
@@ -427,10 +429,12 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
+    from gpu_tenant.faces.cli import sign
+
     if lease is None:  # the person must name the lease, even if only one is live
         raise BadRequest("which lease?", remedy=f"name it: {Command('leases')} lists them")
     from gpu_tenant.leases.end import waive_ahead
-    from gpu_tenant.leases.watch_actions import policy_of
+    from gpu_tenant.leases.terms_in_force import policy_of
 
     async with output.tenancy() as tenancy:
         if ahead:

@@ -9,11 +9,9 @@ from typing import Any, Literal, get_args
 
 import click
 
+from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenDone, WhenIdle
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
-from gpu_tenant.domain.fleet_budget import MOST
-from gpu_tenant.domain.offers import Trust
-from gpu_tenant.domain.terms import Asked, WhenDone, WhenIdle
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     P,
@@ -26,7 +24,6 @@ from gpu_tenant.faces.cli.command import (
     the_lease,
     verb,
 )
-from gpu_tenant.faces.cli.limits import as_owner
 from gpu_tenant.faces.cli.quantities import (
     GB_MOVED,
     GIB,
@@ -194,7 +191,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
 @click.option(
     "--count",
-    type=click.IntRange(1, MOST),
+    type=click.IntRange(1, MOST_BOXES),
     default=1,
     help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
     "again goes on with them",
@@ -210,6 +207,8 @@ async def provision(
     **terms: Any,
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
+    from gpu_tenant.faces.cli.limits import as_owner
+
     async with output.tenancy() as tenancy:
         card = await as_owner(
             tenancy,
@@ -268,6 +267,9 @@ async def adopt(
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
     platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
+    from gpu_tenant.domain.terms import Asked
+    from gpu_tenant.faces.cli.limits import as_owner
+
     if source is not None and (target is not None or by_password or provider != "own"):
         raise BadRequest(
             "--from says where the box is and who may come in",
@@ -349,7 +351,8 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
-    from gpu_tenant.leases.watch_actions import policy_of
+    from gpu_tenant.faces.cli.limits import as_owner
+    from gpu_tenant.leases.terms_in_force import policy_of
 
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
@@ -404,6 +407,8 @@ async def _change(
     address: str | None = None,
     as_json: bool,
 ) -> None:
+    from gpu_tenant.faces.cli.limits import as_owner
+
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         card = await as_owner(
@@ -418,6 +423,7 @@ async def _change(
 async def recover(lease: str | None, as_json: bool) -> None:
     """From the newest checkpoint that is here, by the identical command, inside what is left of its
     budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
+    from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases import recover as recovering
 
     async with output.tenancy() as tenancy:

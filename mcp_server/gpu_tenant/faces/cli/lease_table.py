@@ -6,13 +6,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import some, span
-from gpu_tenant.faces.cli.output import card, errors, listed, until, usd
+from gpu_tenant.faces.cli.output import card, columns, complain, listed, until, usd
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card, Leases
@@ -38,39 +35,8 @@ def provisioned(shown: Card) -> None:
 
 def leases(shown: Leases) -> None:
     """A table of leases was printed, with the alarms and the totals."""
-    table = Table(box=None, pad_edge=False)
-    in_fleets = any(row.fleet for row in shown.leases)
-    for column in (
-        "LEASE",
-        *(("FLEET",) if in_fleets else ()),
-        "STATE",
-        "BOX",
-        "AGE",
-        "DEADLINE",
-        "USD/H",
-        "COST",
-        "BY DEADLINE",
-        "JOBS",
-    ):
-        # A lease's name is needed for the next command, so it is never cut short.
-        widest = max((len(row.lease) for row in shown.leases), default=0)
-        table.add_column(column, min_width=widest if column == "LEASE" else None)
-    for row in shown.leases:
-        said = (
-            row.lease,
-            *((row.fleet or "-",) if in_fleets else ()),
-            row.phase,
-            row.box or "-",
-            span(row.age_s),
-            until(row.deadline_in_s) if row.state.live else "-",
-            "unknown" if row.price_usd_h is None else str(row.price_usd_h),
-            usd(row.cost_usd),
-            usd(row.forecast_deadline_usd) if row.state.live else "-",
-            ", ".join(row.jobs) or "-",
-        )
-        table.add_row(*map(escape, said))
     if shown.leases:
-        Console(highlight=False, soft_wrap=True).print(table)
+        _table(shown)
     else:
         click.echo("no lease is live: no box of ours is billing that this ledger knows of")
     if shown.older:
@@ -83,11 +49,38 @@ def leases(shown: Leases) -> None:
     for words in shown.also_billing:
         click.echo(f"without a box: {words}")
     for alarm in shown.alarms:
-        errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
+        complain("alarm", alarm)
     if shown.leases or shown.also_billing or shown.not_counted:
         click.echo(summed(shown))
     if shown.watched:
         click.echo(f"watched by: {shown.watched.removeprefix('by ')}")
+
+
+def _table(shown: Leases) -> None:
+    in_fleets = any(row.fleet for row in shown.leases)
+    rows = [
+        (
+            "LEASE",
+            *(("FLEET",) if in_fleets else ()),
+            *("STATE", "BOX", "AGE", "DEADLINE", "USD/H", "COST", "BY DEADLINE", "JOBS"),
+        )
+    ]
+    rows += [
+        (
+            row.lease,
+            *((row.fleet or "-",) if in_fleets else ()),
+            row.phase,
+            row.box or "-",
+            span(row.age_s),
+            until(row.deadline_in_s) if row.state.live else "-",
+            "unknown" if row.price_usd_h is None else str(row.price_usd_h),
+            usd(row.cost_usd),
+            usd(row.forecast_deadline_usd) if row.state.live else "-",
+            ", ".join(row.jobs) or "-",
+        )
+        for row in shown.leases
+    ]
+    columns(rows)
 
 
 def summed(shown: Leases) -> str:

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from pydantic import ValidationError
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Limit, Refused, SignatureWanted
@@ -134,7 +133,9 @@ def _write(tenancy: Tenancy, changes: dict[str, Any]) -> None:
 
     try:
         Limits.model_validate({k: int(v) if k == "boxes" else v for k, v in changes.items()})
-    except (ValidationError, ValueError) as error:
+    except ValueError as error:
+        from pydantic import ValidationError
+
         told = (
             error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else str(error)
         )

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
-from gpu_tenant.concurrency import each
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen
 
 if TYPE_CHECKING:
+    from gpu_tenant.domain.record import Record
     from gpu_tenant.service import Tenancy
 
 R = TypeVar("R", bound="Record")
@@ -57,6 +56,8 @@ async def on_each(
         return
     came: dict[str, R | Exception] = {}
     try:
+        from gpu_tenant.concurrency import each
+
         await each(leases, do, begun=begun, heard=lambda lease, what: came.update({lease: what}))
     finally:
         _tell(leases, came, as_json, brief, wrong)
@@ -108,7 +109,7 @@ def _tell(
 
 
 def _plain(lease: str, what: Record | Exception) -> object:
-    if isinstance(what, Record):
+    if not isinstance(what, Exception):
         return what.model_dump(mode="json")
     if isinstance(what, TenantError):
         error: dict[str, object] = {

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
+from gpu_tenant.domain.choices import PORT, Launcher
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import P, T, as_json, joined, verb
-from gpu_tenant.jobs.multinode.launcher import PORT, Launcher
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.multinode.preflight import Preflight

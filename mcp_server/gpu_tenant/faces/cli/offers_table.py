@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpu_tenant.faces.cli.output import errors, step
+from gpu_tenant.faces.cli.output import complain, step
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Found, Ranked
@@ -97,5 +97,4 @@ def _rest(shown: Found) -> None:
         click.echo(f"left out: {counted}")
     click.echo(f"next: {step(shown.next)}")
     for provider, words in shown.troubles.items():
-        errors.print(f"[red]{provider}:[/] ", end="")
-        errors.print(words, markup=False, soft_wrap=True)
+        complain(provider, words)

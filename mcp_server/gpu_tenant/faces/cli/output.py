@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
+from unicodedata import east_asian_width
 
 import click
-from rich.console import Console
-from rich.markup import escape
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import dated, size, some, span
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Record")
 
-errors = Console(stderr=True, highlight=False)
-_MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[red]blocker[/]"}
+_COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 
 
 @asynccontextmanager
@@ -54,6 +52,15 @@ def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
         click.echo(record.model_dump_json(indent=2))
     else:
         words(record)
+
+
+def complain(who: str, words: str) -> None:
+    """What a person must hear was printed to stderr, with the one who says it in red."""
+    click.echo(f"{click.style(f'{who}:', fg='red')} {words}", err=True)
+
+
+def _found(level: str, words: str) -> None:
+    click.echo(f"{click.style(level, fg=_COLOURS[level])}{' ' * (9 - len(level))}{words}")
 
 
 def until(seconds: float) -> str:
@@ -78,6 +85,22 @@ def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         click.echo(f"  {name:<{width}}  {step(str(value)) if name == 'next' else value}")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> None:
+    """A table was printed, its first row as the heading; a terminal wraps a long line, and a pipe keeps it whole."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = (
+            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+        )
+        line = "  ".join(cells).rstrip()
+        click.echo(line if number else click.style(line, bold=True))
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal it takes: a Chinese character takes two."""
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def smoke(receipt: SmokeReceipt) -> None:
@@ -147,18 +170,16 @@ def look(shown: Look) -> None:
     for words in shown.did:
         click.echo(words)
     for alarm in shown.alarms:
-        errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
+        complain("alarm", alarm)
     click.echo(f"{some(shown.leases, 'lease')} looked at")
 
 
 def audit(shown: Audited) -> None:
     """Findings were printed, the worst last, where the eye ends."""
-    out = Console(highlight=False, soft_wrap=True)
     order = {"ok": 0, "warning": 1, "blocker": 2}
     for finding in sorted(shown.findings, key=lambda f: order[f.level]):
-        out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
-        out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
-        out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
+        reason = f" ({finding.reason})" if finding.level != "ok" else ""
+        _found(finding.level, f"{finding.subject}: {finding.seen}{reason}")
     click.echo(
         f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {step(shown.next)}"
     )
@@ -299,7 +320,5 @@ def receipt(shown: TornDown) -> None:
 
 def checkup(shown: Checkup) -> None:
     """The findings of `doctor` were printed."""
-    out = Console(highlight=False, soft_wrap=True)
     for finding in shown.findings:
-        out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
-        out.print(f"{finding.subject}: {finding.words}", markup=False)
+        _found(finding.level, f"{finding.subject}: {finding.words}")

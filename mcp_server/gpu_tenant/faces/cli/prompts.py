@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from gpu_tenant.domain.errors import BadRequest, Refused
-from gpu_tenant.providers.credentials import UNATTENDED
+from gpu_tenant.process_hardening import UNATTENDED
 
 
 def password() -> str:

@@ -9,9 +9,6 @@ from typing import Any
 
 import click
 
-from gpu_tenant.domain.record import amount
-from gpu_tenant.domain.terms import OnFailure
-
 _UNIT_H = {"": 1.0, "m": 1 / 60, "min": 1 / 60, "h": 1.0, "d": 24.0}
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)")
 _YEAR_H = 8760.0
@@ -23,6 +20,8 @@ class _Usd(click.ParamType[Decimal]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Decimal:
+        from gpu_tenant.domain.record import amount
+
         try:
             return amount(Decimal(str(value)))
         except InvalidOperation:
@@ -71,6 +70,8 @@ class _OnFailure(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
+        from gpu_tenant.domain.terms import OnFailure
+
         try:
             return OnFailure.said(str(value)).words
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import MutableMapping, Sequence
@@ -10,13 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.faces.cli import output, sign
+from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen, as_json, joined, verb
 
 if TYPE_CHECKING:
@@ -162,6 +158,8 @@ async def sweep(
 ) -> None:
     """Every cell and what became of it. To look is to tend: what a dead client left half done is done, and
     idle boxes are given work. Status 1 while something is wrong that nobody has accepted."""
+    import asyncio
+
     from gpu_tenant.sweeps.commands import (
         add_to_sweep,
         give_up_cells,
@@ -189,6 +187,8 @@ async def sweep(
 
             async def accept() -> Reckoning:
                 return settle_sweep(tenancy.context, chosen)
+
+            from gpu_tenant.faces.cli import sign
 
             settled = await sign.with_signature(tenancy, "to accept all of this", accept)
             tended = tended.model_copy(update={"table": settled})
@@ -222,6 +222,10 @@ def table(shown: Tended) -> None:
         "verified",
     )
     rows = sorted(found.rows, key=lambda row: order.index(row.state))
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     drawn = Table(box=None, pad_edge=False)
     for column in ("CELL", "STATE", "BOX", "RUNS", "WHY"):
         drawn.add_column(column, no_wrap=True)

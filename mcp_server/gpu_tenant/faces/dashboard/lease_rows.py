@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.box.caretaker import JobState
+from gpu_tenant.box.caretaker import ENDED, JobState
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
@@ -20,6 +21,16 @@ Verb = Literal[
 ]
 
 
+class LastSeen(Record):
+    """How a job was when it was last looked at, or when that was put on record."""
+
+    at: AwareDatetime
+    state: str | None
+    fraction: float | None = None
+    done: float | None = None
+    total: float | None = None
+
+
 class Working(Record):
     """A job of a lease, as it was last seen."""
 
@@ -28,9 +39,10 @@ class Working(Record):
     progress: Progress | None
     gpus: tuple[Gpu, ...]
     others_running: int = 0
+    at: AwareDatetime = Field(description="when it was seen so")
 
     @classmethod
-    def of(cls, seen: Watched, *, others_running: int = 0) -> "Working":
+    def of(cls, seen: Watched, *, at: AwareDatetime, others_running: int = 0) -> "Working":
         """What the overview needs of that look."""
         return cls(
             id=seen.job,
@@ -38,6 +50,7 @@ class Working(Record):
             progress=seen.progress,
             gpus=seen.gpus,
             others_running=others_running,
+            at=at,
         )
 
 
@@ -52,6 +65,7 @@ class Row(Record):
     park_how: Literal["api", "in_box", "owner"]
     blind: str | None = Field(description="why its box could not be asked, which is no death")
     job: Working | None = Field(description="the newest that runs, else the newest")
+    is_old: bool = Field(description="the job is not seen now: it was so when it was seen last")
     others_running: int
     verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
 
@@ -126,9 +140,17 @@ def row_of(
         park_how=profile.park_how,
         blind=blind,
         job=job,
+        is_old=is_old(card, job, blind),
         others_running=job.others_running if job else 0,
         verbs=_verbs(card, profile, job),
     )
+
+
+def is_old(card: Card, job: Working | None, blind: str | None) -> bool:
+    """Whether the job may have ended since it was seen: its box is not there, or does not answer."""
+    if job is None or job.state in ENDED:
+        return False
+    return blind is not None or card.phase != "ready"
 
 
 def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
@@ -193,7 +215,9 @@ def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...
     if card.state is not LeaseState.ACTIVE:
         return ()
     if card.phase == TAKEN:
-        return ("recover", "resume", "teardown", "waive", "extend")
+        if card.next.startswith(str(Command("recover", card.lease))):
+            return ("recover", "resume", "teardown", "waive", "extend")
+        return ("resume", "teardown", "waive", "extend")
     if card.phase == "parked":
         return ("resume", "teardown", "waive", "extend")
     if card.phase == "booting":

@@ -20,12 +20,12 @@ from gpu_tenant.domain.policy import Policy
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.dashboard.lease_rows import Row, gpu_words, row_of
+from gpu_tenant.faces.dashboard.lease_rows import LastSeen, Row, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import told
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
-from gpu_tenant.leases.watch_actions import policy_of
+from gpu_tenant.leases.terms_in_force import policy_of
 
 _FILES = 5_000
 """At most this many files are listed. The rest are counted."""
@@ -51,16 +51,6 @@ class Dates(Record):
     recovers: str | None
     fleet: str | None
     rates: tuple[Rated, ...]
-
-
-class LastSeen(Record):
-    """How a job was when that was last recorded."""
-
-    at: AwareDatetime
-    state: str | None
-    fraction: float | None
-    done: float | None
-    total: float | None
 
 
 class JobSeen(Declared):
@@ -168,6 +158,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         for at, event in events
         if isinstance(event, timeline.Progressed)
     }
+    last |= looks.states_on(lease.id)
     row = looks.row(lease.id) or row_of(
         # A lease that has ended is not among the rows that are polled.
         on_card(tenancy.context, lease.id),

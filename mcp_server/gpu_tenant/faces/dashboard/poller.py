@@ -5,7 +5,7 @@ Providers are asked while a page is open, and no more than needed.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,15 @@ from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
-from gpu_tenant.faces.dashboard.lease_rows import Overview, Row, Sums, Working, rows_of, sums_of
+from gpu_tenant.faces.dashboard.lease_rows import (
+    LastSeen,
+    Overview,
+    Row,
+    Sums,
+    Working,
+    rows_of,
+    sums_of,
+)
 from gpu_tenant.leases.cards import Leases
 from gpu_tenant.leases.watch_actions import standing
 from gpu_tenant.service import Tenancy
@@ -71,6 +79,8 @@ class Looks:
         self.tenancy = opened()
         self.blind: dict[str, str] = {}
         self._working: dict[str, Working] = {}
+        self._states: dict[str, dict[str, LastSeen]] = {}
+        """Each job's state on its box, by lease, where there are several."""
         self._seen: Leases | None = None
         self._at: datetime | None = None
         self._trouble: Trouble | None = None
@@ -101,6 +111,10 @@ class Looks:
         """The job that is shown for that lease. None if none was looked at yet."""
         job = self._working.get(lease)
         return None if job is None else job.id
+
+    def states_on(self, lease: str) -> Mapping[str, LastSeen]:
+        """How each of several jobs there stands, by the box's own list; empty if it was not asked."""
+        return self._states.get(lease, {})
 
     def others_on(self, lease: str) -> int:
         """How many other jobs run there."""
@@ -162,7 +176,9 @@ class Looks:
 
     def sees(self, lease: str, job: Working) -> None:
         """The job shown for that lease is `job`, and its box answered."""
-        changed = self._working.get(lease) != job or lease in self.blind
+        before = self._working.get(lease)
+        changed = before is None or before.model_copy(update={"at": job.at}) != job
+        changed = changed or lease in self.blind
         self._working[lease] = job
         self.blind.pop(lease, None)
         if changed:
@@ -238,9 +254,10 @@ class Looks:
             self._looked_s = _now_s()
             self._newest_event = self.tenancy.ledger.newest_event()
         seen = self._seen or _NOTHING
-        gone = {*self._working, *self.blind} - {c.lease for c in seen.leases}
+        gone = {*self._working, *self._states, *self.blind} - {c.lease for c in seen.leases}
         for lease in gone:
             self._working.pop(lease, None)
+            self._states.pop(lease, None)
             self.blind.pop(lease, None)
         self.tell("overview", self._shown(seen))
 
@@ -279,14 +296,21 @@ class Looks:
         else:
             others = max(0, len(running) - 1)
             job = seen.model_copy(update={"job": self.declared(lease, seen.job)})
-            self.sees(lease, Working.of(job, others_running=others))
+            now = self.tenancy.clock.now()
+            self.sees(lease, Working.of(job, at=now, others_running=others))
 
     async def _running_on(self, lease: str) -> list[str]:
         """The jobs that run there, the newest last. Empty, without asking, if the lease has only one job."""
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
             return []
-        runs = set((await standing(self.tenancy.context, lease)).live)
+        there, now = await standing(self.tenancy.context, lease), self.tenancy.clock.now()
+        # Runs of one job differ in the number at the end: of two, the longer or greater is newer.
+        self._states[lease] = {
+            self.declared(lease, brief.job): LastSeen(at=now, state=brief.state)
+            for brief in sorted(there.jobs, key=lambda brief: (len(brief.job), brief.job))
+        }
+        runs = set(there.live)
         runs |= {run.rpartition(".")[0] for run in runs}
         return [job for job in jobs if job in runs]
 

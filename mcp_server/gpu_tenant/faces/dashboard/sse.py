@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 
@@ -15,7 +15,9 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.lease_rows import Working
 from gpu_tenant.faces.dashboard.poller import Looks, News, Told
 from gpu_tenant.jobs.logs.window import LogWindow
+from gpu_tenant.jobs.metrics import Series, measured_by
 from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.jobs.progress import whole_lines
 from gpu_tenant.leases.read_logs import log_window
 
 _log = logging.getLogger(__name__)
@@ -36,6 +38,9 @@ class Seen(Watched):
 
     at: AwareDatetime
     run: str
+    measured: dict[str, Series] = Field(
+        description="by step, what the newest lines of its log measured; nothing else is a measurement"
+    )
 
 
 class Sight(Record):
@@ -131,10 +136,11 @@ class _Closely:
         )
         now, job = tenancy.clock.now(), self._looks.declared(self._lease, seen.job)
         told = {**dict(seen), "log": "", "job": job, "run": seen.job}
-        await self._put("job", Seen(**told, at=now))
+        tail = whole_lines(seen.log) if seen.log_size_bytes > _TAIL_BYTES else seen.log
+        await self._put("job", Seen(**told, at=now, measured=measured_by(tail)))
         if self._looks.job_of(self._lease) in (None, job):
             others = self._looks.others_on(self._lease)
-            shown = Working.of(seen.model_copy(update={"job": job}), others_running=others)
+            shown = Working.of(seen.model_copy(update={"job": job}), at=now, others_running=others)
             self._looks.sees(self._lease, shown)
         if self._cursor is None:
             self._cursor = seen.log_size_bytes

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.choices import Launcher
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
-
-Launcher = Literal["torchrun", "accelerate"]
-PORT = 29400
-"""The port where the members meet, on the first of them: torchrun's default."""
 
 _MODULES: dict[Launcher, str] = {
     "torchrun": "torch.distributed.run",

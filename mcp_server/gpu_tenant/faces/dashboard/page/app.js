@@ -1,5 +1,5 @@
 // The page: what is shown where, drawn into the document.
-import {html, render, useEffect} from "./vendor/htm-preact.js";
+
 import {Bounded} from "./parts/boundary.js";
 import {History} from "./parts/history.js";
 import {LeasePage} from "./parts/lease.js";
@@ -9,9 +9,8 @@ import {Runbooks} from "./parts/runbooks.js";
 import {Settings} from "./parts/settings.js";
 import {NoKey, NotHere, Shell} from "./parts/shell.js";
 import {begin, useStore} from "./store.js";
+import {html, render, useEffect} from "./vendor/htm-preact.js";
 import {t, useLang} from "./words.js";
-
-export {noteErrand, route, state, useFollow, useStore} from "./store.js";
 
 // The overview writes its title itself, with how many leases need somebody.
 const VIEWS = {
@@ -32,9 +31,13 @@ function App() {
     if (title) document.title = `${title(id)} · gpu-tenant`;
   }, [name, id, lang]);
   return html`<${Shell} key=${lang} at=${name}>
-    ${refused ? html`<${NoKey} />` : html`<${Bounded} key=${`${name}/${id}`}><${view} id=${id} rest=${rest} /><//>`}
+    ${
+      refused
+        ? html`<${NoKey} />`
+        : html`<${Bounded} key=${`${name}/${id}`}><${view} id=${id} rest=${rest} /><//>`
+    }
   <//>`;
 }
 
 begin();
-render(html`<${App} />`, document.getElementById("app"));
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

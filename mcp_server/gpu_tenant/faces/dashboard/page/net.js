@@ -2,6 +2,8 @@
 import {createParser} from "./vendor/eventsource-parser.js";
 import {t} from "./words.js";
 
+/** @import {Answers, Link, Query, Told} from "./known.d.ts" */
+
 const KEPT = "gpu-tenant.token";
 const SILENT_MS = 40_000; // the server says something every 15 s
 const SLOWEST_MS = 15_000;
@@ -9,6 +11,7 @@ const OFFLINE_AFTER = 2;
 
 // An answer that is no success, in words, with the next step.
 export class Problem extends Error {
+  /** @param {{code: string, message: string, remedy?: string}} properties */
   constructor({code, message, remedy = ""}) {
     super(message);
     this.code = code;
@@ -44,21 +47,32 @@ export function takeToken() {
   return true;
 }
 
+/** @param {string} token */
 async function keepWhereTaken(token) {
   const kept = localStorage.getItem(KEPT);
-  if (token !== kept && (kept === null || (await isTaken(token)))) localStorage.setItem(KEPT, token);
+  if (token !== kept && (kept === null || (await isTaken(token))))
+    localStorage.setItem(KEPT, token);
 }
 
+/** @param {string} token */
 async function isTaken(token) {
   try {
-    const how = {cache: "no-store", credentials: "omit", headers: {Authorization: `Bearer ${token}`}};
+    /** @type {RequestInit} */
+    const how = {
+      cache: "no-store",
+      credentials: "omit",
+      headers: {Authorization: `Bearer ${token}`},
+    };
     return (await fetch("/api/errands", how)).ok;
   } catch {
     return false;
   }
 }
 
-// Calls `tell` where another tab was opened with a newer link.
+/**
+ * Calls `tell` where another tab was opened with a newer link.
+ * @param {() => void} tell
+ */
 export function onToken(tell) {
   addEventListener("storage", (event) => event.key === KEPT && event.newValue && tell());
 }
@@ -74,21 +88,34 @@ function headers(more = {}) {
 
 // -- questions --------------------------------------------------------------
 
+/**
+ * @param {string} path
+ * @param {RequestInit} [how]
+ */
 async function ask(path, how = {}) {
   await settled;
   let answer;
   try {
-    answer = await fetch(path, {cache: "no-store", credentials: "omit", ...how, headers: headers(how.headers)});
+    answer = await fetch(path, {
+      cache: "no-store",
+      credentials: "omit",
+      ...how,
+      headers: headers(how.headers),
+    });
   } catch (problem) {
-    if (problem.name === "AbortError") throw problem;
+    if (problem instanceof Error && problem.name === "AbortError") throw problem;
     throw away();
   }
   if (answer.ok) return answer;
   throw answer.status === 401 ? refused() : new Problem(await told(answer));
 }
 
+/** @param {Response} answer */
 async function told(answer) {
-  const unsaid = {code: `HTTP_${answer.status}`, message: t("The server answered {status}", {status: answer.status})};
+  const unsaid = {
+    code: `HTTP_${answer.status}`,
+    message: t("The server answered {status}", {status: answer.status}),
+  };
   try {
     return {...unsaid, ...(await answer.json())};
   } catch {
@@ -96,16 +123,31 @@ async function told(answer) {
   }
 }
 
+/**
+ * @template {string} Path
+ * @param {Path} path
+ * @param {RequestInit} [how]
+ * @returns {Promise<Path extends keyof Answers ? Answers[Path] : any>}
+ */
 export async function get(path, how) {
   return (await ask(path, how)).json();
 }
 
+/** @param {string} path */
 export async function getFile(path) {
   return (await ask(path)).blob();
 }
 
+/**
+ * @param {string} path
+ * @param {object} [body]
+ */
 export async function post(path, body = {}) {
-  const how = {method: "POST", body: JSON.stringify(body), headers: {"Content-Type": "application/json"}};
+  const how = {
+    method: "POST",
+    body: JSON.stringify(body),
+    headers: {"Content-Type": "application/json"},
+  };
   return (await ask(path, how)).json();
 }
 
@@ -114,26 +156,47 @@ export async function post(path, body = {}) {
 let hidden = "closed";
 const sleepers = new Set();
 
-// Whether streams stay open while the tab is hidden: they must, for notifications.
+/**
+ * Whether streams stay open while the tab is hidden: they must, for notifications.
+ * @param {"open" | "closed"} what
+ */
 export function whileHidden(what) {
   hidden = what;
-  sleepers.forEach((look) => look());
+  for (const look of sleepers) look();
 }
 
-document.addEventListener("visibilitychange", () => sleepers.forEach((look) => look()));
+document.addEventListener("visibilitychange", () => {
+  for (const look of sleepers) look();
+});
 
-// Reads /api/stream until `close()`: `on[event](value)` at each event, `connected()` at each connection that the
-// server has answered, and `state(link, problem)` at each change of the link: "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
+/**
+ * Reads /api/stream until `close()`. It calls `on[event](value)` at each event, and `connected()` at each
+ * connection that the server has answered. At each change of the link it calls `state(link, problem)`:
+ * "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
+ * @param {Query} query
+ * @param {{on: Record<string, (value: any) => void>,
+ *   state: (link: Link, problem: Told | null) => void, connected: () => void}} given
+ */
 export function stream(query, {on, state, connected}) {
+  /** @type {Link | ""} */
   let link = "";
   let failures = 0;
+  /** @type {AbortController | null} */
   let reading = null;
-  let again = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let again;
   let cursor = query.cursor;
 
+  /**
+   * @param {Link} next
+   * @param {Told | null} [problem]
+   */
   const become = (next, problem = null) => {
-    if (next !== link) state((link = next), problem);
+    if (next === link) return;
+    link = next;
+    state(link, problem);
   };
+  /** @param {{event?: string, data: string}} properties */
   const heard = ({event = "message", data: text}) => {
     const value = JSON.parse(text);
     if (event === "log") cursor = value.to;
@@ -141,6 +204,7 @@ export function stream(query, {on, state, connected}) {
     become("live");
     on[event]?.(value);
   };
+  /** @param {Problem} problem */
   const failed = (problem) => {
     if (problem.code === "NO_TOKEN") return become("refused", problem);
     failures += 1;
@@ -149,7 +213,8 @@ export function stream(query, {on, state, connected}) {
     again = setTimeout(open, wait * (0.8 + Math.random() * 0.4));
   };
   const open = async () => {
-    const mine = (reading = new AbortController());
+    const mine = new AbortController();
+    reading = mine;
     try {
       await read(address({...query, cursor}), mine, {heard, connected});
       if (reading === mine) failed(away());
@@ -186,19 +251,29 @@ export function stream(query, {on, state, connected}) {
   };
 }
 
+/** @param {Query} query */
 function address(query) {
   const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
-  return asked.length === 0 ? "/api/stream" : `/api/stream?${new URLSearchParams(asked)}`;
+  return asked.length === 0
+    ? "/api/stream"
+    : `/api/stream?${new URLSearchParams(Object.fromEntries(asked))}`;
 }
 
-// Feeds what comes to `heard` until the server ends it; silence counts as an end.
+/**
+ * Feeds what comes to `heard` until the server ends it; silence counts as an end.
+ * @param {string} path
+ * @param {AbortController} abort
+ * @param {{heard: (event: any) => void, connected: () => void}} given
+ */
 async function read(path, abort, {heard, connected}) {
   let silence = setTimeout(() => abort.abort(), SILENT_MS);
   try {
     const answer = await ask(path, {signal: abort.signal});
     connected();
     const parser = createParser({onEvent: heard});
-    const words = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    const words = /** @type {ReadableStream<BufferSource>} */ (answer.body)
+      .pipeThrough(new TextDecoderStream())
+      .getReader();
     for (let piece = await words.read(); !piece.done; piece = await words.read()) {
       clearTimeout(silence);
       silence = setTimeout(() => abort.abort(), SILENT_MS);

@@ -1,8 +1,13 @@
 // What the page knows: the last word of the server, kept while it is away, and where the reader is.
-import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
+
 import {get, onToken, stream, takeToken} from "./net.js";
 import {setClock} from "./parts/ticking.js";
+import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
 
+/** @import {OpenAction, Follower, Known, Link, LogPiece, Query, TimedRow, Told} from "./known.d.ts" */
+/** @import {Changed, Errand, Overview, Row, Seen, Sight} from "./types.d.ts" */
+
+/** @type {Known} */
 let known = {
   link: "opening",
   problem: null,
@@ -13,16 +18,23 @@ let known = {
   blind: {},
   action: null,
 };
+/** @type {Set<() => void>} */
 const readers = new Set();
 
 export const state = () => known;
 
+/** @param {Partial<Known>} changes */
 function set(changes) {
   known = {...known, ...changes};
-  readers.forEach((look) => look());
+  for (const look of readers) look();
 }
 
-// A part of the state; whoever uses it is drawn again where that part has become another.
+/**
+ * A part of the state; whoever uses it is drawn again where that part has become another.
+ * @template T
+ * @param {(known: Known) => T} select
+ * @returns {T}
+ */
 export function useStore(select) {
   const [, draw] = useState(0);
   const latest = useRef();
@@ -47,7 +59,10 @@ export function route() {
   return {name: name || "overview", id, rest};
 }
 
-// A link that was cut may end within a letter.
+/**
+ * A link that was cut may end within a letter.
+ * @param {string} part
+ */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -63,7 +78,10 @@ function onHash() {
 
 // -- what a person is about to do -------------------------------------------
 
-// {verb, row} or {verb: "adopt", box, then}: it stays while its row moves, or is gone.
+/**
+ * {verb, row} or {verb: "adopt", box, then}: it stays while its row moves, or is gone.
+ * @param {OpenAction} action
+ */
 export function openAction(action) {
   set({action});
 }
@@ -74,36 +92,57 @@ export function closeAction() {
 
 // -- the stream -------------------------------------------------------------
 
+/** @type {{close: () => void} | null} */
 let open = null;
+/** @type {Query} */
 let asked = {};
+/** @type {Follower | null} */
 let follower = null;
 
+/**
+ * @param {Row[]} rows
+ * @param {string} at
+ */
 const timed = (rows, at) => rows.map((row) => ({...row, at}));
 
-// Since when a box was not seen is known of those alone whose row says that it is not.
+/**
+ * Since when a box was not seen is known of those alone whose row says that it is not.
+ * @param {TimedRow[]} leases
+ */
 function stillBlind(leases) {
   const seen = new Map(leases.map((row) => [row.card.lease, row.blind]));
   return Object.fromEntries(Object.entries(known.blind).filter(([lease]) => seen.get(lease)));
 }
 
+/** @param {Overview} overview */
 function takeOverview(overview) {
   setClock(overview.now);
   const leases = timed(overview.leases, overview.at);
   set({overview: {...overview, leases}, blind: stillBlind(leases), since: Date.now()});
 }
 
+/** @param {Changed} changed */
 function takeRows({rows, ...sums}) {
   if (!known.overview) return;
   setClock(sums.now);
   const changed = new Map(timed(rows, sums.at).map((row) => [row.card.lease, row]));
   const leases = known.overview.leases.map((row) => changed.get(row.card.lease) ?? row);
-  set({overview: {...known.overview, ...sums, leases}, blind: stillBlind(leases), since: Date.now()});
+  set({
+    overview: {...known.overview, ...sums, leases},
+    blind: stillBlind(leases),
+    since: Date.now(),
+  });
 }
 
+/** @param {Errand[]} errands */
 const byId = (errands) => Object.fromEntries(errands.map((errand) => [errand.id, errand]));
+/** @type {Record<number, Errand>} */
 let heard = {};
 
-// Puts an errand, as a POST answered it or the stream told it, among those the page shows.
+/**
+ * Puts an errand, as a POST answered it or the stream told it, among those the page shows.
+ * @param {Errand} errand
+ */
 export function noteErrand(errand) {
   heard[errand.id] = errand;
   set({errands: {...known.errands, [errand.id]: errand}});
@@ -112,7 +151,9 @@ export function noteErrand(errand) {
 // The errands as this server knows them, in place of those kept here: while no stream was open, some may have
 // ended, and another server counts its own. What is heard meanwhile is newer.
 async function takeErrands() {
-  const meanwhile = (heard = {});
+  /** @type {Record<number, Errand>} */
+  const meanwhile = {};
+  heard = meanwhile;
   try {
     const {errands} = await get("/api/errands");
     if (heard === meanwhile) set({errands: {...byId(errands), ...meanwhile}});
@@ -125,20 +166,30 @@ const on = {
   overview: takeOverview,
   rows: takeRows,
   errand: noteErrand,
-  ping: () => (known.since = Date.now()),
+  ping: () => {
+    known.since = Date.now();
+  },
+  /** @param {Sight} seen */
   blind(seen) {
     set({blind: {...known.blind, [seen.lease]: seen}});
     follower?.blind?.(seen);
   },
+  /** @param {Sight} seen */
   seeing(seen) {
     const {[seen.lease]: _gone, ...blind} = known.blind;
     set({blind});
     follower?.seeing?.(seen);
   },
+  /** @param {Seen} watched */
   job: (watched) => follower?.job?.(watched),
+  /** @param {LogPiece} piece */
   log: (piece) => follower?.log?.(piece),
 };
 
+/**
+ * @param {Link} link
+ * @param {Told | null} problem
+ */
 function onLink(link, problem) {
   document.documentElement.dataset.link = link;
   set({link, problem});
@@ -149,13 +200,19 @@ function reopen() {
   open = stream(asked, {on, state: onLink, connected: takeErrands});
 }
 
-// Asks the tab's one stream for this lease and job too, as long as the part that calls it stands.
+/**
+ * Asks the tab's one stream for this lease and job too, as long as the part that calls it stands.
+ * @param {{lease: string, job?: string | null, cursor?: number | null}} given
+ * @param {Follower} tell
+ */
 export function useFollow({lease, job = null, cursor = null}, tell) {
   const latest = useRef();
   latest.current = tell;
   useEffect(() => {
+    /** @type {Record<string, (value: any) => void>} */
     const mine = {};
-    for (const event of ["job", "log", "blind", "seeing"]) mine[event] = (value) => latest.current[event]?.(value);
+    for (const event of ["job", "log", "blind", "seeing"])
+      mine[event] = (value) => latest.current[event]?.(value);
     follower = mine;
     asked = {lease, job, cursor};
     reopen();

@@ -1,11 +1,25 @@
 // What the page says, in English or Chinese; a key is the English sentence itself.
+import actions from "./chinese/actions.js";
+import frame from "./chinese/frame.js";
+import history from "./chinese/history.js";
+import lease from "./chinese/lease.js";
+import offers from "./chinese/offers.js";
+import overview from "./chinese/overview.js";
+import platforms from "./chinese/platforms.js";
+import signatures from "./chinese/signatures.js";
 import {useEffect, useState} from "./vendor/htm-preact.js";
-import lease from "./words_zh_lease.js";
-import rest from "./words_zh_rest.js";
-import shell from "./words_zh_shell.js";
 
 const KEPT = "gpu-tenant.language";
-const CHINESE = {...lease, ...rest, ...shell};
+const CHINESE = {
+  ...actions,
+  ...frame,
+  ...history,
+  ...lease,
+  ...offers,
+  ...overview,
+  ...platforms,
+  ...signatures,
+};
 const heard = new Set();
 
 let lang = chosen();
@@ -24,17 +38,24 @@ function tag() {
 // The locale for dates and numbers.
 export const locale = () => (lang === "zh" ? "zh-CN" : "en-GB");
 
-// The sentence in the language of the page, with `{name}` filled in from `values`.
+/**
+ * The sentence in the language of the page, with `{name}` filled in from `values`.
+ * @param {string} key
+ * @param {Record<string, unknown>} [values]
+ */
 export function t(key, values = {}) {
   const sentence = (lang === "zh" && CHINESE[key]) || key;
-  return sentence.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+  return sentence.replace(/\{(\w+)\}/g, (whole, name) =>
+    name in values ? String(values[name]) : whole,
+  );
 }
 
+/** @param {string} next */
 export function setLang(next) {
   lang = next;
   localStorage.setItem(KEPT, next);
   document.documentElement.lang = tag();
-  heard.forEach((tell) => tell(next));
+  for (const tell of heard) tell(next);
 }
 
 // The language, and a new drawing where it changes.

@@ -17,25 +17,28 @@ let input = {};
 
 function send(message) {
   // No host tells its origin; nothing secret is said here.
-  host.postMessage({ jsonrpc: "2.0", ...message }, "*");
+  host.postMessage({jsonrpc: "2.0", ...message}, "*");
 }
 
 function ask(method, params) {
   return new Promise((resolve, reject) => {
     asked += 1;
-    waiting.set(asked, { resolve, reject });
-    send({ id: asked, method, params });
+    waiting.set(asked, {resolve, reject});
+    send({id: asked, method, params});
   });
 }
 
 const heard = {
-  "ui/notifications/tool-input": (params) => { input = params.arguments ?? {}; },
+  "ui/notifications/tool-input": (params) => {
+    input = params.arguments ?? {};
+  },
   "ui/notifications/tool-result": (params) => show(params, "told"),
-  "ui/notifications/tool-cancelled": () => draw([part("p", { class: "soft" }, t("This call was cancelled."))]),
+  "ui/notifications/tool-cancelled": () =>
+    draw([part("p", {class: "soft"}, t("This call was cancelled."))]),
   "ui/notifications/host-context-changed": dress,
 };
 
-window.addEventListener("message", ({ source, data }) => {
+window.addEventListener("message", ({source, data}) => {
   if (source !== host || data?.jsonrpc !== "2.0") return;
   if (data.method === undefined) {
     const asker = waiting.get(data.id);
@@ -45,15 +48,16 @@ window.addEventListener("message", ({ source, data }) => {
   } else if (data.id === undefined) {
     if (Object.hasOwn(heard, data.method)) heard[data.method](data.params ?? {});
   } else if (data.method === "ping" || data.method === "ui/resource-teardown") {
-    send({ id: data.id, result: {} });
+    send({id: data.id, result: {}});
   } else {
-    send({ id: data.id, error: { code: -32601, message: "the card has no such method" } });
+    send({id: data.id, error: {code: -32601, message: "the card has no such method"}});
   }
 });
 
 function dress(context) {
   const root = document.documentElement;
-  if (typeof context.locale === "string") root.lang = context.locale.toLowerCase().startsWith("zh") ? "zh-Hans" : "en";
+  if (typeof context.locale === "string")
+    root.lang = context.locale.toLowerCase().startsWith("zh") ? "zh-Hans" : "en";
   if (context.theme === "light" || context.theme === "dark") root.dataset.theme = context.theme;
   for (const [name, value] of Object.entries(context.styles?.variables ?? {})) {
     if (name.startsWith("--") && typeof value === "string") root.style.setProperty(name, value);
@@ -63,12 +67,12 @@ function dress(context) {
 async function begin() {
   const told = await ask("ui/initialize", {
     protocolVersion: VERSION,
-    appInfo: { name: "gpu-tenant lease card", version: "1" },
-    appCapabilities: { availableDisplayModes: ["inline"] },
+    appInfo: {name: "gpu-tenant lease card", version: "1"},
+    appCapabilities: {availableDisplayModes: ["inline"]},
   });
   canAsk = told.hostCapabilities?.serverTools !== undefined;
   dress(told.hostContext ?? {});
-  send({ method: "ui/notifications/initialized", params: {} });
+  send({method: "ui/notifications/initialized", params: {}});
   new ResizeObserver(measure).observe(document.body);
 }
 
@@ -77,28 +81,30 @@ function measure() {
   const height = Math.ceil(document.body.getBoundingClientRect().height);
   if (height === measured) return;
   measured = height;
-  send({ method: "ui/notifications/size-changed", params: { width: window.innerWidth, height } });
+  send({method: "ui/notifications/size-changed", params: {width: window.innerWidth, height}});
 }
 
 // Looking again
 
 async function look(tool, args, button) {
-  const status = document.getElementById("heard");
+  const status = /** @type {HTMLElement} */ (document.getElementById("heard"));
   button.disabled = true;
   status.textContent = t("Looking…");
   try {
-    show(await ask("tools/call", { name: tool, arguments: args }), "looked");
-    status.textContent = t("Looked at {time}.", { time: time() });
-    document.querySelector("main > .actions button")?.focus();
+    show(await ask("tools/call", {name: tool, arguments: args}), "looked");
+    status.textContent = t("Looked at {time}.", {time: time()});
+    /** @type {HTMLElement | null} */ (document.querySelector("main > .actions button"))?.focus();
   } catch (error) {
-    status.textContent = t("The host did not let the card look: {why}", { why: error.message });
+    status.textContent = t("The host did not let the card look: {why}", {
+      why: /** @type {Error} */ (error).message,
+    });
     button.disabled = false;
   }
 }
 
 function again(words, tool, args) {
   if (!canAsk) return null;
-  const button = part("button", { type: "button" }, t(words));
+  const button = part("button", {type: "button"}, t(words));
   button.addEventListener("click", () => look(tool, args, button));
   return button;
 }
@@ -117,35 +123,42 @@ function part(tag, attributes, ...children) {
 function money(usd) {
   if (usd == null) return t("unknown");
   const amount = Number(usd);
-  return Number.isFinite(amount) ? `${amount.toFixed(Math.abs(amount) >= 1 ? 2 : 4)} USD` : String(usd);
+  return Number.isFinite(amount)
+    ? `${amount.toFixed(Math.abs(amount) >= 1 ? 2 : 4)} USD`
+    : String(usd);
 }
 
-const rate = (usd) => (usd == null ? t("unknown") : t("{usd}/h", { usd: money(usd) }));
+const rate = (usd) => (usd == null ? t("unknown") : t("{usd}/h", {usd: money(usd)}));
 
-const counted = (usd, counts) => (counts ? t("{sum}: {counts}", { sum: money(usd), counts }) : money(usd));
+const counted = (usd, counts) =>
+  counts ? t("{sum}: {counts}", {sum: money(usd), counts}) : money(usd);
 
 function size(count) {
   if (count == null) return t("unknown");
   const units = ["B", "KB", "MB", "GB", "TB"];
   let amount = Number(count);
   let unit = 0;
-  while (amount >= 1000 && unit < units.length - 1) { amount /= 1000; unit += 1; }
+  while (amount >= 1000 && unit < units.length - 1) {
+    amount /= 1000;
+    unit += 1;
+  }
   return `${amount.toFixed(unit ? 1 : 0)} ${units[unit]}`;
 }
 
-const outOf = (count, whole) => t("{size} of {whole}", { size: size(count), whole: size(whole) });
+const outOf = (count, whole) => t("{size} of {whole}", {size: size(count), whole: size(whole)});
 
-const files = (count) => (count === 1 ? t("1 file") : t("{n} files", { n: count }));
+const files = (count) => (count === 1 ? t("1 file") : t("{n} files", {n: count}));
 
-const heap = (count, bytes) => t("{files}, {size}", { files: files(count), size: size(bytes) });
+const heap = (count, bytes) => t("{files}, {size}", {files: files(count), size: size(bytes)});
 
-const lying = (count, bytes, where) => t("{files}, {size}, in {where}", { files: files(count), size: size(bytes), where });
+const lying = (count, bytes, where) =>
+  t("{files}, {size}, in {where}", {files: files(count), size: size(bytes), where});
 
 function span(seconds) {
   if (seconds == null) return t("unknown");
-  if (seconds < 120) return t("{n} s", { n: Math.round(seconds) });
-  if (seconds < 7200) return t("{n} min", { n: Math.round(seconds / 60) });
-  return t("{n} h", { n: (seconds / 3600).toFixed(1) });
+  if (seconds < 120) return t("{n} s", {n: Math.round(seconds)});
+  if (seconds < 7200) return t("{n} min", {n: Math.round(seconds / 60)});
+  return t("{n} h", {n: (seconds / 3600).toFixed(1)});
 }
 
 function clock(seconds) {
@@ -166,14 +179,17 @@ function deadline(seconds) {
   const tell = () => {
     const left = seconds - (shownHow === "looked" ? (performance.now() - shownAt) / 1000 : 0);
     words.className = left < 0 ? "bad" : left < 1800 ? "warn" : "";
-    words.textContent = left < 0 ? t("passed {span} ago", { span: span(-left) }) : t("in {span}", { span: clock(left) });
+    words.textContent =
+      left < 0 ? t("passed {span} ago", {span: span(-left)}) : t("in {span}", {span: clock(left)});
   };
   tell();
   ticking.push(tell);
   return words;
 }
 
-setInterval(() => { if (shownHow === "looked") for (const tell of ticking) tell(); }, 1000);
+setInterval(() => {
+  if (shownHow === "looked") for (const tell of ticking) tell();
+}, 1000);
 
 function facts(rows) {
   const list = part("dl", {});
@@ -183,18 +199,34 @@ function facts(rows) {
   return list;
 }
 
-const alarm = (words) => part("p", { class: "alarm" }, part("strong", { class: "bad" }, t("Alarm: ")), words);
+const alarm = (words) =>
+  part("p", {class: "alarm"}, part("strong", {class: "bad"}, t("Alarm: ")), words);
 
 function bullets(title, lines) {
   if (!lines?.length) return null;
-  return part("section", {}, part("h3", {}, t(title)), part("ul", {}, lines.map((line) => part("li", {}, line))));
+  return part(
+    "section",
+    {},
+    part("h3", {}, t(title)),
+    part(
+      "ul",
+      {},
+      lines.map((line) => part("li", {}, line)),
+    ),
+  );
 }
 
 function heading(title, values) {
-  const how = shownHow === "looked"
-    ? t("looked at {time}", { time: time() })
-    : t("as this answer told it; it may be old");
-  return part("div", { class: "heading" }, part("h1", {}, t(title, values)), part("span", { class: "soft" }, how));
+  const how =
+    shownHow === "looked"
+      ? t("looked at {time}", {time: time()})
+      : t("as this answer told it; it may be old");
+  return part(
+    "div",
+    {class: "heading"},
+    part("h1", {}, t(title, values)),
+    part("span", {class: "soft"}, how),
+  );
 }
 
 // The answers
@@ -206,86 +238,163 @@ function show(answer, how) {
   shownAt = performance.now();
   shownHow = how;
   ticking = [];
-  opened = new Set(Array.from(document.querySelectorAll("details[open] h2"), (name) => name.textContent));
+  opened = new Set(
+    Array.from(document.querySelectorAll("details[open] h2"), (name) => name.textContent),
+  );
   if (answer?.isError || !told) {
     const words = (answer?.content ?? []).map((piece) => piece.text ?? "").join("\n");
     const title = answer?.isError ? "Refused, or it did not work" : "The answer";
-    draw([part("section", { class: "panel", role: "alert" }, part("h1", {}, t(title)), part("p", {}, words)),
-      actions(allLeases())]);
+    draw([
+      part(
+        "section",
+        {class: "panel", role: "alert"},
+        part("h1", {}, t(title)),
+        part("p", {}, words),
+      ),
+      actions(allLeases()),
+    ]);
     return;
   }
-  const drawn = [[told.leases, leases], [told.job && told.state, watched], [told.receipt, tornDown],
-    [told.seal, collected], [told.proves, snapshot], [told.stops_the_meter, one]].find(([is]) => is);
-  draw(drawn ? drawn[1](told) : [part("p", { class: "soft" }, t("The card does not draw this answer."))]);
+  const drawn = [
+    [told.leases, leases],
+    [told.job && told.state, watched],
+    [told.receipt, tornDown],
+    [told.seal, collected],
+    [told.proves, snapshot],
+    [told.stops_the_meter, one],
+  ].find(([is]) => is);
+  draw(
+    drawn ? drawn[1](told) : [part("p", {class: "soft"}, t("The card does not draw this answer."))],
+  );
 }
 
 function draw(parts) {
-  document.getElementById("card").replaceChildren(...parts.filter((drawn) => drawn !== null));
+  const card = /** @type {HTMLElement} */ (document.getElementById("card"));
+  card.replaceChildren(...parts.filter((drawn) => drawn !== null));
 }
 
 function actions(...buttons) {
   const given = buttons.filter((button) => button !== null);
-  return given.length ? part("div", { class: "actions" }, given) : null;
+  return given.length ? part("div", {class: "actions"}, given) : null;
 }
 
+/** @param {import("./types.d.ts").Card} card */
 function tone(card) {
   if (STILL.includes(card.phase)) return "warn";
   return card.phase === "ready" ? "good" : "soft";
 }
 
+/**
+ * @param {import("./types.d.ts").Card} card
+ * @param {boolean} open
+ * @param {"above" | "here"} told where its alarm is told
+ */
 function lease(card, open, told) {
   const live = ["intended", "active", "terminating"].includes(card.state);
-  const parked = card.leaking_usd_month == null ? null
-    : ["leaks", t("{sum} a month", { sum: money(card.leaking_usd_month) })];
-  const summary = part("summary", {},
-    part("h2", {}, card.lease), part("span", { class: `pill ${tone(card)}` }, card.phase),
-    card.alarm ? part("span", { class: "pill bad" }, t("alarm")) : null,
-    part("span", { class: "soft" }, t("{provider}, {rate}, spent {sum}",
-      { provider: card.provider, rate: rate(card.price_usd_h), sum: money(card.cost_usd) })));
+  const parked =
+    card.leaking_usd_month == null
+      ? null
+      : ["leaks", t("{sum} a month", {sum: money(card.leaking_usd_month)})];
+  const summary = part(
+    "summary",
+    {},
+    part("h2", {}, card.lease),
+    part("span", {class: `pill ${tone(card)}`}, card.phase),
+    card.alarm ? part("span", {class: "pill bad"}, t("alarm")) : null,
+    part(
+      "span",
+      {class: "soft"},
+      t("{provider}, {rate}, spent {sum}", {
+        provider: card.provider,
+        rate: rate(card.price_usd_h),
+        sum: money(card.cost_usd),
+      }),
+    ),
+  );
   const rows = facts([
     ["age", span(card.age_s)],
     live ? ["deadline", deadline(card.deadline_in_s)] : null,
-    ["rate", card.running_usd_h == null ? rate(card.price_usd_h)
-      : t("{now} now, {later} once it runs", { now: rate(card.price_usd_h), later: rate(card.running_usd_h) })],
+    [
+      "rate",
+      card.running_usd_h == null
+        ? rate(card.price_usd_h)
+        : t("{now} now, {later} once it runs", {
+            now: rate(card.price_usd_h),
+            later: rate(card.running_usd_h),
+          }),
+    ],
     ["spent", counted(card.cost_usd, card.counts)],
     live ? ["by its deadline", money(card.forecast_deadline_usd)] : null,
-    card.job_ends_in_s == null ? null
-      : ["job's end", t("in {span}, {sum} at most", { span: span(card.job_ends_in_s), sum: money(card.forecast_job_usd) })],
+    card.job_ends_in_s == null
+      ? null
+      : [
+          "job's end",
+          t("in {span}, {sum} at most", {
+            span: span(card.job_ends_in_s),
+            sum: money(card.forecast_job_usd),
+          }),
+        ],
     parked,
     live ? ["if this computer dies", card.stops_the_meter] : null,
     card.jobs.length ? ["jobs", card.jobs.join(", ")] : null,
     ["next", card.next],
   ]);
-  const job = live && card.jobs.length ? again("Look at its job", "monitor", { lease: card.lease, wait_s: 0 }) : null;
-  const shown = part("details", { class: "lease" }, summary, card.alarm && told !== "above" ? alarm(card.alarm) : null, rows, actions(job));
+  const job =
+    live && card.jobs.length
+      ? again("Look at its job", "monitor", {lease: card.lease, wait_s: 0})
+      : null;
+  const shown = part(
+    "details",
+    {class: "lease"},
+    summary,
+    card.alarm && told !== "above" ? alarm(card.alarm) : null,
+    rows,
+    actions(job),
+  );
   shown.open = open || Boolean(card.alarm) || opened.has(card.lease);
   return shown;
 }
 
+/** @param {import("./types.d.ts").Leases} told */
 function leases(told) {
   const few = told.leases.length <= OPEN_AT_MOST;
-  const which = input.which === "all" ? { which: "all" } : {};
+  const which = input.which === "all" ? {which: "all"} : {};
   const none = "No lease is live: no box of ours is billing that this ledger knows of.";
-  const foreign = (told.foreign ?? []).map((box) => t("{box} at {provider}: {state}, {rate}", { ...box, rate: rate(box.price_usd_h) }));
+  const foreign = (told.foreign ?? []).map((box) =>
+    t("{box} at {provider}: {state}, {rate}", {...box, rate: rate(box.price_usd_h)}),
+  );
   return [
     heading("Leases"),
-    part("div", { class: "summed" },
-      part("span", {}, t("burning {rate}", { rate: rate(told.burning_usd_h) })),
-      part("span", {}, t("spent {sum}", { sum: money(told.spent_usd) })),
-      part("span", {}, t("leaking {sum} a month", { sum: money(told.leaking_usd_month) }))),
-    told.not_counted?.length ? part("p", { class: "soft" }, t("Not counted: {what}", { what: told.not_counted.join(", ") })) : null,
+    part(
+      "div",
+      {class: "summed"},
+      part("span", {}, t("burning {rate}", {rate: rate(told.burning_usd_h)})),
+      part("span", {}, t("spent {sum}", {sum: money(told.spent_usd)})),
+      part("span", {}, t("leaking {sum} a month", {sum: money(told.leaking_usd_month)})),
+    ),
+    told.not_counted?.length
+      ? part("p", {class: "soft"}, t("Not counted: {what}", {what: told.not_counted.join(", ")}))
+      : null,
     ...(told.alarms ?? []).map(alarm),
-    ...(told.leases.length ? told.leases.map((card) => lease(card, few, "above")) : [part("p", { class: "panel" }, t(none))]),
+    ...(told.leases.length
+      ? told.leases.map((card) => lease(card, few, "above"))
+      : [part("p", {class: "panel"}, t(none))]),
     bullets("Without a box, and billing", told.also_billing),
     bullets("Not ours, left alone", foreign),
     bullets("Sweeps", told.sweeps),
-    told.watched ? part("p", { class: "soft" }, t("Watched by: {who}", { who: told.watched })) : null,
+    told.watched ? part("p", {class: "soft"}, t("Watched by: {who}", {who: told.watched})) : null,
     actions(again("Look now", "list_leases", which)),
   ];
 }
 
+/** @param {import("./types.d.ts").Card} card */
 function one(card) {
-  return [heading("Lease"), lease(card, true, "here"), bullets("Terms", card.terms), actions(allLeases("Look now"))];
+  return [
+    heading("Lease"),
+    lease(card, true, "here"),
+    bullets("Terms", card.terms),
+    actions(allLeases("Look now")),
+  ];
 }
 
 function fromBox(log) {
@@ -293,31 +402,57 @@ function fromBox(log) {
   return (fenced ? fenced[2] : log).replace(/\n+$/, "").split("\n").slice(-LOG_LINES).join("\n");
 }
 
+/** @param {import("./types.d.ts").Watched} told */
 function progress(told) {
   const at = told.progress;
   if (!at) return null;
-  const metrics = Object.entries(at.metrics ?? {}).slice(0, 4).map(([name, value]) => `${name} ${value}`);
-  const known = at.fraction != null;
+  const metrics = Object.entries(at.metrics ?? {})
+    .slice(0, 4)
+    .map(([name, value]) => `${name} ${value}`);
+  const {fraction} = at;
   const done = at.total == null ? at.done : t("{done} of {total}", at);
   const place = at.done == null ? [] : [`${at.unit ?? ""} ${done}`.trim()];
-  const words = [...(known ? [`${Math.round(at.fraction * 100)} %`] : []), ...place, ...metrics].join(", ");
-  const bar = known ? part("progress", { max: "1", value: String(at.fraction), "aria-label": t("Progress") }) : null;
-  return part("div", {}, bar, part("p", { class: "soft" }, words));
+  const words = [
+    ...(fraction != null ? [`${Math.round(fraction * 100)} %`] : []),
+    ...place,
+    ...metrics,
+  ].join(", ");
+  const bar =
+    fraction != null
+      ? part("progress", {max: "1", value: String(fraction), "aria-label": t("Progress")})
+      : null;
+  return part("div", {}, bar, part("p", {class: "soft"}, words));
 }
 
+/** @param {import("./types.d.ts").Watched} told */
 function watched(told) {
-  const gpus = (told.gpus ?? []).map((gpu) => [`GPU ${gpu.index}`,
+  const gpus = (told.gpus ?? []).map((gpu) => [
+    `GPU ${gpu.index}`,
     t("{busy} %, {used} of {all} MiB, {warm} °C, {name}", {
-      busy: gpu.util_pct ?? t("unknown"), used: gpu.mem_used_mib ?? t("unknown"),
-      all: gpu.mem_total_mib ?? t("unknown"), warm: gpu.temp_c ?? t("unknown"), name: gpu.name,
-    })]);
-  const ended = told.exit_code == null ? told.state : t("{state}, status {code}", { state: told.state, code: told.exit_code });
-  const kind = { running: "good", failed: "bad", killed: "bad" }[told.state] ?? "soft";
+      busy: gpu.util_pct ?? t("unknown"),
+      used: gpu.mem_used_mib ?? t("unknown"),
+      all: gpu.mem_total_mib ?? t("unknown"),
+      warm: gpu.temp_c ?? t("unknown"),
+      name: gpu.name,
+    }),
+  ]);
+  const ended =
+    told.exit_code == null
+      ? told.state
+      : t("{state}, status {code}", {state: told.state, code: told.exit_code});
+  const kind = {running: "good", failed: "bad", killed: "bad"}[told.state] ?? "soft";
   return [
     heading("{job} on {lease}", told),
-    part("section", { class: "panel" },
-      part("p", {}, part("span", { class: `pill ${kind}` }, ended), told.running_s == null ? "" : t("after {span}", { span: span(told.running_s) })),
-      told.why ? part("p", { class: "bad" }, told.why) : null,
+    part(
+      "section",
+      {class: "panel"},
+      part(
+        "p",
+        {},
+        part("span", {class: `pill ${kind}`}, ended),
+        told.running_s == null ? "" : t("after {span}", {span: span(told.running_s)}),
+      ),
+      told.why ? part("p", {class: "bad"}, told.why) : null,
       progress(told),
       facts([
         ...gpus,
@@ -328,71 +463,124 @@ function watched(told) {
         told.cadence ? ["saves", told.cadence] : null,
         told.gang ? ["together", told.gang] : null,
         ["next", told.next],
-      ])),
+      ]),
+    ),
     told.alarm ? alarm(told.alarm) : null,
-    part("section", {}, part("h3", {}, t("Last of its log, in words from the box")),
-      part("pre", { tabindex: "0", "aria-label": t("Log, from the box") }, told.log ? fromBox(told.log) : t("nothing new"))),
-    actions(again("Look now", "monitor", { lease: told.lease, job: told.job, wait_s: 0 }), allLeases()),
+    part(
+      "section",
+      {},
+      part("h3", {}, t("Last of its log, in words from the box")),
+      part(
+        "pre",
+        {tabindex: "0", "aria-label": t("Log, from the box")},
+        told.log ? fromBox(told.log) : t("nothing new"),
+      ),
+    ),
+    actions(
+      again("Look now", "monitor", {lease: told.lease, job: told.job, wait_s: 0}),
+      allLeases(),
+    ),
   ];
 }
 
+/** @param {import("./types.d.ts").TornDown} told */
 function tornDown(told) {
   const proof = told.receipt;
-  const formats = Object.entries(proof.formats).map(([format, count]) => `${count} ${format}`).join(", ");
+  const formats = Object.entries(proof.formats)
+    .map(([format, count]) => `${count} ${format}`)
+    .join(", ");
   return [
     heading("Receipt for {lease}", told),
-    part("section", { class: "panel" },
-      part("p", {}, part("span", { class: "pill good" }, told.state), t("at {provider}, box {box}", { provider: proof.provider, box: proof.box_id })),
+    part(
+      "section",
+      {class: "panel"},
+      part(
+        "p",
+        {},
+        part("span", {class: "pill good"}, told.state),
+        t("at {provider}, box {box}", {provider: proof.provider, box: proof.box_id}),
+      ),
       facts([
         ["ground", proof.ground],
-        ["kept", proof.kept_in ? lying(proof.kept_files, proof.kept_bytes, proof.kept_in) : t("nothing")],
+        [
+          "kept",
+          proof.kept_in ? lying(proof.kept_files, proof.kept_bytes, proof.kept_in) : t("nothing"),
+        ],
         ["proved to load", formats || t("nothing to load")],
         [proof.left_behind ? "lease lasted" : "box lived", span(proof.lived_s)],
-        [proof.left_behind ? "handed back" : "seen gone", t("{first}, and again {second}",
-          { first: proof.first_absent_at, second: proof.second_absent_at })],
+        [
+          proof.left_behind ? "handed back" : "seen gone",
+          t("{first}, and again {second}", {
+            first: proof.first_absent_at,
+            second: proof.second_absent_at,
+          }),
+        ],
         ["cost", counted(proof.cost_usd, proof.counts)],
         proof.billed_usd == null ? null : ["billed so far", money(proof.billed_usd)],
         proof.left_behind ? ["left behind", proof.left_behind] : null,
         told.gang ? ["together", told.gang] : null,
-      ])),
-    bullets("Given up", proof.given_up), bullets("Not proved", proof.not_proved), bullets("Warnings", proof.warnings),
+      ]),
+    ),
+    bullets("Given up", proof.given_up),
+    bullets("Not proved", proof.not_proved),
+    bullets("Warnings", proof.warnings),
     actions(allLeases()),
   ];
 }
 
+/** @param {import("./types.d.ts").Collected} told */
 function collected(told) {
   return [
     heading("Collected from {lease}", told),
-    part("section", { class: "panel" }, facts([
-      ["here", lying(told.files, told.size_bytes, told.directory)],
-      ["fetched now", heap(told.fetched_files, told.fetched_bytes)],
-      ["unclaimed", heap(told.unclaimed_files, told.unclaimed_bytes)],
-      ["may be lost", t("{size} by {patterns}",
-        { size: size(told.discarded_bytes), patterns: told.discarded_by.join(", ") || t("no pattern") })],
-      told.stored ? ["stored", told.stored] : null,
-      told.not_stored ? ["not stored", told.not_stored] : null,
-      ["seal", told.seal.slice(0, 12)],
-      ["next", told.next],
-    ])),
-    bullets("Unclaimed, largest first", told.unclaimed_largest), bullets("Cannot be kept", told.cannot_be_kept),
-    bullets("Never appeared", told.never_appeared), bullets("Nothing matched, so not discarded", told.discarded_nothing),
+    part(
+      "section",
+      {class: "panel"},
+      facts([
+        ["here", lying(told.files, told.size_bytes, told.directory)],
+        ["fetched now", heap(told.fetched_files, told.fetched_bytes)],
+        ["unclaimed", heap(told.unclaimed_files, told.unclaimed_bytes)],
+        [
+          "may be lost",
+          t("{size} by {patterns}", {
+            size: size(told.discarded_bytes),
+            patterns: told.discarded_by.join(", ") || t("no pattern"),
+          }),
+        ],
+        told.stored ? ["stored", told.stored] : null,
+        told.not_stored ? ["not stored", told.not_stored] : null,
+        ["seal", told.seal.slice(0, 12)],
+        ["next", told.next],
+      ]),
+    ),
+    bullets("Unclaimed, largest first", told.unclaimed_largest),
+    bullets("Cannot be kept", told.cannot_be_kept),
+    bullets("Never appeared", told.never_appeared),
+    bullets("Nothing matched, so not discarded", told.discarded_nothing),
     actions(allLeases()),
   ];
 }
 
+/** @param {import("./types.d.ts").Snapshot} told */
 function snapshot(told) {
   return [
     heading("Brought home from {lease} while it runs", told),
-    part("section", { class: "panel" }, facts([
-      ["here", lying(told.files, told.size_bytes, told.directory)],
-      ["left for later", String(told.left_out)],
-      ["unfinished", String(told.unfinished_files)],
-      ["proves", told.proves],
-      ["next", told.next],
-    ])),
-    bullets("Broken", told.broken), bullets("No room here for", told.no_room),
+    part(
+      "section",
+      {class: "panel"},
+      facts([
+        ["here", lying(told.files, told.size_bytes, told.directory)],
+        ["left for later", String(told.left_out)],
+        ["unfinished", String(told.unfinished_files)],
+        ["proves", told.proves],
+        ["next", told.next],
+      ]),
+    ),
+    bullets("Broken", told.broken),
+    bullets("No room here for", told.no_room),
     actions(allLeases()),
   ];
 }
 
-begin().catch((error) => draw([part("p", { class: "soft" }, t("No host answers the card: {why}", { why: error.message }))]));
+begin().catch((error) =>
+  draw([part("p", {class: "soft"}, t("No host answers the card: {why}", {why: error.message}))]),
+);

@@ -1,34 +1,48 @@
 // What can be done about a lease: the most fitting verb as a button, the rest in a menu, each behind its plan.
-import {html, useRef, useState} from "../vendor/htm-preact.js";
+
 import {post} from "../net.js";
 import {noteErrand, openAction, useStore} from "../store.js";
+import {html, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Coming, useErrand} from "./errands.js";
 import {extension, planOf, verbWords} from "./plans.js";
 import {now} from "./ticking.js";
 import {Waiver} from "./waiver.js";
 import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} from "./widgets.js";
+/** @import {TimedRow, Tone, Typed} from "../known.d.ts" */
+/** @import {Errand} from "../types.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
-// `row` as the overview has it.
+/**
+ * `row` as the overview has it.
+ * @param {{row: TimedRow}} properties
+ */
 export function Verbs({row}) {
   const [first, ...others] = row.verbs;
+  /** @param {string} verb */
   const choose = (verb) => openAction({verb, row});
   if (!first) return null;
   return html`<div class="verbs">
-    <${Button} kind=${first === "recover" ? "primary" : "plain"} onClick=${() => choose(first)}>${verbWords(first)}<//>
+    <${Button} kind=${first === "recover" ? "primary" : "plain"} onClick=${() => choose(first)}>
+      ${verbWords(first)}
+    <//>
     ${others.length > 0 && html`<${Menu} row=${row} verbs=${others} onChoose=${choose} />`}
   </div>`;
 }
 
 // -- the menu ---------------------------------------------------------------
 
+/** @param {{row: TimedRow, verbs: string[], onChoose: (id: string) => void}} properties */
 function Menu({row, verbs, onChoose}) {
   const button = useRef(null);
   const list = useRef(null);
   const [open, setOpen] = useState(false);
   const items = () => [...list.current.querySelectorAll("button")];
 
-  // The list stands in the top layer, where no scrolling table can cut it off.
+  /**
+   * The list stands in the top layer, where no scrolling table can cut it off.
+   * @param {ToggleEvent} event
+   */
   const placed = (event) => {
     const shown = event.newState === "open";
     setOpen(shown);
@@ -40,6 +54,7 @@ function Menu({row, verbs, onChoose}) {
     list.current.style.left = `${Math.max(8, Math.min(at.right - width, innerWidth - width - 8))}px`;
     items()[0].focus();
   };
+  /** @param {KeyboardEvent} event */
   const moved = (event) => {
     const all = items();
     const at = all.indexOf(document.activeElement);
@@ -51,33 +66,67 @@ function Menu({row, verbs, onChoose}) {
       list.current.hidePopover();
     }
   };
+  /** @param {string} verb */
   const chosen = (verb) => {
     list.current.hidePopover();
     button.current.focus();
     onChoose(verb);
   };
   return html`<span class="menu">
-    <button ref=${button} type="button" class="button is-plain more" aria-haspopup="menu" aria-expanded=${String(open)}
-      aria-label=${t("More for {lease}", {lease: row.card.lease})} onClick=${() => list.current.togglePopover()}>
-      <svg class="shape" viewBox="0 0 12 12" aria-hidden="true"><circle cx="1.5" cy="6" r="1.4" /><circle cx="6" cy="6" r="1.4" /><circle cx="10.5" cy="6" r="1.4" /></svg>
+    <button
+      ref=${button}
+      type="button"
+      class="button is-plain more"
+      aria-haspopup="menu"
+      aria-expanded=${String(open)}
+      aria-label=${t("More for {lease}", {lease: row.card.lease})}
+      onClick=${() => list.current.togglePopover()}
+    >
+      <svg class="shape" viewBox="0 0 12 12" aria-hidden="true">
+        <circle cx="1.5" cy="6" r="1.4" />
+        <circle cx="6" cy="6" r="1.4" />
+        <circle cx="10.5" cy="6" r="1.4" />
+      </svg>
     </button>
-    <div ref=${list} class="menulist" popover="auto" role="menu" aria-label=${t("More for {lease}", {lease: row.card.lease})}
-      onToggle=${placed} onKeyDown=${moved}>
-      ${verbs.map((verb) => html`<button key=${verb} type="button" role="menuitem" tabindex="-1"
-        class=${verb === "waive" ? "is-last" : ""} onClick=${() => chosen(verb)}>${verbWords(verb)}…</button>`)}
+    <div
+      ref=${list}
+      class="menulist"
+      popover="auto"
+      role="menu"
+      aria-label=${t("More for {lease}", {lease: row.card.lease})}
+      onToggle=${placed}
+      onKeyDown=${moved}
+    >
+      ${verbs.map(
+        (verb) => html`<button
+          key=${verb}
+          type="button"
+          role="menuitem"
+          tabindex="-1"
+          class=${verb === "waive" ? "is-last" : ""}
+          onClick=${() => chosen(verb)}
+        >
+          ${verbWords(verb)}
+          …
+        </button>`,
+      )}
     </div>
   </span>`;
 }
 
 // -- one action -------------------------------------------------------------
 
-// From what it would do, over its way, to what it came to; the errand goes on when this is closed.
-// `began` is the row as it was when this was opened: the lease may have ended since, and have none.
+/**
+ * From what it would do, over its way, to what it came to; the errand goes on when this is closed.
+ * `began` is the row as it was when this was opened: the lease may have ended since, and have none.
+ * @param {{row: TimedRow, verb: string, onClose: () => void}} properties
+ */
 export function Action({row: began, verb, onClose}) {
   const row = useNewest(began);
   const [doing, setDoing] = useState(verb);
   const [begun, setBegun] = useState(null);
   const title = t("{verb}: {lease}", {verb: verbWords(doing), lease: row.card.lease});
+  /** @param {Errand} errand */
   const begin = (errand) => {
     noteErrand(errand);
     setBegun(errand);
@@ -87,31 +136,45 @@ export function Action({row: began, verb, onClose}) {
     setBegun(null);
   };
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    ${begun
-      ? html`<${Underway} begun=${begun} row=${row} onWaiver=${waive} onClose=${onClose} />`
-      : doing === "waive"
-        ? html`<${Waiver} row=${row} onBegun=${begin} onClose=${onClose} />`
-        : html`<${Plan} row=${row} verb=${verb} onBegun=${begin} onClose=${onClose} />`}
+    ${
+      begun
+        ? html`<${Underway} begun=${begun} row=${row} onWaiver=${waive} onClose=${onClose} />`
+        : doing === "waive"
+          ? html`<${Waiver} row=${row} onBegun=${begin} onClose=${onClose} />`
+          : html`<${Plan} row=${row} verb=${verb} onBegun=${begin} onClose=${onClose} />`
+    }
   <//>`;
 }
 
-// The lease's row as it was last told.
+/**
+ * The lease's row as it was last told.
+ * @param {TimedRow} row
+ */
 function useNewest(row) {
-  const told = useStore((known) => known.overview?.leases.find(({card}) => card.lease === row.card.lease));
+  const told = useStore((known) =>
+    known.overview?.leases.find(({card}) => card.lease === row.card.lease),
+  );
   const last = useRef(row);
   if (told) last.current = told;
   return last.current;
 }
 
 const KEPT_OUT = [undefined, null, "", NaN];
-const said = (body) => Object.fromEntries(Object.entries(body).filter(([, value]) => !KEPT_OUT.includes(value)));
+/** @param {Record<string, any>} body */
+const said = (body) =>
+  Object.fromEntries(Object.entries(body).filter(([, value]) => !KEPT_OUT.includes(value)));
 
+/**
+ * @param {{row: TimedRow, verb: string, onBegun: (errand: Errand) => void,
+ *   onClose: () => void}} properties
+ */
 function Plan({row, verb, onBegun, onClose}) {
   const plan = planOf(verb, row);
   const [body, setBody] = useState(() => START[verb]?.(row) ?? {});
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
   const Fields = FIELDS[verb];
+  /** @param {Event} event */
   const begin = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -123,13 +186,23 @@ function Plan({row, verb, onBegun, onClose}) {
     }
   };
   return html`<form class="plan" onSubmit=${begin}>
-    ${Fields && html`<${Fields} row=${row} body=${body} change=${(news) => setBody({...body, ...news})} />`}
+    ${
+      Fields &&
+      html`<${Fields} row=${row} body=${body} change=${(news) => setBody({...body, ...news})} />`
+    }
     <dl>
       <${Part} kind="accent" title=${t("What happens")} lines=${plan.will} />
       <${Part} kind="wait" title=${t("What it costs")} lines=${plan.costs} />
       <${Part} kind="soft" title=${t("What it does not do")} lines=${plan.wont} />
     </dl>
-    ${plan.runbook && html`<p class="soft"><a href=${`/runbooks/${row.card.provider}`} target="_blank">${t("The runbook of {title}", {title: row.title})}</a></p>`}
+    ${
+      plan.runbook &&
+      html`<p class="soft">
+        <a href=${`/runbooks/${row.card.provider}`} target="_blank">
+          ${t("The runbook of {title}", {title: row.title})}
+        </a>
+      </p>`
+    }
     ${problem && html`<${Trouble} problem=${problem} />`}
     <footer class="choice">
       <${Button} onClick=${onClose}>${t("Leave it as it is")}<//>
@@ -138,22 +211,38 @@ function Plan({row, verb, onBegun, onClose}) {
   </form>`;
 }
 
+/** @param {{kind: Tone, title: string, lines: string[]}} properties */
 function Part({kind, title, lines}) {
   if (lines.length === 0) return null;
-  return html`<div><dt><${Shape} kind=${kind} />${title}</dt>${lines.map((line) => html`<dd key=${line}>${line}</dd>`)}</div>`;
+  return html`<div>
+    <dt><${Shape} kind=${kind} />${title}</dt>
+    ${lines.map((line) => html`<dd key=${line}>${line}</dd>`)}
+  </div>`;
 }
 
+/** @param {{begun: Errand, row: TimedRow, onWaiver: () => void, onClose: () => void}} properties */
 function Underway({begun, row, onWaiver, onClose}) {
   const errand = useErrand(begun);
-  const refused = errand?.state === "failed" && errand.verb === "teardown" && row.verbs.includes("waive");
+  const refused =
+    errand?.state === "failed" && errand.verb === "teardown" && row.verbs.includes("waive");
   return html`<div class="underway">
     <${Coming} errand=${errand} />
-    ${errand?.state === "running" && html`<p class="soft">${t("This goes on when you close the window or the page.")}</p>`}
-    ${refused && html`<section class="wayout">
-      <h3>${t("Nothing was destroyed")}</h3>
-      <p>${t("Do what is named above and try again; that loses nothing. If what is left may be lost, its owner can sign for exactly that.")}</p>
-      <${Button} kind="quiet" onClick=${onWaiver}>${t("See what would be lost…")}<//>
-    </section>`}
+    ${
+      errand?.state === "running" &&
+      html`<p class="soft">${t("This goes on when you close the window or the page.")}</p>`
+    }
+    ${
+      refused &&
+      html`<section class="wayout">
+        <h3>${t("Nothing was destroyed")}</h3>
+        <p>
+          ${t(
+            "Do what is named above and try again; that loses nothing. If what is left may be lost, its owner can sign for exactly that.",
+          )}
+        </p>
+        <${Button} kind="quiet" onClick=${onWaiver}>${t("See what would be lost…")}<//>
+      </section>`
+    }
     <footer class="choice"><${Button} onClick=${onClose}>${t("Close")}<//></footer>
   </div>`;
 }
@@ -166,56 +255,172 @@ const START = {
   stop: () => ({grace_s: 20}),
 };
 
+/** @param {Typed} event */
 const typed = (event) => (event.target.value === "" ? undefined : event.target.valueAsNumber);
-const lines = (event) => event.target.value.split("\n").map((line) => line.trim()).filter(Boolean);
+/** @param {Typed} event */
+const lines = (event) =>
+  event.target.value
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+/** @param {string[]} list */
 const patterns = (list) => (list.length === 0 ? undefined : list);
 
+/**
+ * @param {{value: number | undefined, change: (news: Record<string, any>) => void,
+ *   hint?: Children, required?: boolean}} properties
+ */
 function Hours({value, change, hint, required}) {
-  return html`<${Field} label=${t("Hours from now")} hint=${hint}><input type="number" autofocus min="0.1" max="8760" step="any"
-    required=${required} value=${value} onInput=${(event) => change({hours: typed(event)})} /><//>`;
+  return html`<${Field} label=${t("Hours from now")} hint=${hint}>
+    <input
+      type="number"
+      autofocus
+      min="0.1"
+      max="8760"
+      step="any"
+      required=${required}
+      value=${value}
+      onInput=${(event) => change({hours: typed(event)})}
+    />
+  <//>`;
 }
 
 const FIELDS = {
+  /**
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
   extend({row, body, change}) {
     const hours = body.hours ?? 0;
     const {then, more, over} = extension(row, hours);
     return html`<div class="asked">
-      <${Hours} value=${body.hours} change=${change} required hint=${t("Counted from now, and not added to what is left.")} />
+      <${Hours}
+        value=${body.hours}
+        change=${change}
+        required
+        hint=${t("Counted from now, and not added to what is left.")}
+      />
       <dl class="sums">
-        <div><dt>${t("Deadline now")}</dt><dd><${Countdown} seconds=${row.card.deadline_in_s} at=${row.at} /></dd></div>
+        <div>
+          <dt>${t("Deadline now")}</dt>
+          <dd><${Countdown} seconds=${row.card.deadline_in_s} at=${row.at} /></dd>
+        </div>
         <div><dt>${t("New deadline")}</dt><dd><${When} at=${now() + hours * 3600_000} /></dd></div>
-        <div><dt>${t("Spent by then, at this rate")}</dt><dd><strong><${Money} usd=${then} /></strong></dd></div>
-        ${more !== null && html`<div><dt>${more < 0 ? t("Less than with the deadline now") : t("More than with the deadline now")}</dt><dd><${Money} usd=${Math.abs(more)} /></dd></div>`}
+        <div>
+          <dt>${t("Spent by then, at this rate")}</dt>
+          <dd><strong><${Money} usd=${then} /></strong></dd>
+        </div>
+        ${
+          more !== null &&
+          html`<div>
+            <dt>
+              ${
+                more < 0
+                  ? t("Less than with the deadline now")
+                  : t("More than with the deadline now")
+              }
+            </dt>
+            <dd><${Money} usd=${Math.abs(more)} /></dd>
+          </div>`
+        }
       </dl>
       ${over && html`<p class="caution"><${Shape} kind="warn" /><${Words} text=${over} /></p>`}
     </div>`;
   },
+  /**
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
   resume({row, body, change}) {
     const late = row.card.deadline_in_s <= 0;
     return html`<div class="asked">
-      <${Hours} value=${body.hours} change=${change} required=${late}
-        hint=${late ? t("The deadline has passed: say a new one.") : t("A new deadline; left empty, it stays.")} />
-      <${Field} label=${t("Address")} hint=${t("Only where the console shows a new one: user@host:port, or its ssh command.")}>
-        <input type="text" autocomplete="off" spellcheck=${false} placeholder=${row.card.address ?? ""} onInput=${(event) => change({address: event.target.value.trim()})} /><//>
+      <${Hours}
+        value=${body.hours}
+        change=${change}
+        required=${late}
+        hint=${
+          late
+            ? t("The deadline has passed: say a new one.")
+            : t("A new deadline; left empty, it stays.")
+        }
+      />
+      <${Field}
+        label=${t("Address")}
+        hint=${t("Only where the console shows a new one: user@host:port, or its ssh command.")}
+      >
+        <input
+          type="text"
+          autocomplete="off"
+          spellcheck=${false}
+          placeholder=${row.card.address ?? ""}
+          onInput=${(event) => change({address: event.target.value.trim()})}
+        />
+      <//>
     </div>`;
   },
+  /**
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
   stop({row, body, change}) {
     const jobs = row.card.jobs.filter((job) => !job.includes(" "));
     return html`<div class="asked">
-      ${jobs.length > 1 && html`<${Field} label=${t("Job")}><select onChange=${(event) => change({job: event.target.value || undefined})}>
-        <option value="">${t("The newest")}</option>${jobs.map((job) => html`<option key=${job}>${job}</option>`)}</select><//>`}
-      <${Field} label=${t("Grace in seconds")} hint=${t("Time to save a checkpoint after it was asked.")}><input type="number" min="0" max="600" required
-        value=${body.grace_s} onInput=${(event) => change({grace_s: typed(event)})} /><//>
+      ${
+        jobs.length > 1 &&
+        html`<${Field} label=${t("Job")}>
+          <select onChange=${(event) => change({job: event.target.value || undefined})}>
+            <option value="">${t("The newest")}</option>
+            ${jobs.map((job) => html`<option key=${job}>${job}</option>`)}
+          </select>
+        <//>`
+      }
+      <${Field}
+        label=${t("Grace in seconds")}
+        hint=${t("Time to save a checkpoint after it was asked.")}
+      >
+        <input
+          type="number"
+          min="0"
+          max="600"
+          required
+          value=${body.grace_s}
+          onInput=${(event) => change({grace_s: typed(event)})}
+        />
+      <//>
     </div>`;
   },
+  /** @param {{change: (news: Record<string, any>) => void}} properties */
   collect({change}) {
-    return html`<details class="asked"><summary>${t("Where to, and which files")}</summary>
-      <${Field} label=${t("Directory on this computer")} hint=${t("Left empty: where this lease keeps its files.")}>
-        <input type="text" autocomplete="off" spellcheck=${false} onInput=${(event) => change({to: event.target.value.trim()})} /><//>
+    return html`<details class="asked">
+      <summary>${t("Where to, and which files")}</summary>
+      <${Field}
+        label=${t("Directory on this computer")}
+        hint=${t("Left empty: where this lease keeps its files.")}
+      >
+        <input
+          type="text"
+          autocomplete="off"
+          spellcheck=${false}
+          onInput=${(event) => change({to: event.target.value.trim()})}
+        />
+      <//>
       <${Field} label=${t("Keep these, too")} hint=${t("A pattern a line, as in .gitignore.")}>
-        <textarea rows="2" spellcheck=${false} onInput=${(event) => change({artifacts: patterns(lines(event))})}></textarea><//>
-      <${Field} label=${t("Give these up")} hint=${t("What matches is not fetched and is lost with the box. A pattern a line.")}>
-        <textarea rows="2" spellcheck=${false} onInput=${(event) => change({discard: patterns(lines(event))})}></textarea><//>
+        <textarea
+          rows="2"
+          spellcheck=${false}
+          onInput=${(event) => change({artifacts: patterns(lines(event))})}
+        ></textarea>
+      <//>
+      <${Field}
+        label=${t("Give these up")}
+        hint=${t("What matches is not fetched and is lost with the box. A pattern a line.")}
+      >
+        <textarea
+          rows="2"
+          spellcheck=${false}
+          onInput=${(event) => change({discard: patterns(lines(event))})}
+        ></textarea>
+      <//>
     </details>`;
   },
 };

@@ -7,27 +7,71 @@ const RESET = /^\x1b\[(?:0*(?:;0+)*)?m$/;
 const CARRIED = 12; // so many sequences at most are in effect at a line's start
 
 const NAMES = [
-  "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white",
-  "brightBlack", "brightRed", "brightGreen", "brightYellow", "brightBlue", "brightMagenta", "brightCyan", "brightWhite",
+  "black",
+  "red",
+  "green",
+  "yellow",
+  "blue",
+  "magenta",
+  "cyan",
+  "white",
+  "brightBlack",
+  "brightRed",
+  "brightGreen",
+  "brightYellow",
+  "brightBlue",
+  "brightMagenta",
+  "brightCyan",
+  "brightWhite",
 ];
 // The sixteen as xterm has them: only to find which of them a colour out of 16 million is nearest to.
 const PALETTE = [
-  [0, 0, 0], [205, 0, 0], [0, 205, 0], [205, 205, 0], [0, 0, 238], [205, 0, 205], [0, 205, 205], [229, 229, 229],
-  [127, 127, 127], [255, 0, 0], [0, 255, 0], [255, 255, 0], [92, 92, 255], [255, 0, 255], [0, 255, 255], [255, 255, 255],
+  [0, 0, 0],
+  [205, 0, 0],
+  [0, 205, 0],
+  [205, 205, 0],
+  [0, 0, 238],
+  [205, 0, 205],
+  [0, 205, 205],
+  [229, 229, 229],
+  [127, 127, 127],
+  [255, 0, 0],
+  [0, 255, 0],
+  [255, 255, 0],
+  [92, 92, 255],
+  [255, 0, 255],
+  [0, 255, 255],
+  [255, 255, 255],
 ];
-const SHOWN = {bold: "a-bold", dim: "a-dim", italic: "a-italic", underline: "a-underline", strikethrough: "a-strike", reverse: "a-reverse", hidden: "a-dim"};
+const SHOWN = {
+  bold: "a-bold",
+  dim: "a-dim",
+  italic: "a-italic",
+  underline: "a-underline",
+  strikethrough: "a-strike",
+  reverse: "a-reverse",
+  hidden: "a-dim",
+};
 
-/** The line without its colours. */
+/**
+ * The line without its colours.
+ * @param {string} line
+ */
 export function plain(line) {
   return line.includes("\x1b") ? line.replace(SGR, "").replaceAll("\x1b", "") : line;
 }
 
-/** The sequences that are still in effect after this line, given those before it. */
+/**
+ * The sequences that are still in effect after this line, given those before it.
+ * @param {string} line
+ * @param {string} before
+ */
 export function carriedOver(line, before) {
   const last = line.lastIndexOf("\x1b[");
   if (last === -1) return before;
   if (line.startsWith("\x1b[0m", last) || line.startsWith("\x1b[m", last)) return "";
-  let open = before === "" ? [] : before.match(SGR);
+  /** @type {string[]} */
+  let open = before === "" ? [] : (before.match(SGR) ?? []);
   for (const sequence of line.match(SGR) ?? []) {
     if (RESET.test(sequence)) open = [];
     else open.push(sequence);
@@ -35,10 +79,16 @@ export function carriedOver(line, before) {
   return open.slice(-CARRIED).join("");
 }
 
-/** The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>. */
+/**
+ * The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>.
+ * @param {string} line
+ * @param {number[][]} [marked]
+ */
 export function painted(line, marked = []) {
   const tokens = line.includes("\x1b")
-    ? createAnsiSequenceParser().parse(line.replace(SGR, (sequence) => sequence.replace(/:+/g, ";")))
+    ? createAnsiSequenceParser().parse(
+        line.replace(SGR, (sequence) => sequence.replace(/:+/g, ";")),
+      )
     : [{value: line, foreground: null, background: null, decorations: null}];
   const pieces = [];
   let at = 0;
@@ -54,6 +104,11 @@ export function painted(line, marked = []) {
   return pieces;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {number[][]} marked
+ */
 function cut(text, at, marked) {
   const pieces = [];
   let done = 0;
@@ -69,6 +124,7 @@ function cut(text, at, marked) {
   return pieces;
 }
 
+/** @param {{foreground: any, background: any, decorations: any}} properties */
 function classesOf({foreground, background, decorations}) {
   if (foreground === null && background === null && !decorations?.size) return "";
   const classes = [...(decorations ?? [])].map((name) => SHOWN[name]).filter(Boolean);
@@ -77,18 +133,21 @@ function classesOf({foreground, background, decorations}) {
   return classes.join(" ");
 }
 
+/** @param {any} colour */
 function nameOf(colour) {
   if (colour.type === "named") return colour.name;
   if (colour.type === "table" && colour.index < 16) return NAMES[colour.index];
   return NAMES[nearest(colour.type === "rgb" ? colour.rgb : tableColour(colour.index))];
 }
 
+/** @param {number} index */
 function tableColour(index) {
   if (index >= 232) return Array(3).fill(8 + 10 * (index - 232));
   const steps = [Math.floor((index - 16) / 36), Math.floor((index - 16) / 6) % 6, (index - 16) % 6];
   return steps.map((step) => (step === 0 ? 0 : 55 + 40 * step));
 }
 
+/** @param {number[]} rgb */
 function nearest(rgb) {
   let best = 0;
   let least = Infinity;

@@ -1,7 +1,10 @@
 // The files of the newest seal, each with what re-reading it off the box has proved.
 import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
-import {Bytes, Button, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js";
+import {Button, Bytes, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js";
+
+/** @import {Judged, JudgedFiles, Tone} from "../known.d.ts" */
+/** @import {File, Files, Proved} from "../types.d.ts" */
 
 const PAGE = 200; // rows that are drawn at first; more as they are asked for
 
@@ -14,7 +17,11 @@ const STANDINGS = {
   proved: {rank: 4, kind: "good", words: () => t("proved")},
 };
 
-/** How a file stands by its evidence: nothing is called proved that was not re-read. */
+/**
+ * How a file stands by its evidence: nothing is called proved that was not re-read.
+ * @param {{evidence: Proved | null}} given
+ * @param {string} unread
+ */
 function standingOf({evidence}, unread) {
   if (evidence === null) return unread;
   if (evidence.outcome === "broken" || evidence.problem) return "problem";
@@ -22,55 +29,106 @@ function standingOf({evidence}, unread) {
   return evidence.outcome === "loads" ? "proved" : "hashed";
 }
 
-/** The files, each with its standing. Of what was collected just now nothing was re-read yet, which is no fault. */
+/**
+ * The files, each with its standing. Of what was collected just now nothing was re-read yet, which is no fault.
+ * @param {Files} files
+ */
 function judged(files) {
   const fresh = files.collected_at && files.shown.every(({evidence}) => evidence === null);
-  const shown = files.shown.map((file) => ({...file, standing: standingOf(file, fresh ? "landed" : "unproved")}));
+  const shown = files.shown.map((file) => ({
+    ...file,
+    standing: standingOf(file, fresh ? "landed" : "unproved"),
+  }));
   return {...files, shown};
 }
 
+/** @type {[string, () => string, (one: Judged, other: Judged) => number][]} */
 const COLUMNS = [
-  ["standing", () => t("Evidence"), (one, other) => STANDINGS[one.standing].rank - STANDINGS[other.standing].rank || byName(one, other)],
+  [
+    "standing",
+    () => t("Evidence"),
+    (one, other) =>
+      STANDINGS[one.standing].rank - STANDINGS[other.standing].rank || byName(one, other),
+  ],
   ["name", () => t("File"), (one, other) => byName(one, other)],
   ["size", () => t("Size"), (one, other) => other.size_bytes - one.size_bytes],
 ];
+/**
+ * @param {File} one
+ * @param {File} other
+ */
 const byName = (one, other) => one.name.localeCompare(other.name, "en", {numeric: true});
 
+/**
+ * @param {{lease: string, files: Files | null, keptIn: string | null, ended: boolean}} properties
+ */
 export function Artifacts({lease, files: sealed, keptIn, ended}) {
   const files = useMemo(() => sealed && judged(sealed), [sealed]);
   if (files === null) {
     if (ended) return html`<${Empty} title=${t("Nothing was ever sealed on it")} />`;
     return html`<${Empty} title=${t("Nothing is sealed yet")}>
-      <p>${t("When the job has ended, collect seals what lies on the box and fetches every declared artifact.")}</p>
-      <p><${Copy} text=${`gpu-tenant collect ${lease}`} /></p><//>`;
+      <p>
+        ${t(
+          "When the job has ended, collect seals what lies on the box and fetches every declared artifact.",
+        )}
+      </p>
+      <p><${Copy} text=${`gpu-tenant collect ${lease}`} /></p>
+    <//>`;
   }
-  return html`<div class="files"><${Sealed} files=${files} keptIn=${keptIn} />
-    <${Loose} lease=${lease} files=${files} ended=${ended} /><${Listing} files=${files} /></div>`;
+  return html`<div class="files">
+    <${Sealed} files=${files} keptIn=${keptIn} />
+    <${Loose} lease=${lease} files=${files} ended=${ended} />
+    <${Listing} files=${files} />
+  </div>`;
 }
 
 // -- the whole --------------------------------------------------------------
 
-// A time of the box's own clock, which may stand anywhere.
+/**
+ * A time of the box's own clock, which may stand anywhere.
+ * @param {number} seconds
+ */
 function boxTime(seconds) {
   const moment = new Date(seconds * 1000);
   return Number.isNaN(moment.getTime()) ? null : moment.toISOString();
 }
 
+/** @param {{files: JudgedFiles, keptIn: string | null}} properties */
 function Sealed({files, keptIn}) {
   const counts = useMemo(() => tally(files.shown), [files]);
   const said = Object.keys(STANDINGS).filter((name) => counts[name] > 0);
-  return html`<section aria-labelledby="files-title"><h2 id="files-title">${filesWords(files.total)}
-      ${" "}<span class="soft">· <${Bytes} n=${files.bytes} /></span></h2>
-    <p class="standings">${said.map((name) => html`<${Pill} key=${name} kind=${STANDINGS[name].kind}>${counts[name].toLocaleString("en-US")} ${STANDINGS[name].words()}<//> `)}</p>
-    <p class="soft">${t("Sealed on the box")} <${When} at=${boxTime(files.sealed_at)} />
-      ${files.collected_at && html` · ${t("collected, each with its hash")} <${When} at=${files.collected_at} />`}
+  return html`<section aria-labelledby="files-title">
+    <h2 id="files-title">
+      ${filesWords(files.total)}
+      ${" "}
+      <span class="soft">· <${Bytes} n=${files.bytes} /></span>
+    </h2>
+    <p class="standings">
+      ${said.map(
+        (name) => html`<${Pill} key=${name} kind=${STANDINGS[name].kind}>
+          ${counts[name].toLocaleString("en-US")} ${STANDINGS[name].words()}
+        <//> `,
+      )}
+    </p>
+    <p class="soft">
+      ${t("Sealed on the box")} <${When} at=${boxTime(files.sealed_at)} />
+      ${
+        files.collected_at &&
+        html` · ${t("collected, each with its hash")} <${When} at=${files.collected_at} />`
+      }
       ${files.stored_at && html` · ${t("copied to the store")} <${When} at=${files.stored_at} />`}
-      ${files.verified_at && html` · ${t("re-read and verified")} <${When} at=${files.verified_at} />`}
+      ${
+        files.verified_at &&
+        html` · ${t("re-read and verified")} <${When} at=${files.verified_at} />`
+      }
       ${keptIn && html` · ${t("kept in")} <code>${keptIn}</code>`}
-      ${" · "}<span title=${files.digest}>${t("digest")} <code>${files.digest.slice(0, 12)}</code></span></p>
+      ${" · "}
+      <span title=${files.digest}>${t("digest")} <code>${files.digest.slice(0, 12)}</code></span>
+    </p>
   </section>`;
 }
 
+/** @param {Judged[]} shown */
 function tally(shown) {
   const counts = {};
   for (const {standing} of shown) {
@@ -79,39 +137,113 @@ function tally(shown) {
   return counts;
 }
 
+/** @param {number} n */
 const grouped = (n) => n.toLocaleString("en-US");
+/** @param {number} n */
 const filesWords = (n) => (n === 1 ? t("1 file") : t("{n} files", {n: grouped(n)}));
-const unclaimedWords = (n) => (n === 1 ? t("1 file is unclaimed") : t("{n} files are unclaimed", {n: grouped(n)}));
-const discardedWords = (n) => (n === 1 ? t("1 file is discarded, by the job's own word or as a well-known cache:")
-  : t("{n} files are discarded, by the job's own word or as a well-known cache:", {n: grouped(n)}));
+/** @param {number} n */
+const unclaimedWords = (n) =>
+  n === 1 ? t("1 file is unclaimed") : t("{n} files are unclaimed", {n: grouped(n)});
+/** @param {number} n */
+const discardedWords = (n) =>
+  n === 1
+    ? t("1 file is discarded, by the job's own word or as a well-known cache:")
+    : t("{n} files are discarded, by the job's own word or as a well-known cache:", {
+        n: grouped(n),
+      });
 
-// A place on the box as a PATTERN would name it: from the work directory, where it lies in that.
+/**
+ * A place on the box as a PATTERN would name it: from the work directory, where it lies in that.
+ * @param {string} lease
+ * @param {string} at
+ */
 function fromWork(lease, at) {
   const [, ...inside] = at.split(`/gpu-tenant/${lease}/work/`);
   return inside.length > 0 ? inside.join(`/gpu-tenant/${lease}/work/`) : at;
 }
 
-// What stands in the way of a teardown, and what is given up.
+/**
+ * What stands in the way of a teardown, and what is given up.
+ * @param {{lease: string, files: Files, ended: boolean}} properties
+ */
 function Loose({lease, files, ended}) {
   const {unclaimed, discarded, problems, unmatched = []} = files;
-  return html`
-    ${problems.length > 0 && html`<section class="loose is-bad" aria-labelledby="problems-title"><h3 id="problems-title"><${Shape} kind="bad" />${
-      t("{n} could not be sealed", {n: problems.length})}</h3>
-      <ul>${problems.map(({at, why, detail}) => html`<li key=${at}><code>${fromWork(lease, at)}</code> <strong>${why}</strong> <span class="soft">${detail}</span></li>`)}</ul></section>`}
-    ${unmatched.length > 0 && html`<section class="loose is-warn" aria-labelledby="unmatched-title"><h3 id="unmatched-title"><${Shape} kind="warn" />${
-      t("Declared, and matching nothing")}</h3><ul>${unmatched.map((pattern) => html`<li key=${pattern}><code>${pattern}</code></li>`)}</ul></section>`}
-    ${unclaimed.count > 0 && html`<section class="loose is-warn" aria-labelledby="unclaimed-title"><h3 id="unclaimed-title"><${Shape} kind="warn" />${
-      unclaimedWords(unclaimed.count)} <span class="soft">· <${Bytes} n=${unclaimed.bytes} /></span></h3>
-      ${!ended && html`<p>${unclaimed.count === 1 ? t("It was written since the launch and nobody has claimed or discarded it, so no teardown happens. Keep it, or give it up by name:")
-        : t("They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:")}</p>
-      <p><${Copy} text=${`gpu-tenant collect ${lease} --artifact PATTERN --discard PATTERN`} /></p>`}
-      <table class="table"><caption class="unseen">${t("The largest of them")}</caption><thead><tr><th scope="col">${t("File")}</th><th scope="col" class="number">${t("Size")}</th></tr></thead>
-        <tbody>${unclaimed.largest.map(({at, size}) => html`<tr key=${at}><td class="name">${fromWork(lease, at)}</td><td class="number"><${Bytes} n=${size} /></td></tr>`)}</tbody></table></section>`}
-    ${discarded.count > 0 && html`<p class="soft">${discardedWords(discarded.count)} <${Bytes} n=${discarded.bytes} /></p>`}`;
+  return html`${
+    problems.length > 0 &&
+    html`<section class="loose is-bad" aria-labelledby="problems-title">
+      <h3 id="problems-title">
+        <${Shape} kind="bad" />
+        ${t("{n} could not be sealed", {n: problems.length})}
+      </h3>
+      <ul>
+        ${problems.map(
+          ({at, why, detail}) => html`<li key=${at}>
+            <code>${fromWork(lease, at)}</code> <strong>${why}</strong>
+            ${" "}
+            <span class="soft">${detail}</span>
+          </li>`,
+        )}
+      </ul>
+    </section>`
+  }
+  ${
+    unmatched.length > 0 &&
+    html`<section class="loose is-warn" aria-labelledby="unmatched-title">
+      <h3 id="unmatched-title"><${Shape} kind="warn" />${t("Declared, and matching nothing")}</h3>
+      <ul>${unmatched.map((pattern) => html`<li key=${pattern}><code>${pattern}</code></li>`)}</ul>
+    </section>`
+  }
+  ${
+    unclaimed.count > 0 &&
+    html`<section class="loose is-warn" aria-labelledby="unclaimed-title">
+      <h3 id="unclaimed-title">
+        <${Shape} kind="warn" />
+        ${unclaimedWords(unclaimed.count)}
+        ${" "}
+        <span class="soft">· <${Bytes} n=${unclaimed.bytes} /></span>
+      </h3>
+      ${
+        !ended &&
+        html`<p>
+          ${
+            unclaimed.count === 1
+              ? t(
+                  "It was written since the launch and nobody has claimed or discarded it, so no teardown happens. Keep it, or give it up by name:",
+                )
+              : t(
+                  "They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:",
+                )
+          }
+        </p>
+        <p>
+          <${Copy} text=${`gpu-tenant collect ${lease} --artifact PATTERN --discard PATTERN`} />
+        </p>`
+      }
+      <table class="table">
+        <caption class="unseen">${t("The largest of them")}</caption>
+        <thead>
+          <tr><th scope="col">${t("File")}</th><th scope="col" class="number">${t("Size")}</th></tr>
+        </thead>
+        <tbody>
+          ${unclaimed.largest.map(
+            ({at, size}) => html`<tr key=${at}>
+              <td class="name">${fromWork(lease, at)}</td>
+              <td class="number"><${Bytes} n=${size} /></td>
+            </tr>`,
+          )}
+        </tbody>
+      </table>
+    </section>`
+  }
+  ${
+    discarded.count > 0 &&
+    html`<p class="soft">${discardedWords(discarded.count)} <${Bytes} n=${discarded.bytes} /></p>`
+  }`;
 }
 
 // -- the list ---------------------------------------------------------------
 
+/** @param {{files: JudgedFiles}} properties */
 function Listing({files}) {
   const [words, setWords] = useState("");
   const [only, setOnly] = useState("");
@@ -120,46 +252,149 @@ function Listing({files}) {
   const all = files.shown;
   const chosen = useMemo(() => {
     const wanted = words.toLowerCase();
-    const found = all.filter((file) => (only === "" || file.standing === only) && file.name.toLowerCase().includes(wanted));
-    found.sort(COLUMNS.find(([name]) => name === sorted.by)[2]);
+    const found = all.filter(
+      (file) => (only === "" || file.standing === only) && file.name.toLowerCase().includes(wanted),
+    );
+    found.sort(COLUMNS.find(([name]) => name === sorted.by)?.[2]);
     return sorted.backwards ? found.reverse() : found;
   }, [all, words, only, sorted]);
+  /** @param {string} by */
   const sort = (by) => setSorted({by, backwards: sorted.by === by && !sorted.backwards});
-  const present = Object.keys(STANDINGS).filter((name) => all.some(({standing}) => standing === name));
-  return html`<section class="listing" aria-labelledby="listing-title"><h3 id="listing-title" class="unseen">${t("Each file and its evidence")}</h3>
+  const present = Object.keys(STANDINGS).filter((name) =>
+    all.some(({standing}) => standing === name),
+  );
+  return html`<section class="listing" aria-labelledby="listing-title">
+    <h3 id="listing-title" class="unseen">${t("Each file and its evidence")}</h3>
     <div class="listing-bar">
-      <${Field} label=${t("Name has")}><input type="search" value=${words} onInput=${(event) => (setWords(event.target.value), setMost(PAGE))} /><//>
-      ${present.length > 1 && html`<${Field} label=${t("Evidence")}><select value=${only} onChange=${(event) => (setOnly(event.target.value), setMost(PAGE))}>
-        <option value="">${t("any")}</option>${present.map((name) => html`<option key=${name} value=${name}>${STANDINGS[name].words()}</option>`)}</select><//>`}
-      <p class="soft" role="status">${t("{n} of {all} shown", {n: chosen.length.toLocaleString("en-US"), all: files.total.toLocaleString("en-US")})}</p>
+      <${Field} label=${t("Name has")}>
+        <input
+          type="search"
+          value=${words}
+          onInput=${(event) => {
+            setWords(event.target.value);
+            setMost(PAGE);
+          }}
+        />
+      <//>
+      ${
+        present.length > 1 &&
+        html`<${Field} label=${t("Evidence")}>
+          <select value=${only} onChange=${(event) => {
+            setOnly(event.target.value);
+            setMost(PAGE);
+          }}>
+            <option value="">${t("any")}</option>
+            ${present.map(
+              (name) => html`<option key=${name} value=${name}>${STANDINGS[name].words()}</option>`,
+            )}
+          </select>
+        <//>`
+      }
+      <p class="soft" role="status">
+        ${t("{n} of {all} shown", {
+          n: chosen.length.toLocaleString("en-US"),
+          all: files.total.toLocaleString("en-US"),
+        })}
+      </p>
     </div>
-    <div class="scroll"><table class="table"><thead><tr>${COLUMNS.map(([name, title]) => html`<th key=${name} scope="col" class=${name === "size" ? "number" : ""}
-      aria-sort=${sorted.by !== name ? undefined : sorted.backwards ? "descending" : "ascending"}><button type="button" onClick=${() => sort(name)}>${title()}
-      <span aria-hidden="true">${sorted.by !== name ? "" : sorted.backwards ? " ▾" : " ▴"}</span></button></th>`)}</tr></thead>
-      <tbody>${chosen.slice(0, most).map((file) => html`<${FileRow} key=${file.name} file=${file} />`)}</tbody></table></div>
-    ${chosen.length > most && html`<p><${Button} onClick=${() => setMost(most + 5 * PAGE)}>${t("Show {n} more", {n: Math.min(5 * PAGE, chosen.length - most)})}<//></p>`}
-    ${files.total > files.shown.length && html`<p class="soft">${t("The list has the first {n}; the report has all.", {n: files.shown.length.toLocaleString("en-US")})}</p>`}
+    <div class="scroll">
+      <table class="table">
+        <thead>
+          <tr>
+            ${COLUMNS.map(
+              ([name, title]) => html`<th
+                key=${name}
+                scope="col"
+                class=${name === "size" ? "number" : ""}
+                aria-sort=${sorted.by !== name ? undefined : sorted.backwards ? "descending" : "ascending"}
+              >
+                <button type="button" onClick=${() => sort(name)}>
+                  ${title()}
+                  <span aria-hidden="true">
+                    ${sorted.by !== name ? "" : sorted.backwards ? " ▾" : " ▴"}
+                  </span>
+                </button>
+              </th>`,
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          ${chosen.slice(0, most).map((file) => html`<${FileRow} key=${file.name} file=${file} />`)}
+        </tbody>
+      </table>
+    </div>
+    ${
+      chosen.length > most &&
+      html`<p>
+        <${Button} onClick=${() => setMost(most + 5 * PAGE)}>
+          ${t("Show {n} more", {n: Math.min(5 * PAGE, chosen.length - most)})}
+        <//>
+      </p>`
+    }
+    ${
+      files.total > files.shown.length &&
+      html`<p class="soft">
+        ${t("The list has the first {n}; the report has all.", {
+          n: files.shown.length.toLocaleString("en-US"),
+        })}
+      </p>`
+    }
   </section>`;
 }
 
+/** @param {{file: Judged}} properties */
 function FileRow({file}) {
   const {kind, words} = STANDINGS[file.standing];
   const {evidence} = file;
-  const details = evidence && [...evidence.proved, ...evidence.not_proved, ...evidence.warnings, evidence.problem].some(Boolean);
-  return html`<tr class="is-${kind}"><td>
-      ${details ? html`<details><summary><${Pill} kind=${kind}>${words()}<//> <span class="soft">${evidence.format}</span></summary><${Evidence} evidence=${evidence} sha256=${file.sha256} /></details>`
-        : html`<${Pill} kind=${kind}>${words()}<//> <span class="soft">${evidence?.format ?? ""}</span>`}</td>
-    <td class="name">${file.name}${file.role === "log" && html` <span class="soft small">${t("log")}</span>`}${file.kind === "link" && html` <span class="soft small">${t("link")}</span>`}</td>
-    <td class="number"><${Bytes} n=${file.size_bytes} /></td></tr>`;
+  const details =
+    evidence &&
+    [...evidence.proved, ...evidence.not_proved, ...evidence.warnings, evidence.problem].some(
+      Boolean,
+    );
+  return html`<tr class="is-${kind}">
+    <td>
+      ${
+        details
+          ? html`<details>
+            <summary>
+              <${Pill} kind=${kind}>${words()}<//> <span class="soft">${evidence.format}</span>
+            </summary>
+            <${Evidence} evidence=${evidence} sha256=${file.sha256} />
+          </details>`
+          : html`<${Pill} kind=${kind}>${words()}<//> <span class="soft">${evidence?.format ?? ""}</span>`
+      }
+    </td>
+    <td class="name">
+      ${file.name}
+      ${file.role === "log" && html` <span class="soft small">${t("log")}</span>`}
+      ${file.kind === "link" && html` <span class="soft small">${t("link")}</span>`}
+    </td>
+    <td class="number"><${Bytes} n=${file.size_bytes} /></td>
+  </tr>`;
 }
 
+/** @param {{evidence: Proved, sha256: string | null}} properties */
 function Evidence({evidence, sha256}) {
-  const lines = (kind, list) => list.map((words) => html`<li key=${words}><${Shape} kind=${kind} />${words}</li>`);
+  /**
+   * @param {Tone} kind
+   * @param {string[]} list
+   */
+  const lines = (kind, list) =>
+    list.map((words) => html`<li key=${words}><${Shape} kind=${kind} />${words}</li>`);
   return html`<ul class="evidence">
-    ${evidence.problem && lines("bad", [evidence.problem])}${lines("warn", evidence.warnings)}${lines("good", evidence.proved)}
-    ${lines("soft", evidence.not_proved.map((words) => t("not proved: {words}", {words})))}
-    <li class="soft">${t("re-read from {where}", {where: evidence.where === "here" ? t("this computer") : evidence.where})}${
-      evidence.at && html`, <${When} at=${evidence.at} />`}</li>
+    ${evidence.problem && lines("bad", [evidence.problem])}
+    ${lines("warn", evidence.warnings)}
+    ${lines("good", evidence.proved)}
+    ${lines(
+      "soft",
+      evidence.not_proved.map((words) => t("not proved: {words}", {words})),
+    )}
+    <li class="soft">
+      ${t("re-read from {where}", {
+        where: evidence.where === "here" ? t("this computer") : evidence.where,
+      })}
+      ${evidence.at && html`, <${When} at=${evidence.at} />`}
+    </li>
     ${sha256 && html`<li class="soft">sha256 <code>${sha256}</code></li>`}
   </ul>`;
 }

@@ -3,6 +3,8 @@ import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-
 import uPlot from "../vendor/uplot.js";
 import {locale, t, useLang} from "../words.js";
 
+/** @import {Drawn} from "../known.d.ts" */
+
 const HEIGHT = 160;
 const ROWS = 200; // of a table; more is thinned
 const AXIS = 60;
@@ -12,9 +14,25 @@ const POWERS = Array.from({length: 60}, (_, n) => 2 ** n);
 /**
  * `xs` are seconds since the epoch or steps; `series` is [{name, values}], null where nothing is known.
  * `format` makes a value into words; `top` is where the scale ends at least, `from0` says that it begins at 0.
- * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else "last". `version` is another one whenever the arrays have grown.
+ * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else
+ * "last". `version` is another one whenever the arrays have grown.
+ * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
+ *   format: (value: number) => string, top?: number | undefined, from0?: boolean,
+ *   binary?: boolean, version: number, aside?: string | null, moment: "now" | "last"}} properties
  */
-export function Chart({title, over, xs, series, format, top, from0 = true, binary = false, version, aside, moment}) {
+export function Chart({
+  title,
+  over,
+  xs,
+  series,
+  format,
+  top,
+  from0 = true,
+  binary = false,
+  version,
+  aside,
+  moment,
+}) {
   const host = useRef(null);
   const plot = useRef(null);
   const readout = useRef(null);
@@ -40,43 +58,76 @@ export function Chart({title, over, xs, series, format, top, from0 = true, binar
   useEffect(() => {
     const made = plot.current;
     const shown = made.data[0];
-    const whole = shown.length === 0 || (made.scales.x.min <= shown[0] && made.scales.x.max >= shown.at(-1));
+    const whole =
+      shown.length === 0 || (made.scales.x.min <= shown[0] && made.scales.x.max >= shown.at(-1));
     made.setData(columns(newest.current), whole);
     if (!whole) made.redraw();
   }, [version]);
 
   const said = inWords(series, format, moment);
   return html`<figure class="chart">
-    <figcaption><h3>${title} <span class="soft">${aside}</span></h3><output class="readout" ref=${readout} aria-hidden="true"></output></figcaption>
+    <figcaption>
+      <h3>${title} <span class="soft">${aside}</span></h3>
+      <output class="readout" ref=${readout} aria-hidden="true"></output>
+    </figcaption>
     <div class="plot" ref=${host} role="img" aria-label=${`${title}: ${said}`}></div>
-    ${series.length > 1 ? html`<${Legend} series=${series} format=${format} />` : html`<p class="said">${said}</p>`}
+    ${
+      series.length > 1
+        ? html`<${Legend} series=${series} format=${format} />`
+        : html`<p class="said">${said}</p>`
+    }
     <${Table} title=${title} over=${over} xs=${xs} series=${series} format=${format} />
   </figure>`;
 }
 
+/** @param {{series: Drawn[], format: (value: number) => string}} properties */
 function Legend({series, format}) {
-  return html`<ul class="legend">${series.map(({name, values}, at) => html`<li key=${name}><span class="chart-key of-${at % COLOURS}"
-    aria-hidden="true"></span>${name} <b>${last(values, format)}</b></li>`)}</ul>`;
+  return html`<ul class="legend">
+    ${series.map(
+      ({name, values}, at) => html`<li key=${name}>
+        <span class="chart-key of-${at % COLOURS}" aria-hidden="true"></span>
+        ${name} <b>${last(values, format)}</b>
+      </li>`,
+    )}
+  </ul>`;
 }
 
-// The last, the least and the most of what is known.
+/**
+ * The last, the least and the most of what is known.
+ * @param {Drawn[]} series
+ * @param {(value: number) => string} format
+ * @param {"now" | "last"} moment
+ */
 function inWords(series, format, moment) {
   if (series.length > 1) {
-    return series.map(({name, values}) => `${name} ${last(values, format)}`).slice(0, COLOURS).join(", ");
+    return series
+      .map(({name, values}) => `${name} ${last(values, format)}`)
+      .slice(0, COLOURS)
+      .join(", ");
   }
   const [least, most] = extent(series[0].values);
-  if (least === null) return t("nothing known yet");
+  if (least === null || most === null) return t("nothing known yet");
   const values = {last: last(series[0].values, format), least: format(least), most: format(most)};
-  return moment === "now" ? t("now {last}, least {least}, most {most}", values) : t("last {last}, least {least}, most {most}", values);
+  return moment === "now"
+    ? t("now {last}, least {least}, most {most}", values)
+    : t("last {last}, least {least}, most {most}", values);
 }
 
+/**
+ * @param {(number | null)[]} values
+ * @param {(value: number) => string} format
+ */
 function last(values, format) {
   const known = values.findLast((value) => value !== null);
   return known === undefined ? t("unknown") : format(known);
 }
 
+/** @param {(number | null)[]} values */
 function extent(values) {
-  let [least, most] = [null, null];
+  /** @type {number | null} */
+  let least = null;
+  /** @type {number | null} */
+  let most = null;
   for (const value of values) {
     if (value === null) continue;
     if (least === null || value < least) least = value;
@@ -85,6 +136,10 @@ function extent(values) {
   return [least, most];
 }
 
+/**
+ * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
+ *   format: (value: number) => string}} properties
+ */
 function Table({title, over, xs, series, format}) {
   const [open, setOpen] = useState(false);
   const apart = Math.max(1, Math.ceil(xs.length / ROWS));
@@ -92,81 +147,162 @@ function Table({title, over, xs, series, format}) {
   if (open) for (let at = xs.length - 1; at >= 0; at -= apart) chosen.push(at);
   return html`<details class="as-table" onToggle=${(event) => setOpen(event.target.open)}>
     <summary>${t("As a table")}</summary>
-    ${open && html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><table class="table"><thead><tr>
-      <th scope="col">${over === "time" ? t("Time") : t("Step")}</th>
-      ${series.map(({name}) => html`<th scope="col" key=${name}>${name}</th>`)}</tr></thead>
-      <tbody>${chosen.map((at) => html`<tr key=${at}><th scope="row">${position(over, xs[at])}</th>
-        ${series.map(({name, values}) => html`<td key=${name}>${values[at] === null ? "–" : format(values[at])}</td>`)}
-      </tr>`)}</tbody></table></div>`}
+    ${
+      open &&
+      html`<div class="scroll" tabindex="0" role="region" aria-label=${title}>
+        <table class="table">
+          <thead>
+            <tr>
+              <th scope="col">${over === "time" ? t("Time") : t("Step")}</th>
+              ${series.map(({name}) => html`<th scope="col" key=${name}>${name}</th>`)}
+            </tr>
+          </thead>
+          <tbody>
+            ${chosen.map(
+              (at) => html`<tr key=${at}>
+                <th scope="row">${position(over, xs[at])}</th>
+                ${series.map(
+                  ({name, values}) =>
+                    html`<td key=${name}>${values[at] === null ? "–" : format(values[at])}</td>`,
+                )}
+              </tr>`,
+            )}
+          </tbody>
+        </table>
+      </div>`
+    }
   </details>`;
 }
 
+/**
+ * @param {"step" | "time"} over
+ * @param {number} x
+ */
 function position(over, x) {
   if (over === "step") return x.toLocaleString("en-US");
   return new Date(x * 1000).toLocaleTimeString(locale(), {hour12: false});
 }
 
-const columns = ({xs, series}) => [xs, ...series.map(({values}) => values)];
+/** @param {{xs: number[], series: Drawn[]}} properties */
+const columns = ({xs, series}) => /** @type {any} */ ([xs, ...series.map(({values}) => values)]);
 
-// Everything that is drawn takes its colour from the style sheet.
+/**
+ * Everything that is drawn takes its colour from the style sheet.
+ * @param {any} newest
+ * @param {HTMLElement} host
+ * @returns {any}
+ */
 function options(newest, host) {
   const style = getComputedStyle(host);
+  /** @param {string} name */
   const colour = (name) => style.getPropertyValue(name).trim();
   const {over, series, binary} = newest.current;
   const axis = {
-    stroke: colour("--soft"), font: `11px ${colour("--text") || "system-ui, sans-serif"}`,
-    grid: {stroke: colour("--line"), width: 1}, ticks: {show: false},
+    stroke: colour("--soft"),
+    font: `11px ${colour("--text") || "system-ui, sans-serif"}`,
+    grid: {stroke: colour("--line"), width: 1},
+    ticks: {show: false},
   };
   return {
-    width: Math.max(1, Math.floor(host.clientWidth)), height: HEIGHT,
+    width: Math.max(1, Math.floor(host.clientWidth)),
+    height: HEIGHT,
     legend: {show: false},
-    padding: [8, 8, 0, 0],
+    padding: /** @type {[number, number, number, number]} */ ([8, 8, 0, 0]),
     cursor: {
-      sync: {key: over}, y: false, points: {size: 6},
+      sync: {key: over},
+      y: false,
+      points: {size: 6},
       drag: {x: true, y: false},
     },
     scales: {
-      x: {time: over === "time", range: (_, least, most) => (least !== null && least === most ? around(over, least) : [least, most])},
+      x: {
+        time: over === "time",
+        range: (_, least, most) =>
+          least !== null && least === most ? around(over, least) : [least, most],
+      },
       y: {range: (_, least, most) => reach(least, most, newest.current)},
     },
     axes: [
-      {...axis, size: 28, space: 72, ...(over === "time" ? {values: clock} : {values: (_, ticks) => ticks.map(short)})},
-      {...axis, size: AXIS, space: 32, ...(binary && {incrs: POWERS}), values: (_, ticks) => ticks.map((tick) => newest.current.format(tick))},
+      {
+        ...axis,
+        size: 28,
+        space: 72,
+        ...(over === "time" ? {values: clock} : {values: (_, ticks) => ticks.map(short)}),
+      },
+      {
+        ...axis,
+        size: AXIS,
+        space: 32,
+        ...(binary && {incrs: POWERS}),
+        values: (_, ticks) => ticks.map((tick) => newest.current.format(tick)),
+      },
     ],
-    series: [{}, ...series.map((_, at) => ({
-      stroke: colour(`--series-${at % COLOURS}`), width: series.length > 1 ? 1.25 : 1.75,
-      fill: series.length > 1 ? undefined : colour("--series-fill"),
-      points: {show: (made, index) => made.data[index].length < 3}, spanGaps: false,
-    }))],
+    series: [
+      {},
+      ...series.map((_, at) => ({
+        stroke: colour(`--series-${at % COLOURS}`),
+        width: series.length > 1 ? 1.25 : 1.75,
+        fill: series.length > 1 ? undefined : colour("--series-fill"),
+        points: {show: (made, index) => made.data[index].length < 3},
+        spanGaps: false,
+      })),
+    ],
     hooks: {setCursor: [(made) => tell(made, newest.current)]},
   };
 }
 
-// A scale for a single reading, which has no width of its own.
+/**
+ * A scale for a single reading, which has no width of its own.
+ * @param {"step" | "time"} over
+ * @param {number} x
+ */
 const around = (over, x) => (over === "time" ? [x - 30, x + 30] : [x - 1, x + 1]);
 
+/**
+ * @param {number | null} least
+ * @param {number | null} most
+ * @param {{top?: number | undefined, from0: boolean}} given
+ */
 function reach(least, most, {top, from0}) {
   if (least === null || most === null) return [0, top ?? 1];
   const [low, high] = [from0 ? Math.min(0, least) : least, Math.max(top ?? -Infinity, most)];
   const room = Math.abs(low) / 10 || 1; // about a line that is level
-  return low === high ? [low - room, high + room] : uPlot.rangeNum(low, high, {
-    min: {pad: from0 ? 0 : 0.05, soft: from0 ? 0 : undefined, mode: from0 ? 1 : 0},
-    max: {pad: 0.05, soft: top, mode: top === undefined ? 0 : 1},
-  });
+  return low === high
+    ? [low - room, high + room]
+    : uPlot.rangeNum(low, high, {
+        min: {pad: from0 ? 0 : 0.05, soft: from0 ? 0 : undefined, mode: from0 ? 1 : 0},
+        max: {pad: 0.05, soft: top, mode: top === undefined ? 0 : 1},
+      });
 }
 
-const short = (n) => (Math.abs(n) >= 10_000 ? `${+(n / 1000).toPrecision(4)}k` : String(+n.toPrecision(6)));
+/** @param {number} n */
+const short = (n) =>
+  Math.abs(n) >= 10_000 ? `${+(n / 1000).toPrecision(4)}k` : String(+n.toPrecision(6));
 
+/**
+ * @param {any} made
+ * @param {number[]} ticks
+ */
 function clock(made, ticks) {
   const longer = made.scales.x.max - made.scales.x.min > 86_400;
   const fine = made.scales.x.max - made.scales.x.min < 600;
-  return ticks.map((tick) => new Date(tick * 1000).toLocaleString(locale(), {
-    hour12: false, hour: "2-digit", minute: "2-digit",
-    ...(longer && {day: "numeric", month: "short"}), ...(fine && {second: "2-digit"}),
-  }));
+  return ticks.map((tick) =>
+    new Date(tick * 1000).toLocaleString(locale(), {
+      hour12: false,
+      hour: "2-digit",
+      minute: "2-digit",
+      ...(longer && {day: "numeric", month: "short"}),
+      ...(fine && {second: "2-digit"}),
+    }),
+  );
 }
 
-// What is under the cursor, in the corner of the chart.
+/**
+ * What is under the cursor, in the corner of the chart.
+ * @param {any} made
+ * @param {{xs: number[], series: Drawn[], format: (value: number) => string,
+ *   over: "step" | "time", readout: any}} given
+ */
 function tell(made, {xs, series, format, over, readout}) {
   if (!readout.current) return;
   const at = made.cursor.idx;
@@ -174,7 +310,9 @@ function tell(made, {xs, series, format, over, readout}) {
     readout.current.textContent = "";
     return;
   }
-  const values = series.map(({values}) => (values[at] === null || values[at] === undefined ? "–" : format(values[at])));
+  const values = series.map(({values}) =>
+    values[at] === null || values[at] === undefined ? "–" : format(values[at]),
+  );
   readout.current.textContent = `${position(over, xs[at])}  ${values.slice(0, COLOURS).join(" · ")}`;
 }
 

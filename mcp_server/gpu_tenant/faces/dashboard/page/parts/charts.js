@@ -1,20 +1,42 @@
 // What a job's box did over time and what the job measured by step, live.
-import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
+
 import {get} from "../net.js";
+import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Chart} from "./chart.js";
 import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
+
+/** @import {Course, Seen, Series} from "../types.d.ts" */
+/** @import {Measured, Readings} from "../known.d.ts" */
 
 const MIB = 1024 ** 2;
 const UNSEEN_S = 60; // longer than this without a reading: the line has a gap
 const AFRESH_MS = 60_000;
 const SHOWN = 12; // so many measures; a log may have dozens
-const FIRST = ["loss", "train_loss", "train/loss", "eval_loss", "val_loss", "eval/loss", "val/loss"];
+const FIRST = [
+  "loss",
+  "train_loss",
+  "train/loss",
+  "eval_loss",
+  "val_loss",
+  "eval/loss",
+  "val/loss",
+];
 
+/** @param {number} value */
 const percent = (value) => `${Math.round(value)} %`;
-const plainNumber = (value) => (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6) ? value.toExponential(2).replace(/\.?0+e/, "e") : String(+value.toPrecision(4)));
+/** @param {number} value */
+const plainNumber = (value) =>
+  value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)
+    ? value.toExponential(2).replace(/\.?0+e/, "e")
+    : String(+value.toPrecision(4));
 
-/** The readings of a job that grow with each look at it: [readings, problem, again]. */
+/**
+ * The readings of a job that grow with each look at it: [readings, problem, again].
+ * @param {string} lease
+ * @param {string} job
+ * @param {Seen | null} seen
+ */
 function useReadings(lease, job, seen) {
   const [problem, setProblem] = useState(null);
   const [version, setVersion] = useState(0);
@@ -24,11 +46,14 @@ function useReadings(lease, job, seen) {
 
   useEffect(() => {
     let wanted = true;
-    let timer = null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let timer;
     const load = async () => {
       const readBefore = kept.current?.readBytes ?? -1;
       try {
-        const answer = await get(`/api/leases/${encodeURIComponent(lease)}/readings?job=${encodeURIComponent(job)}`);
+        const answer = await get(
+          `/api/leases/${encodeURIComponent(lease)}/readings?job=${encodeURIComponent(job)}`,
+        );
         if (!wanted) return;
         kept.current = readingsOf(answer, kept.current);
         setProblem(null);
@@ -56,18 +81,33 @@ function useReadings(lease, job, seen) {
   return [{readings: kept.current, version}, problem, () => setRound((n) => n + 1)];
 }
 
-const isRunning = (seen) => seen !== null && ["starting", "running", "lingering"].includes(seen.state);
+/** @param {Seen | null} seen */
+const isRunning = (seen) =>
+  seen !== null && ["starting", "running", "lingering"].includes(seen.state);
 
-// Whether the log was read in part only: its measures then end somewhere in the midst of the job.
-const isPartial = (readings) => readings !== null && readings.readBytes !== null && readings.readBytes < readings.logBytes;
+/**
+ * Whether the log was read in part only: its measures then end somewhere in the midst of the job.
+ * @param {Readings | null} readings
+ */
+const isPartial = (readings) =>
+  readings !== null && readings.readBytes !== null && readings.readBytes < (readings.logBytes ?? 0);
 
-/** The answer of the server with a gap wherever nobody looked. Where the log was not read, what `before` had of it stays. */
+/**
+ * The answer of the server with a gap wherever nobody looked. Where the log was not read, what `before` had of it
+ * stays.
+ * @param {Course} answer
+ * @param {Readings | null} before
+ */
 function readingsOf(answer, before) {
   const gpus = answer.gpus ?? [];
   const readings = {
-    times: [], names: gpus.map(shortName), models: new Set(gpus.map(({name}) => name)),
-    util: gpus.map(() => []), mem: gpus.map(() => []),
-    memory: [], disk: [],
+    times: [],
+    names: gpus.map(shortName),
+    models: new Set(gpus.map(({name}) => name)),
+    util: gpus.map(() => []),
+    mem: gpus.map(() => []),
+    memory: [],
+    disk: [],
     memTotal: answer.gpu_mem_total_mib && answer.gpu_mem_total_mib / Math.max(1, gpus.length), // of one
     memoryLimit: answer.memory_limit_bytes,
     ...measuredIn(answer, before),
@@ -80,39 +120,64 @@ function readingsOf(answer, before) {
   const mems = gpus.length > 0 ? gpus.map((gpu) => gpu.mem_mib) : [answer.gpu_mem_mib];
   answer.times.forEach((time, at) => {
     put(readings, time, {
-      util: utils.map((values) => values?.[at] ?? null), mem: mems.map((values) => values?.[at] ?? null),
-      memory: answer.memory_bytes[at], disk: answer.disk_free_bytes[at],
+      util: utils.map((values) => values?.[at] ?? null),
+      mem: mems.map((values) => values?.[at] ?? null),
+      memory: answer.memory_bytes[at],
+      disk: answer.disk_free_bytes[at],
     });
   });
   return readings;
 }
 
-function measuredIn({log_read_bytes: readBytes = null, log_size_bytes: logBytes = null, metrics = {}}, before) {
-  if (readBytes !== null || before === null || before.readBytes === null) return {metrics, readBytes, logBytes};
+/**
+ * @param {{log_read_bytes?: any, log_size_bytes?: any, metrics?: Record<string, Measured>}} given
+ * @param {Readings | null} before
+ */
+function measuredIn(
+  {log_read_bytes: readBytes = null, log_size_bytes: logBytes = null, metrics = {}},
+  before,
+) {
+  if (readBytes !== null || before === null || before.readBytes === null)
+    return {metrics, readBytes, logBytes};
   return {metrics: before.metrics, readBytes: before.readBytes, logBytes: before.logBytes};
 }
 
+/** @param {{index: number}} properties */
 const shortName = ({index}) => `GPU ${index}`;
 
+/**
+ * @param {Readings} readings
+ * @param {number} time
+ * @param {{util: (number | null)[], mem: (number | null)[], memory: number | null | undefined,
+ *   disk: number | null | undefined}} given
+ */
 function put(readings, time, {util, mem, memory, disk}) {
   const before = readings.times.at(-1);
   if (before !== undefined && time - before > UNSEEN_S + usual(readings.times)) {
     put(readings, before + 1, {util: [], mem: [], memory: null, disk: null});
   }
   readings.times.push(time);
-  readings.util.forEach((values, at) => values.push(util[at] ?? null));
-  readings.mem.forEach((values, at) => values.push(mem[at] ?? null));
+  for (const [at, values] of readings.util.entries()) values.push(util[at] ?? null);
+  for (const [at, values] of readings.mem.entries()) values.push(mem[at] ?? null);
   readings.memory.push(memory ?? null);
   readings.disk.push(disk ?? null);
 }
 
-// How far apart the last few readings were: a watchdog looks less often than an open page.
+/**
+ * How far apart the last few readings were: a watchdog looks less often than an open page.
+ * @param {number[]} times
+ */
 function usual(times) {
   const few = times.slice(-6);
-  return few.length < 2 ? Infinity : 3 * ((few.at(-1) - few[0]) / (few.length - 1));
+  const last = few.length - 1;
+  return last < 1 ? Infinity : 3 * ((few[last] - few[0]) / last);
 }
 
-/** Adds what this look saw; says whether anything is new. */
+/**
+ * Adds what this look saw; says whether anything is new.
+ * @param {Readings} readings
+ * @param {Seen} seen
+ */
 function grow(readings, seen) {
   const time = Date.parse(seen.at) / 1000;
   if (!(time > (readings.times.at(-1) ?? 0))) return false;
@@ -125,63 +190,165 @@ function grow(readings, seen) {
   readings.memTotal ??= seen.gpus[0]?.mem_total_mib ?? null; // of one
   readings.memoryLimit ??= seen.memory_limit_bytes;
   put(readings, time, {
-    util: seen.gpus.map((gpu) => gpu.util_pct), mem: seen.gpus.map((gpu) => gpu.mem_used_mib),
-    memory: seen.memory_used_bytes, disk: seen.disk_free_bytes,
+    util: seen.gpus.map((gpu) => gpu.util_pct),
+    mem: seen.gpus.map((gpu) => gpu.mem_used_mib),
+    memory: seen.memory_used_bytes,
+    disk: seen.disk_free_bytes,
   });
-  if (!isPartial(readings)) measured(readings.metrics, seen.progress); // else a line over all that is unread
+  if (!isPartial(readings)) measured(readings.metrics, seen.measured); // else a line over all that is unread
   return true;
 }
 
-// Epochs are not added: the server counts by step, and a chart has one scale.
-function measured(metrics, progress) {
-  if (!progress || !["step", "it"].includes(progress.unit)) return;
-  for (const [name, value] of Object.entries(progress.metrics)) {
+/**
+ * Adds what the job has measured since: a point for each measurement, and none where nothing was measured.
+ * @param {Record<string, Measured>} metrics
+ * @param {Record<string, Series>} newest
+ */
+function measured(metrics, newest) {
+  for (const [name, series] of Object.entries(newest)) {
     metrics[name] ??= {steps: [], values: []};
     const {steps, values} = metrics[name];
-    if (steps.length > 0 && progress.done <= steps.at(-1)) continue;
-    steps.push(progress.done);
-    values.push(Number.isFinite(value) ? value : null);
+    series.steps.forEach((step, at) => {
+      if (step <= (steps.at(-1) ?? -Infinity)) return;
+      steps.push(step);
+      values.push(series.values[at]);
+    });
   }
 }
 
+/** @param {(number | null)[]} values */
 const known = (values) => values.some((value) => value !== null);
 
-/** The charts of one job. */
+/**
+ * The charts of one job.
+ * @param {{lease: string, job: string, seen: Seen | null}} properties
+ */
 export function Charts({lease, job, seen}) {
   const [{readings, version}, problem, again] = useReadings(lease, job, seen);
-  const names = useMemo(() => (readings === null ? [] : ordered(readings.metrics)), [readings, version]);
+  const names = useMemo(
+    () => (readings === null ? [] : ordered(readings.metrics)),
+    [readings, version],
+  );
   if (problem) return html`<${Trouble} problem=${problem} retry=${again} />`;
   if (readings === null) return html`<${Waiting} lines=${4} />`;
   const {times, names: gpus, models, util, mem, memory, disk, memTotal, memoryLimit} = readings;
-  const per = (columns) => columns.map((values, at) => ({name: gpus[at], values})).filter(({values}) => known(values));
+  /** @param {(number | null)[][]} columns */
+  const per = (columns) =>
+    columns.map((values, at) => ({name: gpus[at], values})).filter(({values}) => known(values));
   const [utils, mems] = [per(util), per(mem)];
   const model = [...models].join(", ");
+  /** @param {(number | null)[]} values */
   const bytes = (values) => [{name: t("bytes"), values}];
   const partial = isPartial(readings);
-  const read = partial ? t("read {done} of {all}", {done: bytesWords(readings.readBytes), all: bytesWords(readings.logBytes)}) : null;
+  const read = partial
+    ? t("read {done} of {all}", {
+        done: bytesWords(readings.readBytes),
+        all: bytesWords(readings.logBytes),
+      })
+    : null;
   const moment = isRunning(seen) ? "now" : "last";
   if (times.length === 0 && names.length === 0 && !partial) {
-    return html`<${Empty} title=${t("No readings yet")}><p>${t("They are kept while somebody looks: this page, monitor, or a watchdog.")}</p><//>`;
+    return html`<${Empty} title=${t("No readings yet")}>
+      <p>${t("They are kept while somebody looks: this page, monitor, or a watchdog.")}</p>
+    <//>`;
   }
-  return html`${partial && html`<p class="reading soft small"><progress max=${readings.logBytes} value=${readings.readBytes} aria-label=${t("Log read")}></progress>
-      ${t("The log is being read for what the job measured:")} ${read}</p>`}
+  return html`${
+    partial &&
+    html`<p class="reading soft small">
+      <progress max=${readings.logBytes} value=${readings.readBytes} aria-label=${t("Log read")}></progress>
+      ${t("The log is being read for what the job measured:")} ${read}
+    </p>`
+  }
   <div class="charts">
-    ${names.map((name) => html`<${Chart} key=${`m ${name}`} title=${name} over="step" xs=${readings.metrics[name].steps}
-      aside=${read} moment=${partial ? "last" : moment} series=${[{name, values: readings.metrics[name].values}]} format=${plainNumber} from0=${false} version=${version} />`)}
-    ${utils.length > 0 && html`<${Chart} key="util" title=${t("GPU in use")} over="time" xs=${times} series=${utils}
-      moment=${moment} aside=${model} format=${percent} top=${100} version=${version} />`}
-    ${mems.length > 0 && html`<${Chart} key="mem" title=${t("GPU memory")} over="time" xs=${times} series=${mems}
-      moment=${moment} aside=${model} binary format=${(mib) => bytesWords(mib * MIB)} top=${memTotal ?? undefined} version=${version} />`}
-    ${known(memory) && html`<${Chart} key="ram" title=${t("Memory of the box")} over="time" xs=${times}
-      moment=${moment} binary series=${bytes(memory)} format=${bytesWords} top=${memoryLimit ?? undefined} version=${version} />`}
-    ${known(disk) && html`<${Chart} key="disk" title=${t("Disk that is free")} over="time" xs=${times}
-      moment=${moment} binary series=${bytes(disk)} format=${bytesWords} version=${version} />`}
+    ${names.map(
+      (name) => html`<${Chart}
+        key=${`m ${name}`}
+        title=${name}
+        over="step"
+        xs=${readings.metrics[name].steps}
+        aside=${read}
+        moment=${partial ? "last" : moment}
+        series=${[{name, values: readings.metrics[name].values}]}
+        format=${plainNumber}
+        from0=${false}
+        version=${version}
+      />`,
+    )}
+    ${
+      utils.length > 0 &&
+      html`<${Chart}
+        key="util"
+        title=${t("GPU in use")}
+        over="time"
+        xs=${times}
+        series=${utils}
+        moment=${moment}
+        aside=${model}
+        format=${percent}
+        top=${100}
+        version=${version}
+      />`
+    }
+    ${
+      mems.length > 0 &&
+      html`<${Chart}
+        key="mem"
+        title=${t("GPU memory")}
+        over="time"
+        xs=${times}
+        series=${mems}
+        moment=${moment}
+        aside=${model}
+        binary
+        format=${(mib) => bytesWords(mib * MIB)}
+        top=${memTotal ?? undefined}
+        version=${version}
+      />`
+    }
+    ${
+      known(memory) &&
+      html`<${Chart}
+        key="ram"
+        title=${t("Memory of the box")}
+        over="time"
+        xs=${times}
+        moment=${moment}
+        binary
+        series=${bytes(memory)}
+        format=${bytesWords}
+        top=${memoryLimit ?? undefined}
+        version=${version}
+      />`
+    }
+    ${
+      known(disk) &&
+      html`<${Chart}
+        key="disk"
+        title=${t("Disk that is free")}
+        over="time"
+        xs=${times}
+        moment=${moment}
+        binary
+        series=${bytes(disk)}
+        format=${bytesWords}
+        version=${version}
+      />`
+    }
   </div>`;
 }
 
-// Losses first, the rest by name.
+/**
+ * Losses first, the rest by name.
+ * @param {Record<string, Measured>} metrics
+ */
 function ordered(metrics) {
-  const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : name.includes("loss") ? FIRST.length : FIRST.length + 1);
+  /** @param {string} name */
+  const rank = (name) =>
+    FIRST.includes(name)
+      ? FIRST.indexOf(name)
+      : name.includes("loss")
+        ? FIRST.length
+        : FIRST.length + 1;
   return Object.keys(metrics)
     .filter((name) => known(metrics[name].values))
     .sort((one, other) => rank(one) - rank(other) || one.localeCompare(other))

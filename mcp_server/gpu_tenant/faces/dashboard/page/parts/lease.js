@@ -1,7 +1,8 @@
 // One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
-import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+
 import {get} from "../net.js";
 import {state, useFollow, useStore} from "../store.js";
+import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Artifacts} from "./artifacts.js";
 import {Bounded} from "./boundary.js";
@@ -15,7 +16,11 @@ import {now} from "./ticking.js";
 import {Timeline} from "./timeline.js";
 import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
 
+/** @import {Hearing, TimedDetail, TimedRow, Told} from "../known.d.ts" */
+/** @import {Declared, Detail, Row, Seen, Sight} from "../types.d.ts" */
+
 const AFRESH_MS = 60_000;
+/** @type {[string, () => string][]} */
 const PLACES = [
   ["job", () => t("Job")],
   ["log", () => t("Log")],
@@ -24,30 +29,75 @@ const PLACES = [
   ["terms", () => t("Terms")],
 ];
 
-/** `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended. */
+/**
+ * `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended.
+ * @param {{id: string, rest: string[]}} properties
+ */
 export function LeasePage({id, rest}) {
-  const followed = useStore((known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null);
+  const followed = useStore(
+    (known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null,
+  );
   const blind = useStore((known) => known.blind[id] ?? null);
-  const ended = useStore((known) => Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running").length);
-  const stamp = followed ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm} ${followed.card.next}` : "none";
+  const ended = useStore(
+    (known) =>
+      Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running")
+        .length,
+  );
+  const stamp = followed ? stampOf(followed) : "none";
   const [detail, problem, again] = useDetail(id, `${stamp} ${ended}`);
-  if (problem && !detail) return html`<section class="page leasepage"><h1>${id}</h1><${Unread} problem=${problem} retry=${again} /></section>`;
-  if (!detail) return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
+  if (problem && !detail)
+    return html`<section class="page leasepage">
+      <h1>${id}</h1>
+      <${Unread} problem=${problem} retry=${again} />
+    </section>`;
+  if (!detail)
+    return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
   const row = followed ?? detail.row;
   // The row has the last word: who heard that the box fell silent may not have heard that it answers again.
   return html`<${Whole} detail=${{...detail, row}} blind=${row.blind === null ? null : blind} rest=${rest} />`;
 }
 
-function Unread({problem, retry}) {
-  if (problem.code !== "UNKNOWN_LEASE") return html`<${Trouble} problem=${problem} retry=${retry} />`;
-  return html`<${Empty} title=${t("There is no such lease")}><p>${problem.message}</p><p><a href="#/">${t("To the leases")}</a></p><//>`;
+/**
+ * What changes when the lease on record may have changed: one job of a sweep ends, and the next one runs.
+ * @param {TimedRow} row
+ */
+const stampOf = ({card, job, others_running: others}) =>
+  [card.phase, card.jobs.length, card.alarm, card.next, job?.id, job?.state, others].join(" ");
+
+/**
+ * The job that was running when this lease was opened: what is read stays, though the next one begins.
+ * @param {string} lease
+ * @param {string | null} job
+ */
+function useFirst(lease, job) {
+  const first = useRef({lease, job});
+  if (first.current.lease !== lease || first.current.job === null) first.current = {lease, job};
+  return first.current.job;
 }
 
+/**
+ * The job that was launched last; one that waits in a queue has nothing to show yet.
+ * @param {Declared[]} jobs
+ */
+const newestOf = (jobs) => jobs.findLast((job) => job.launched_at !== null) ?? jobs.at(-1) ?? null;
+
+/** @param {{problem: Told, retry?: () => void}} properties */
+function Unread({problem, retry}) {
+  if (problem.code !== "UNKNOWN_LEASE")
+    return html`<${Trouble} problem=${problem} retry=${retry} />`;
+  return html`<${Empty} title=${t("There is no such lease")}>
+    <p>${problem.message}</p>
+    <p><a href="#/">${t("To the leases")}</a></p>
+  <//>`;
+}
+
+/** @param {{detail: TimedDetail, blind?: Sight | null | undefined, rest: string[]}} properties */
 function Whole({detail, blind, rest}) {
   const {row, jobs} = detail;
   const lease = row.card.lease;
   const place = PLACES.some(([name]) => name === rest[0]) ? rest[0] : isLive(row) ? "job" : "files";
-  const job = jobs.find((one) => one.id === rest[1]) ?? jobs.at(-1) ?? null;
+  const first = useFirst(lease, row.job?.id ?? null);
+  const job = jobs.find((one) => one.id === (rest[1] ?? first)) ?? newestOf(jobs);
   const [seen, heard] = useCloseLook(lease, job?.id ?? null);
   const mine = seen?.job === job?.id ? seen : null;
   return html`<article class="page leasepage is-${place}">
@@ -56,24 +106,45 @@ function Whole({detail, blind, rest}) {
     <${Bounded} key="figures"><${Figures} detail=${detail} /><//>
     <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
     <div class="place">
-      ${(place === "job" || place === "log") && html`<${Bounded} key="jobs"><${JobList} row=${row} jobs=${jobs} chosen=${job?.id} seen=${mine} place=${place} /><//>`}
-      <${Bounded} key=${`${place} ${job?.id}`}><${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} /><//>
+      ${
+        (place === "job" || place === "log") &&
+        html`<${Bounded} key="jobs">
+          <${JobList} row=${row} jobs=${jobs} chosen=${job?.id} seen=${mine} place=${place} />
+        <//>`
+      }
+      <${Bounded} key=${`${place} ${job?.id}`}>
+        <${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} />
+      <//>
     </div>
   </article>`;
 }
 
+/** @param {{detail: TimedDetail}} properties */
 function Figures({detail}) {
   if (detail.receipt) return html`<${ReceiptView} detail=${detail} />`;
-  return isLive(detail.row) ? html`<${Vitals} detail=${detail} />` : html`<${Ended} detail=${detail} />`;
+  return isLive(detail.row)
+    ? html`<${Vitals} detail=${detail} />`
+    : html`<${Ended} detail=${detail} />`;
 }
 
+/**
+ * @param {{place: string, detail: TimedDetail, job: Declared | null, seen: Seen | null,
+ *   heard: Hearing}} properties
+ */
 function Place({place, detail, job, seen, heard}) {
   const {row, lease, files, events, policy} = detail;
   switch (place) {
     case "log":
-      return job ? html`<${JobLog} row=${row} job=${job.id} seen=${seen} heard=${heard} keptIn=${lease.kept_in} />` : html`<${NoLog} row=${row} />`;
+      return job
+        ? html`<${JobLog} row=${row} job=${job.id} seen=${seen} heard=${heard} keptIn=${lease.kept_in} />`
+        : html`<${NoLog} row=${row} />`;
     case "files":
-      return html`<${Artifacts} lease=${row.card.lease} files=${files} keptIn=${lease.kept_in} ended=${!isLive(row)} />`;
+      return html`<${Artifacts}
+        lease=${row.card.lease}
+        files=${files}
+        keptIn=${lease.kept_in}
+        ended=${!isLive(row)}
+      />`;
     case "story":
       return html`<${Timeline} events=${events} />`;
     case "terms":
@@ -83,29 +154,60 @@ function Place({place, detail, job, seen, heard}) {
   }
 }
 
+/** @param {{row: TimedRow}} properties */
 function NoLog({row}) {
   return html`<${Empty} title=${t("No job, and so no log")}>
-    ${isLive(row) && html`<p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p>`}<//>`;
+    ${
+      isLive(row) &&
+      html`<p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p>`
+    }
+  <//>`;
 }
 
+/**
+ * @param {{lease: string, place: string, job: string | undefined,
+ *   files: number | undefined}} properties
+ */
 function Places({lease, place, job, files}) {
-  const to = (name) => `#/lease/${encodeURIComponent(lease)}/${name}${job && (name === "job" || name === "log") ? `/${encodeURIComponent(job)}` : ""}`;
-  return html`<nav class="places" aria-label=${t("Parts of this lease")}><ul>${PLACES.map(([name, words]) => html`<li key=${name}><a
-    href=${to(name)} aria-current=${name === place ? "page" : undefined}>${words()}${name === "files" && files > 0 &&
-    html` <span class="count">${files.toLocaleString("en-US")}</span>`}</a></li>`)}</ul></nav>`;
+  /** @param {string} name */
+  const to = (name) =>
+    `#/lease/${encodeURIComponent(lease)}/${name}${job && (name === "job" || name === "log") ? `/${encodeURIComponent(job)}` : ""}`;
+  return html`<nav class="places" aria-label=${t("Parts of this lease")}>
+    <ul>
+      ${PLACES.map(
+        ([name, words]) => html`<li key=${name}>
+          <a href=${to(name)} aria-current=${name === place ? "page" : undefined}>
+            ${words()}
+            ${
+              name === "files" &&
+              files &&
+              html` <span class="count">${files.toLocaleString("en-US")}</span>`
+            }
+          </a>
+        </li>`,
+      )}
+    </ul>
+  </nav>`;
 }
 
 // -- what is known of it ----------------------------------------------------
 
-// The lease as it is on record; asked again where `stamp` becomes another, and now and then.
+/**
+ * The lease as it is on record; asked again where `stamp` becomes another, and now and then.
+ * @param {string} id
+ * @param {string} stamp
+ * @returns {[TimedDetail | null, Told | null, () => void]}
+ */
 function useDetail(id, stamp) {
-  const [found, setFound] = useState([null, null]);
+  const [found, setFound] = useState(
+    /** @type {[TimedDetail | null, Told | null]} */ ([null, null]),
+  );
   const [round, setRound] = useState(0);
   const again = useCallback(() => setRound((n) => n + 1), []);
   useEffect(() => {
     let wanted = true;
     get(`/api/leases/${encodeURIComponent(id)}`).then(
-      (detail) => {
+      (/** @type {Detail} */ detail) => {
         if (wanted) setFound([{...detail, row: {...detail.row, at: saidAt(detail.row)}}, null]);
       },
       (problem) => wanted && setFound(([detail]) => [detail, problem]),
@@ -116,23 +218,35 @@ function useDetail(id, stamp) {
       clearTimeout(timer);
     };
   }, [id, stamp, round]);
-  return [...found, again];
+  return [found[0], found[1], again];
 }
 
-// When its figures were true: those of a live lease are of the last look, those of an ended one stay.
+/**
+ * When its figures were true: those of a live lease are of the last look, those of an ended one stay.
+ * @param {Row} row
+ */
 function saidAt(row) {
   const looked = isLive(row) ? state().overview?.at : null;
   return looked ?? new Date(now()).toISOString();
 }
 
-// The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.
+/**
+ * The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.
+ * @param {string} lease
+ * @param {string | null} job
+ */
 function useCloseLook(lease, job) {
   const [seen, setSeen] = useState(null);
   const tellers = useRef(new Set());
-  useFollow({lease, job}, {
-    job: setSeen,
-    log: (piece) => tellers.current.forEach((tell) => tell(piece)),
-  });
+  useFollow(
+    {lease, job},
+    {
+      job: setSeen,
+      log: (piece) => {
+        for (const tell of tellers.current) tell(piece);
+      },
+    },
+  );
   const heard = useCallback((tell) => {
     tellers.current.add(tell);
     return () => tellers.current.delete(tell);

@@ -2,110 +2,205 @@
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
-import {isFree, isLive, isStill, jobStateOf, phaseOf} from "./standing.js";
-import {Countdown, Money, MoneyTicking, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
-import {amount, memo} from "./widgets.js";
+import {isFailed, isFree, isLive, isStill, isWasted, jobStateOf, phaseOf} from "./standing.js";
+import {
+  Ago,
+  amount,
+  Countdown,
+  known,
+  Money,
+  MoneyTicking,
+  memo,
+  Pill,
+  Progress,
+  Shape,
+  Span,
+  SpanTicking,
+  When,
+  Words,
+} from "./widgets.js";
 
-const known = (value) => value !== null && value !== undefined;
+/** @import {TimedRow, Tone, Usd, Way} from "../known.d.ts" */
+/** @import {Card, Gpu, Sight, Working} from "../types.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
+/** @param {{name: string, label: Children, children: Children, below?: Children}} properties */
 function Cell({name, label, children, below}) {
-  return html`<div class="cell is-${name}"><dt>${label}</dt><dd>${children}</dd>
-    ${below && html`<dd class="below">${below}</dd>`}</div>`;
+  return html`<div class="cell is-${name}">
+    <dt>${label}</dt>
+    <dd>${children}</dd>
+    ${below && html`<dd class="below">${below}</dd>`}
+  </div>`;
 }
 
 // -- the job ----------------------------------------------------------------
 
-// A metric to four digits; a count of thousands whole.
+/**
+ * A metric to four digits; a count of thousands whole.
+ * @param {number} value
+ */
 const figure = (value) =>
-  Number(value).toLocaleString("en-US", Math.abs(value) < 1000 ? {maximumSignificantDigits: 4} : {maximumFractionDigits: 0});
+  Number(value).toLocaleString(
+    "en-US",
+    Math.abs(value) < 1000 ? {maximumSignificantDigits: 4} : {maximumFractionDigits: 0},
+  );
 
-// ["62 %", "step 1,240 of 2,000"]: as far as the job says it.
+/**
+ * ["62 %", "step 1,240 of 2,000"]: as far as the job says it.
+ * @param {Way} progress
+ */
 export function doneWords({fraction, done, total, unit}) {
   const words = [];
   if (known(fraction)) words.push(`${Math.floor(fraction * 100)} %`);
   if (known(done)) {
-    const of = known(total) ? t("{done} of {total}", {done: figure(done), total: figure(total)}) : figure(done);
+    const of = known(total)
+      ? t("{done} of {total}", {done: figure(done), total: figure(total)})
+      : figure(done);
     words.push(`${unit ?? ""} ${of}`.trim());
   }
   return words;
 }
 
-const metricWords = ({metrics = {}}) => Object.entries(metrics).slice(0, 2).map(([name, value]) => `${name} ${figure(value)}`);
+const metricWords = ({metrics = {}}) =>
+  Object.entries(metrics)
+    .slice(0, 2)
+    .map(([name, value]) => `${name} ${figure(value)}`);
 
+/** @param {Gpu[]} gpus */
 function busyWords(gpus) {
   const busy = gpus.map(({util_pct: share}) => share).filter(known);
   if (busy.length === 0) return [];
-  return [t("GPU {n} % busy", {n: Math.round(busy.reduce((sum, share) => sum + share, 0) / busy.length)})];
+  return [
+    t("GPU {n} % busy", {n: Math.round(busy.reduce((sum, share) => sum + share, 0) / busy.length)}),
+  ];
 }
 
-// Some pieces of a line, each kept whole where the line breaks.
-const Pieces = ({of}) => html`<span class="pieces">${of.map((piece, n) => html`<span key=${n}>${piece} </span>`)}</span>`;
+/**
+ * Some pieces of a line, each kept whole where the line breaks.
+ * @param {{of: Children[]}} properties
+ */
+const Pieces = ({of}) =>
+  html`<span class="pieces">${of.map((piece, n) => html`<span key=${n}>${piece} </span>`)}</span>`;
 
+/** @param {string} id */
 const jobLabel = (id) => html`${t("Job")} <span class="mono">${id}</span>`;
 
+/** @param {{row: TimedRow}} properties */
 function Work({row}) {
   const {job, card} = row;
-  if (job) return html`<${Job} job=${job} card=${card} others=${row.others_running} />`;
+  if (job)
+    return html`<${Job} job=${job} card=${card} others=${row.others_running} isOld=${row.is_old} />`;
   const unseen = card.jobs.at(-1);
-  if (unseen) return html`<${Cell} name="job" label=${jobLabel(unseen)}><span class="none">${t("not looked at yet")}</span><//>`;
+  if (unseen)
+    return html`<${Cell} name="job" label=${jobLabel(unseen)}>
+      <span class="none">${t("not looked at yet")}</span>
+    <//>`;
   const next = isLive(row) && html`${t("Next:")} <${Words} text=${card.next} />`;
   return html`<${Cell} name="job" label=${t("Job")} below=${next}><span class="none">${t("none")}</span><//>`;
 }
 
+/** @param {number} n */
 const othersWords = (n) => (n === 1 ? t("1 more job runs") : t("{n} more jobs run", {n}));
 
-function Job({job, card, others}) {
-  const {kind, words} = jobStateOf(job);
+/** @param {{job: Working, card: Card, others: number, isOld: boolean}} properties */
+function Job({job, card, others, isOld}) {
+  const {kind, words} = jobStateOf(job, isOld);
+  /** @type {Way} */
   const progress = job.progress ?? {};
-  const running = job.state === "running";
-  const ends = running && known(card.job_ends_in_s) && html`${t("ends in")} <${Span} seconds=${card.job_ends_in_s} />`;
+  const running = job.state === "running" && !isOld;
+  const ends =
+    running &&
+    known(card.job_ends_in_s) &&
+    html`${t("ends in")} <${Span} seconds=${card.job_ends_in_s} />`;
   const busy = running ? busyWords(job.gpus ?? []) : [];
   const [share, ...done] = doneWords(progress);
-  const pieces = [share, ends, ...done, ...metricWords(progress), ...busy, others > 0 && othersWords(others)].filter(Boolean);
+  const pieces = [
+    isOld && html`${t("seen")} <${Ago} at=${job.at} />`,
+    share,
+    ends,
+    ...done,
+    ...metricWords(progress),
+    ...busy,
+    others > 0 && othersWords(others),
+  ].filter(Boolean);
   const label = t("Progress of {job}", {job: job.id});
   return html`<${Cell} name="job" label=${jobLabel(job.id)} below=${html`<${Pieces} of=${pieces} />`}>
-    <span class="jobline"><span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span>
-    ${(running || known(progress.fraction)) && html`<${Progress} fraction=${progress.fraction} label=${label} />`}</span><//>`;
+    <span class="jobline">
+      <span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span>
+      ${
+        !isOld &&
+        (running || known(progress.fraction)) &&
+        html`<${Progress} fraction=${progress.fraction} label=${label} />`
+      }
+    </span>
+  <//>`;
 }
 
 // -- the money --------------------------------------------------------------
 
+/** @param {Usd} usd */
 const dollars = (usd) => `$${amount(usd)}`;
 
-// Four places for the rate and its cap, where fewer would not tell one from the other.
+/**
+ * Four places for the rate and its cap, where fewer would not tell one from the other.
+ * @param {{max_price_usd_h: Usd, price_usd_h: Usd}} properties
+ */
 export function ratePlaces({max_price_usd_h: cap, price_usd_h: rate}) {
   if (!known(cap) || !known(rate) || Number(rate) === Number(cap)) return undefined;
   return amount(rate, "h") === amount(cap, "h") ? 4 : undefined;
 }
 
-// "$0.23/h"
-export const capWords = (card) => `$${amount(card.max_price_usd_h, "h", ratePlaces(card))}${t("/h")}`;
+/**
+ * "$0.23/h"
+ * @param {Card} card
+ */
+export const capWords = (card) =>
+  `$${amount(card.max_price_usd_h, "h", ratePlaces(card))}${t("/h")}`;
 
+/** @param {{row: TimedRow}} properties */
 function Rate({row}) {
   const {card} = row;
-  if (isFree(row)) return html`<${Cell} name="rate" label=${t("Rate now")}><span class="none">${t("nobody bills")}</span><//>`;
-  const later = known(card.running_usd_h) && html`<${Money} usd=${card.running_usd_h} per="h" /> ${t("once it runs")}`;
+  if (isFree(row))
+    return html`<${Cell} name="rate" label=${t("Rate now")}><span class="none">${t("nobody bills")}</span><//>`;
+  const later =
+    known(card.running_usd_h) &&
+    html`<${Money} usd=${card.running_usd_h} per="h" /> ${t("once it runs")}`;
   if (isStill(row)) {
     const below = html`<${Money} usd=${card.price_usd_h} per="h" />${later && "; "}${later}`;
     return html`<${Cell} name="rate" label=${t("Leaking")} below=${below}>
-      <${Money} usd=${card.leaking_usd_month} per="month" /><//>`;
+      <${Money} usd=${card.leaking_usd_month} per="month" />
+    <//>`;
   }
   const cap = known(card.max_price_usd_h) && t("capped at {usd}", {usd: capWords(card)});
   return html`<${Cell} name="rate" label=${t("Rate now")} below=${later || cap}>
-    <${Money} usd=${card.price_usd_h} per="h" places=${ratePlaces(card)} /><//>`;
+    <${Money} usd=${card.price_usd_h} per="h" places=${ratePlaces(card)} />
+  <//>`;
 }
 
+/**
+ * @param {Usd} usd
+ * @param {number} budget
+ */
 const share = (usd, budget) => `${Math.min(100, (100 * Number(usd)) / budget)}%`;
 
-// The budget as a line: what is spent of it, and a mark where it will stand at the deadline.
+/**
+ * The budget as a line: what is spent of it, and a mark where it will stand at the deadline.
+ * @param {{spent: Usd, told: Usd, budget: number}} properties
+ */
 export function BudgetLine({spent, told, budget}) {
-  const kind = Number(told ?? spent) > budget ? "bad" : Number(told ?? spent) > 0.9 * budget ? "warn" : "good";
-  return html`<svg class="budget is-${kind}" aria-hidden="true"><rect class="whole" width="100%" height="4" rx="2" />
+  const kind =
+    Number(told ?? spent) > budget ? "bad" : Number(told ?? spent) > 0.9 * budget ? "warn" : "good";
+  return html`<svg class="budget is-${kind}" aria-hidden="true">
+    <rect class="whole" width="100%" height="4" rx="2" />
     ${known(told) && html`<rect class="told" width=${share(told, budget)} height="4" rx="2" />`}
-    <rect class="spent" width=${share(spent, budget)} height="4" rx="2" /></svg>`;
+    <rect class="spent" width=${share(spent, budget)} height="4" rx="2" />
+  </svg>`;
 }
 
-// ["of $220.00", "$212.33 at the deadline"]; the end of the job is what counts where it comes first.
+/**
+ * ["of $220.00", "$212.33 at the deadline"]; the end of the job is what counts where it comes first.
+ * @param {Card} card
+ */
 function courseWords(card) {
   const words = known(card.budget_usd) ? [t("of {usd}", {usd: dollars(card.budget_usd)})] : [];
   const jobFirst = known(card.job_ends_in_s) && card.job_ends_in_s < card.deadline_in_s;
@@ -117,59 +212,106 @@ function courseWords(card) {
   return words;
 }
 
+/** @param {{row: TimedRow}} properties */
 function Spent({row}) {
   const {card, at} = row;
-  if (isFree(row)) return html`<${Cell} name="spent" label=${t("Spent")}><span class="none">${t("nothing")}</span><//>`;
+  if (isFree(row))
+    return html`<${Cell} name="spent" label=${t("Spent")}><span class="none">${t("nothing")}</span><//>`;
   const budget = Number(card.budget_usd ?? 0);
   const line = budget > 0 && known(card.cost_usd);
-  const below = html`${line && html`<${BudgetLine} spent=${card.cost_usd} told=${card.forecast_deadline_usd} budget=${budget} />`}
-    <${Pieces} of=${courseWords(card)} />`;
+  const below = html`${
+    line &&
+    html`<${BudgetLine} spent=${card.cost_usd} told=${card.forecast_deadline_usd} budget=${budget} />`
+  }
+  <${Pieces} of=${courseWords(card)} />`;
   return html`<${Cell} name="spent" label=${t("Spent")} below=${below}>
-    <${MoneyTicking} usd=${card.cost_usd} rate=${isLive(row) ? card.price_usd_h : 0} at=${at} /><//>`;
+    <${MoneyTicking} usd=${card.cost_usd} rate=${isLive(row) ? card.price_usd_h : 0} at=${at} />
+  <//>`;
 }
 
 // -- what must be heard -----------------------------------------------------
 
+/** @param {{tone: string, shape?: Tone | null, lead: string, children: Children}} properties */
 function Say({tone, shape, lead, children}) {
-  return html`<p class="says is-${tone}">${shape && html`<${Shape} kind=${shape} />`}<span><strong>${lead}</strong> ${children}</span></p>`;
+  return html`<p class="says is-${tone}">
+    ${shape && html`<${Shape} kind=${shape} />`}
+    <span><strong>${lead}</strong> ${children}</span>
+  </p>`;
 }
 
+/** @param {{since: string | null | undefined, words: string | null}} properties */
 function Blind({since, words}) {
   return html`<${Say} tone="warn" shape="warn" lead=${t("The box does not answer.")}>
     ${since && html`${t("Since")} <${When} at=${since} />: `}
-    ${t("That is unknown, and not dead: it may be running and billing.")} <span class="soft">${words}</span><//>`;
+    ${t("That is unknown, and not dead: it may be running and billing.")}
+    ${" "}
+    <span class="soft">${words}</span>
+  <//>`;
 }
 
+/**
+ * A box that bills while nothing runs on it.
+ * @param {{row: TimedRow}} properties
+ */
+function Wasted({row}) {
+  const failed = isFailed(row);
+  const lead = failed ? t("Its job has failed.") : t("Its job has ended.");
+  return html`<${Say} tone=${failed ? "bad" : "warn"} shape=${failed ? "bad" : "warn"} lead=${lead}>
+    ${t("The box bills on until it is torn down.")}
+  <//>`;
+}
+
+/** @param {{words: string}} properties */
 function Fence({words}) {
   const open = words.startsWith("nothing ends");
-  return html`<${Say} tone=${open ? "fence is-open" : "fence"} shape=${open && "warn"} lead=${t("If this computer dies:")}>
-    <${Words} text=${words} /><//>`;
+  return html`<${Say}
+    tone=${open ? "fence is-open" : "fence"}
+    shape=${open && "warn"}
+    lead=${t("If this computer dies:")}
+  >
+    <${Words} text=${words} />
+  <//>`;
 }
 
+/** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
 function Warnings({row, blind}) {
   const {alarm, stops_the_meter: fence} = row.card;
   const unseen = blind ?? (row.blind && {words: row.blind});
-  return html`${alarm && html`<${Say} tone="bad" shape="bad" lead=${t("Alarm:")}><${Words} text=${alarm} /><//>`}
-    ${unseen && html`<${Blind} ...${unseen} />`}
-    ${isLive(row) && fence && html`<${Fence} words=${fence} />`}`;
+  return html`${
+    alarm && html`<${Say} tone="bad" shape="bad" lead=${t("Alarm:")}><${Words} text=${alarm} /><//>`
+  }
+  ${isWasted(row) && html`<${Wasted} row=${row} />`}
+  ${unseen && html`<${Blind} ...${unseen} />`}
+  ${isLive(row) && fence && html`<${Fence} words=${fence} />`}`;
 }
 
+/** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
 function Row({row, blind}) {
   const {card, at} = row;
   const {kind, words} = phaseOf(row);
   const deadline = Date.parse(at) + card.deadline_in_s * 1000;
-  const tone = card.alarm ? "bad" : row.blind || blind ? "warn" : kind;
+  const tone = card.alarm
+    ? "bad"
+    : row.blind || blind || (isWasted(row) && !isFailed(row))
+      ? "warn"
+      : kind;
   return html`<li class="lease is-${tone}">
     <div class="who">
-      <h3><a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${row.gpu ?? t("GPU unknown")}</a></h3>
-      <p><${Pill} kind=${kind}>${words()}<//>${" "}
-        <span class="soft small"><${SpanTicking} seconds=${card.age_s} at=${at} /></span></p>
+      <h3>
+        <a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${row.gpu ?? t("GPU unknown")}</a>
+      </h3>
+      <p>
+        <${Pill} kind=${kind}>${words()}<//>
+        ${" "}
+        <span class="soft small"><${SpanTicking} seconds=${card.age_s} at=${at} /></span>
+      </p>
       <p class="small">${row.title} <span class="soft mono">${card.lease}</span></p>
     </div>
     <dl class="cells">
       <${Work} row=${row} />
       <${Cell} name="deadline" label=${t("Deadline in")} below=${html`<${When} at=${deadline} />`}>
-        <${Countdown} seconds=${card.deadline_in_s} at=${at} /><//>
+        <${Countdown} seconds=${card.deadline_in_s} at=${at} />
+      <//>
       <${Rate} row=${row} />
       <${Spent} row=${row} />
     </dl>

@@ -1,38 +1,76 @@
 // The live log of a job: a list of lines of which only those in sight are in the document.
-import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
+
 import {get, Problem} from "../net.js";
+import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {painted, plain} from "./ansi.js";
 import {runOf} from "./jobs.js";
 import {occurrences, SearchBar} from "./logsearch.js";
-import {drawn, lineAt, LogWindow, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
+import {drawn, LogWindow, lineAt, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
 import {isLive} from "./standing.js";
 import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
+
+/** @import {Hearing, Layout, LogPiece, Searched, TimedRow, Told} from "../known.d.ts" */
+/** @import {Seen} from "../types.d.ts" */
 
 const ROW = 18; // px, as .log-line has it
 const SPARE = 20; // lines above and below those in sight
 const NEAR = 30 * ROW; // so near an edge what lies beyond it is fetched
-const HEAD_BYTES = 131_072; // the server's windows have a least size: what is left before one is nothing, or at least this
+// The server's windows have a least size: what is left before one is nothing, or at least this.
+const HEAD_BYTES = 131_072;
 const FIRST_BYTES = 65_536; // enough to fill any window at once
 const FAR = 4 * WINDOW_BYTES; // farther behind than this, the reader is taken to the newest end
 const WRAPPED = "gpu-tenant.log.wrap";
 
 const silent = () => () => {}; // of what does not grow no piece comes
 
-/** The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen. */
+/**
+ * The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen.
+ * @param {{row: TimedRow, job: string, seen: Seen | null, heard: Hearing,
+ *   keptIn: string | null}} properties
+ */
 export function JobLog({row, job, seen, heard, keptIn}) {
   const [chosen, setChosen] = useState(null);
   const newest = runOf(seen);
   const earlier = Array.from({length: Math.max(0, (newest ?? 0) - 2)}, (_, n) => n + 2);
   const name = chosen === null ? job : `${job}.${chosen}`;
-  return html`${newest !== null && html`<nav class="runs small" aria-label=${t("Runs of {job}", {job})}>
-      ${earlier.map((n) => html`<${Button} key=${n} kind="quiet" aria-pressed=${String(chosen === n)} onClick=${() => setChosen(n)}>${t("run {n}", {n})}<//>`)}
-      <${Button} kind="quiet" aria-pressed=${String(chosen === null)} onClick=${() => setChosen(null)}>${t("run {n}, the newest", {n: newest})}<//></nav>`}
-    <${Log} key=${chosen === null ? `${job} ${newest ?? ""}` : name} lease=${row.card.lease} job=${name}
-      heard=${chosen === null ? heard : silent} live=${isLive(row)} keptIn=${keptIn} />`;
+  return html`${
+    newest !== null &&
+    html`<nav class="runs small" aria-label=${t("Runs of {job}", {job})}>
+      ${earlier.map(
+        (n) => html`<${Button}
+          key=${n}
+          kind="quiet"
+          aria-pressed=${String(chosen === n)}
+          onClick=${() => setChosen(n)}
+        >
+          ${t("run {n}", {n})}
+        <//>`,
+      )}
+      <${Button}
+        kind="quiet"
+        aria-pressed=${String(chosen === null)}
+        onClick=${() => setChosen(null)}
+      >
+        ${t("run {n}, the newest", {n: newest})}
+      <//>
+    </nav>`
+  }
+  <${Log}
+    key=${chosen === null ? `${job} ${newest ?? ""}` : name}
+    lease=${row.card.lease}
+    job=${name}
+    heard=${chosen === null ? heard : silent}
+    live=${isLive(row)}
+    keptIn=${keptIn}
+  />`;
 }
 
-/** `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop. */
+/**
+ * `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop.
+ * @param {{lease: string, job: string, heard: Hearing, live: boolean,
+ *   keptIn: string | null}} properties
+ */
 function Log({lease, job, heard, live, keptIn}) {
   const [wrap, setWrap] = useState(() => localStorage.getItem(WRAPPED) === "yes");
   const [full, setFull] = useState(false);
@@ -43,42 +81,91 @@ function Log({lease, job, heard, live, keptIn}) {
     setWrap(!wrap);
   };
   const {log, unseen, problem} = view;
-  return html`<section class="log ${full ? "is-full" : ""}" aria-label=${t("Log of {job}", {job})}
-      onKeyDown=${(event) => event.key === "Escape" && full && setFull(false)}>
+  return html`<section
+    class="log ${full ? "is-full" : ""}"
+    aria-label=${t("Log of {job}", {job})}
+    onKeyDown=${(event) => event.key === "Escape" && full && setFull(false)}
+  >
     <div class="log-bar">
-      <${SearchBar} key=${`${lease}/${job}`} lease=${lease} job=${job} size=${log.size} onJump=${view.jump} onSearched=${setSearched} />
+      <${SearchBar}
+        key=${`${lease}/${job}`}
+        lease=${lease}
+        job=${job}
+        size=${log.size}
+        onJump=${view.jump}
+        onSearched=${setSearched}
+      />
       <div class="log-switches">
-        <${Button} kind="quiet" aria-pressed=${String(wrap)} onClick=${rewrap}>${t("Wrap lines")}<//>
+        <${Button} kind="quiet" aria-pressed=${String(wrap)} onClick=${rewrap}>
+          ${t("Wrap lines")}
+        <//>
         <${CopyShown} shown=${view.inSight} />
-        <${Button} kind="quiet" aria-pressed=${String(full)} onClick=${() => setFull(!full)}>${t("Fill the window")}<//>
+        <${Button} kind="quiet" aria-pressed=${String(full)} onClick=${() => setFull(!full)}>
+          ${t("Fill the window")}
+        <//>
       </div>
     </div>
     ${problem && html`<${Trouble} problem=${problem} retry=${view.again} />`}
     <div class="log-frame">
-      <div class="log-scroller ${wrap ? "is-wrapped" : ""}" ref=${view.scroller} tabindex="0" role="region"
-          aria-label=${t("Lines of the log")} onScroll=${view.onScroll} onKeyDown=${view.onKey}>
+      <div
+        class="log-scroller ${wrap ? "is-wrapped" : ""}"
+        ref=${view.scroller}
+        tabindex="0"
+        role="region"
+        aria-label=${t("Lines of the log")}
+        onScroll=${view.onScroll}
+        onKeyDown=${view.onKey}
+      >
         <span class="log-probe" ref=${view.probe} aria-hidden="true">${"0".repeat(100)}</span>
         <${Lines} view=${view} searched=${searched} />
       </div>
-      ${!view.following && html`<button type="button" class="button is-primary log-newest" onClick=${view.toEnd}>${
-        unseen > 0 ? t("{n} new lines", {n: unseen.toLocaleString("en-US")}) : t("To the newest line")} ↓</button>`}
+      ${
+        !view.following &&
+        html`<button type="button" class="button is-primary log-newest" onClick=${view.toEnd}>
+          ${
+            unseen > 0
+              ? t("{n} new lines", {n: unseen.toLocaleString("en-US")})
+              : t("To the newest line")
+          } ↓
+        </button>`
+      }
     </div>
     ${view.loaded && html`<${Foot} lease=${lease} view=${view} live=${live} keptIn=${keptIn} />`}
   </section>`;
 }
 
-// Which part of the log is on the page, and where the whole of it is to be had.
+/**
+ * Which part of the log is on the page, and where the whole of it is to be had.
+ * @param {{lease: string, view: ReturnType<typeof useLog>, live: boolean, keptIn: string | null}} properties
+ */
 function Foot({lease, view, live, keptIn}) {
   const {log, busy} = view;
   return html`<div class="log-foot">
-    <span>${log.size === 0 ? (live ? t("The log is empty so far.") : t("The log is empty.")) : t("{from} to {to} of {size}", {
-      from: bytesWords(log.from), to: bytesWords(log.to), size: bytesWords(log.size),
-    })}${busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}</span>
-    ${live ? html`<span class="log-whole">${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} /></span>`
-      : keptIn && html`<span>${t("What was kept is in")} <code>${keptIn}</code></span>`}
+    <span>
+      ${
+        log.size === 0
+          ? live
+            ? t("The log is empty so far.")
+            : t("The log is empty.")
+          : t("{from} to {to} of {size}", {
+              from: bytesWords(log.from),
+              to: bytesWords(log.to),
+              size: bytesWords(log.size),
+            })
+      }
+      ${busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}
+    </span>
+    ${
+      live
+        ? html`<span class="log-whole">
+          ${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} />
+        </span>`
+        : keptIn && html`<span>${t("What was kept is in")} <code>${keptIn}</code></span>`
+    }
   </div>`;
 }
 
+/** @param {{view: ReturnType<typeof useLog>, searched: Searched | null}} properties */
 function Lines({view, searched}) {
   const {log, layout, first, last, found} = view;
   const block = useRef(null);
@@ -90,17 +177,26 @@ function Lines({view, searched}) {
     view.settle();
   });
   const lines = [];
-  for (let at = first; at < last; at++) lines.push(html`<${Line} text=${log.lines[at]} searched=${searched} found=${at === found} />`);
+  for (let at = first; at < last; at++)
+    lines.push(html`<${Line} text=${log.lines[at]} searched=${searched} found=${at === found} />`);
   return html`<div class="log-space" ref=${spacer}><div class="log-block" ref=${block}>${lines}</div></div>`;
 }
 
+/** @param {{text: string, searched: Searched | null, found: boolean}} properties */
 function Line({text, searched, found}) {
   const [shown, left] = drawn(text);
   const marked = searched ? occurrences(plain(shown), searched) : [];
-  return html`<div class="log-line ${found ? "is-found" : ""}">${painted(shown, marked)}${left > 0 &&
-    html`<span class="log-more"> ${t("and {n} more characters", {n: left.toLocaleString("en-US")})}</span>`}</div>`;
+  return html`<div class="log-line ${found ? "is-found" : ""}">
+    ${painted(shown, marked)}
+    ${
+      left > 0 &&
+      html`<span class="log-more"> ${t("and {n} more characters", {n: left.toLocaleString("en-US")})}
+      </span>`
+    }
+  </div>`;
 }
 
+/** @param {{shown: () => string[]}} properties */
 function CopyShown({shown}) {
   const [said, setSaid] = useState("");
   const copy = async () => {
@@ -115,7 +211,13 @@ function CopyShown({shown}) {
   return html`<${Button} kind="quiet" onClick=${copy}>${said || t("Copy what is in sight")}<//>`;
 }
 
-// Everything about where the reader is: what is loaded, what is in sight, and whether the end is followed.
+/**
+ * Everything about where the reader is: what is loaded, what is in sight, and whether the end is followed.
+ * @param {string} lease
+ * @param {string} job
+ * @param {Hearing} heard
+ * @param {boolean} wrap
+ */
 function useLog(lease, job, heard, wrap) {
   const [, draw] = useState(0);
   const scroller = useRef(null);
@@ -145,32 +247,51 @@ function useLog(lease, job, heard, wrap) {
 
 /** One reader of one log. It tells `changed` at most once in an animation frame. */
 class Reading {
+  log = new LogWindow();
+  following = true;
+  unseen = 0;
+  /** @type {number | null} */
+  found = null;
+  busy = false;
+  /** @type {(() => Promise<void>) | null} What the reader asked for while something else was fetched. */
+  wanted = null;
+  loaded = false;
+  /** @type {Told | null} */
+  problem = null;
+  wrap = false;
+  columns = 80;
+  /** @type {number | null} */
+  frame = null;
+  /** @type {{line: number, above: number, within?: number} | null} Where to scroll once the lines are drawn. */
+  goal = null;
+  top = 0;
+  size = 0; // as the stream said last
+  closed = false;
+  /** @type {{current: any}} */
+  scroller = {current: null};
+
+  /**
+   * @param {string} lease
+   * @param {string} job
+   * @param {() => void} changed
+   */
   constructor(lease, job, changed) {
     this.path = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log`;
-    this.log = new LogWindow();
     this.changed = changed;
-    this.following = true;
-    this.unseen = 0;
-    this.found = null;
-    this.busy = false;
-    this.wanted = null; // what the reader asked for while something else was fetched
-    this.loaded = false;
-    this.problem = null;
-    this.wrap = false;
-    this.columns = 80;
-    this.frame = null;
-    this.goal = null; // where to scroll once the lines are drawn
-    this.top = 0;
-    this.size = 0; // as the stream said last
     this.can = {
-      toEnd: () => this.toEnd(), jump: (at) => this.jump(at), again: () => this.toEnd(), settle: () => this.settle(),
-      onScroll: () => this.scrolled(), onKey: (event) => this.key(event), inSight: () => this.inSight(),
+      toEnd: () => this.toEnd(),
+      jump: (at) => this.jump(at),
+      again: () => this.toEnd(),
+      settle: () => this.settle(),
+      onScroll: () => this.scrolled(),
+      onKey: (event) => this.key(event),
+      inSight: () => this.inSight(),
     };
   }
 
   close() {
     this.closed = true;
-    cancelAnimationFrame(this.frame);
+    if (this.frame !== null) cancelAnimationFrame(this.frame);
   }
 
   wake() {
@@ -181,12 +302,14 @@ class Reading {
     });
   }
 
+  /** @param {HTMLElement} probe */
   measure(probe) {
     const wide = probe.getBoundingClientRect().width / 100;
     const room = this.scroller.current.clientWidth - 24;
     if (wide > 0) this.columns = Math.max(20, Math.floor(room / wide));
   }
 
+  /** @param {boolean} wrap */
   setWrap(wrap) {
     if (this.wrap === wrap) return;
     const at = this.layout().lineAt(Math.floor(this.top / ROW));
@@ -195,29 +318,54 @@ class Reading {
     this.wake();
   }
 
+  /** @returns {Layout} */
   layout() {
     const {log} = this;
     if (!this.wrap) {
       const last = Math.max(0, log.lines.length - 1);
-      return {total: log.lines.length, wide: log.widest + 2, rowOf: (line) => line, lineAt: (row) => Math.min(row, last)};
+      return {
+        total: log.lines.length,
+        wide: log.widest + 2,
+        rowOf: (line) => line,
+        lineAt: (row) => Math.min(row, last),
+      };
     }
     const rows = rowsOf(log, this.columns);
-    return {total: rows.at(-1), wide: null, rowOf: (line) => rows[line], lineAt: (row) => lineAt(rows, row)};
+    return {
+      total: rows[rows.length - 1],
+      wide: null,
+      rowOf: (line) => rows[line],
+      lineAt: (row) => lineAt(rows, row),
+    };
   }
 
   seen() {
     const {log, following, unseen, found, busy, problem, loaded} = this;
     const layout = this.layout();
     const high = this.scroller?.current?.clientHeight ?? 600;
-    const top = this.following ? Math.max(0, layout.total * ROW - high) : this.goal ? this.goalTop(layout, high) : this.top;
+    const top = this.following
+      ? Math.max(0, layout.total * ROW - high)
+      : this.goal
+        ? this.goalTop(layout, high)
+        : this.top;
     const first = Math.max(0, layout.lineAt(Math.floor(top / ROW)) - SPARE);
-    const last = Math.min(log.lines.length, layout.lineAt(Math.ceil((top + high) / ROW)) + SPARE + 1);
+    const last = Math.min(
+      log.lines.length,
+      layout.lineAt(Math.ceil((top + high) / ROW)) + SPARE + 1,
+    );
     return {log, layout, first, last, following, unseen, found, busy, problem, loaded};
   }
 
+  /**
+   * @param {Layout} layout
+   * @param {number} high
+   */
   goalTop(layout, high) {
-    const {line, above} = this.goal;
-    return Math.max(0, Math.min(layout.rowOf(line) * ROW - above * high + (this.goal.within ?? 0), layout.total * ROW - high));
+    const {line, above, within = 0} = this.goal ?? {line: 0, above: 0};
+    return Math.max(
+      0,
+      Math.min(layout.rowOf(line) * ROW - above * high + within, layout.total * ROW - high),
+    );
   }
 
   // After the lines are drawn: stay at the end, or where the reader was.
@@ -232,7 +380,10 @@ class Reading {
   inSight() {
     const layout = this.layout();
     const high = this.scroller.current.clientHeight;
-    const [first, last] = [layout.lineAt(Math.ceil(this.top / ROW)), layout.lineAt(Math.floor((this.top + high) / ROW) - 1)];
+    const [first, last] = [
+      layout.lineAt(Math.ceil(this.top / ROW)),
+      layout.lineAt(Math.floor((this.top + high) / ROW) - 1),
+    ];
     return this.log.lines.slice(first, last + 1).map(plain);
   }
 
@@ -248,6 +399,7 @@ class Reading {
     this.wake();
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (event.key === "End") this.toEnd();
     else if (event.key === "Home") this.jump(0);
@@ -255,6 +407,7 @@ class Reading {
     event.preventDefault();
   }
 
+  /** @param {LogPiece} piece */
   hear(piece) {
     const {log} = this;
     if (piece.size < log.to) {
@@ -271,35 +424,51 @@ class Reading {
     this.wake();
   }
 
-  // A reader who looks at older lines keeps them; the end is fetched again when they go there.
+  /**
+   * A reader who looks at older lines keeps them; the end is fetched again when they go there.
+   * @param {LogPiece} piece
+   */
   grow(piece) {
     const joined = this.log.append(piece);
     if (this.following) this.log.dropOldest();
     return joined;
   }
 
+  /**
+   * @param {number} from
+   * @param {number} limit
+   * @returns {Promise<LogPiece>}
+   */
   ask(from, limit) {
     return get(`${this.path}?from=${from}&limit=${limit}`);
   }
 
-  // One question at a time; what is wrong is shown and breaks nothing.
+  /**
+   * One question at a time; what is wrong is shown and breaks nothing.
+   * @param {() => Promise<void>} work
+   */
   async fetching(work) {
     if (this.busy) return;
     this.busy = true;
-    for (let next = work; next && !this.closed; next = this.wanted) {
+    /** @type {(() => Promise<void>) | null} */
+    let next = work;
+    for (; next && !this.closed; next = this.wanted) {
       this.wanted = null;
       try {
         await next();
         this.problem = null;
       } catch (problem) {
-        this.problem = problem;
+        this.problem = /** @type {Problem} */ (problem);
       }
     }
     this.busy = false;
     this.wake();
   }
 
-  // What a person asked for is done in any case, after what is under way; of several such wishes the last.
+  /**
+   * What a person asked for is done in any case, after what is under way; of several such wishes the last.
+   * @param {() => Promise<void>} work
+   */
   wish(work) {
     if (!this.busy) return this.fetching(work);
     this.wanted = work;
@@ -338,7 +507,12 @@ class Reading {
   async rest() {
     while (this.following && !this.log.atEnd) {
       const {to} = this.log;
-      if (this.log.size - to > FAR || !this.grow(await this.ask(to, WINDOW_BYTES)) || this.log.to === to) return this.tail();
+      if (
+        this.log.size - to > FAR ||
+        !this.grow(await this.ask(to, WINDOW_BYTES)) ||
+        this.log.to === to
+      )
+        return this.tail();
     }
   }
 
@@ -353,7 +527,10 @@ class Reading {
     });
   }
 
-  // `change` adds lines above, and says how many; what the reader sees stays where it is.
+  /**
+   * `change` adds lines above, and says how many; what the reader sees stays where it is.
+   * @param {() => number} change
+   */
   anchored(change) {
     const layout = this.layout();
     const line = layout.lineAt(Math.floor(this.top / ROW));
@@ -370,15 +547,22 @@ class Reading {
     });
   }
 
-  // The two windows meet at that byte, also where the log grows meanwhile: so its line is counted from above.
+  /**
+   * The two windows meet at that byte, also where the log grows meanwhile: so its line is counted from above.
+   * @param {number} at
+   */
   jump(at) {
     this.following = false;
     return this.wish(async () => {
       const begin = at < WINDOW_BYTES + HEAD_BYTES ? 0 : at - WINDOW_BYTES;
-      const [above, there] = await Promise.all([at === 0 ? null : this.ask(begin, at - begin), this.ask(at, WINDOW_BYTES)]);
+      const [above, there] = await Promise.all([
+        at === 0 ? null : this.ask(begin, at - begin),
+        this.ask(at, WINDOW_BYTES),
+      ]);
       this.log.start(above ?? there);
       const line = above === null ? 0 : this.log.lines.length - (this.log.open ? 1 : 0);
-      if (above !== null && !this.log.append(there)) throw new Problem({message: t("The log was begun anew")});
+      if (above !== null && !this.log.append(there))
+        throw new Problem({code: "LOG_ANEW", message: t("The log was begun anew")});
       this.log.size = Math.max(this.log.size, this.size);
       this.loaded = true;
       this.found = at === 0 ? null : Math.min(line, this.log.lines.length - 1);

@@ -1,5 +1,6 @@
 // The part of a job's log that is on this page: bytes [from, to) of it as lines, and how they grow and shrink.
 import {carriedOver, plain} from "./ansi.js";
+/** @import {LogPiece} from "../known.d.ts" */
 
 export const MOST_LINES = 60_000;
 export const WINDOW_BYTES = 262_144;
@@ -13,11 +14,27 @@ const LONGEST = 10_000; // of a longer line only so much is drawn
  * What one has from byte `from` of a new window on is replaced by it: a line that was not whole comes again.
  */
 export class LogWindow {
+  /** @type {string[]} */
+  lines = [];
+  /** @type {number[]} */
+  columns = [];
+  /** @type {{from: number, count: number}[]} */
+  chunks = [];
+  widest = 0;
+  from = 0;
+  to = 0;
+  size = 0;
+  open = false; // the last line goes on
+  carried = "";
+
   constructor() {
     this.start({from: 0, to: 0, size: 0, text: ""});
   }
 
-  /** Forgets everything and begins with this window. */
+  /**
+   * Forgets everything and begins with this window.
+   * @param {LogPiece} window
+   */
   start(window) {
     this.lines = [];
     this.columns = [];
@@ -26,7 +43,7 @@ export class LogWindow {
     this.from = window.from;
     this.to = window.from;
     this.size = window.size;
-    this.open = false; // the last line goes on
+    this.open = false;
     this.carried = "";
     this.append(window);
   }
@@ -36,14 +53,17 @@ export class LogWindow {
     return this.to >= this.size;
   }
 
-  /** Adds what follows, in place of what is known from its first byte on; says whether it could be joined. */
+  /**
+   * Adds what follows, in place of what is known from its first byte on; says whether it could be joined.
+   * @param {LogPiece} piece
+   */
   append({from, to, size, text}) {
     this.size = Math.max(this.size, size);
     if (to <= this.to) return to === this.to || from >= this.from;
     if (from > this.to || (from < this.to && !this.#cut(from))) return false;
     this.to = to;
     const pieces = text.split("\n");
-    const ends = pieces.pop();
+    const ends = pieces.pop() ?? "";
     if (ends !== "") pieces.push(ends);
     const joins = this.open && pieces.length > 0;
     if (joins) {
@@ -63,7 +83,10 @@ export class LogWindow {
     return true;
   }
 
-  /** Adds what comes before; returns how many lines are new. */
+  /**
+   * Adds what comes before; returns how many lines are new.
+   * @param {LogPiece} piece
+   */
   prepend({from, to, text}) {
     if (to !== this.from || from >= to) return 0;
     const older = new LogWindow();
@@ -76,7 +99,7 @@ export class LogWindow {
       this.columns = older.columns.concat(this.columns.slice(1));
       // The line that was cut in two belongs to one chunk again, so that it is never dropped by half.
       const tail = older.chunks.pop();
-      this.chunks[0] = {from: tail.from, count: tail.count + this.chunks[0].count - 1};
+      if (tail) this.chunks[0] = {from: tail.from, count: tail.count + this.chunks[0].count - 1};
     } else {
       this.lines = older.lines.concat(this.lines);
       this.columns = older.columns.concat(this.columns);
@@ -91,7 +114,7 @@ export class LogWindow {
   dropOldest() {
     let gone = 0;
     while (this.chunks.length > 1 && this.lines.length - gone > MOST_LINES) {
-      gone += this.chunks.shift().count;
+      gone += this.chunks.shift()?.count ?? 0;
       this.from = this.chunks[0].from;
     }
     if (gone > 0) {
@@ -104,7 +127,8 @@ export class LogWindow {
   /** Drops the newest lines that are too many, as a reader goes back. */
   dropNewest() {
     while (this.chunks.length > 1 && this.lines.length > MOST_LINES) {
-      const last = this.chunks.pop();
+      const last = this.chunks[this.chunks.length - 1];
+      this.chunks.pop();
       this.lines.length -= last.count;
       this.columns.length -= last.count;
       this.to = last.from;
@@ -113,7 +137,10 @@ export class LogWindow {
     }
   }
 
-  // Forgets what begins at this byte: a chunk, or the last line where it is not whole yet.
+  /**
+   * Forgets what begins at this byte: a chunk, or the last line where it is not whole yet.
+   * @param {number} from
+   */
   #cut(from) {
     const begins = this.chunks.findIndex((chunk) => chunk.from === from);
     let gone = 1;
@@ -131,30 +158,46 @@ export class LogWindow {
     return true;
   }
 
+  /**
+   * @param {number} index
+   * @param {string} line
+   */
   #put(index, line) {
     this.lines[index] = line;
     this.columns[index] = UNKNOWN;
-    if (line.length > this.widest) this.widest = Math.max(this.widest, Math.min(columnsOf(line), LONGEST));
+    if (line.length > this.widest)
+      this.widest = Math.max(this.widest, Math.min(columnsOf(line), LONGEST));
   }
 }
 
-/** How many columns a line takes: a Chinese character takes two. */
+/**
+ * How many columns a line takes: a Chinese character takes two.
+ * @param {string} line
+ */
 function columnsOf(line) {
   const text = plain(line);
   let columns = text.length;
   if (!/^[\x00-\x7f]*$/.test(text)) {
     columns = 0;
-    for (const character of text) columns += character.codePointAt(0) >= 0x1100 ? 2 : 1;
+    for (const character of text) columns += (character.codePointAt(0) ?? 0) >= 0x1100 ? 2 : 1;
   }
   return columns;
 }
 
-/** The part of a line that is drawn, and how much is left out. */
+/**
+ * The part of a line that is drawn, and how much is left out.
+ * @param {string} line
+ * @returns {[string, number]}
+ */
 export function drawn(line) {
   return line.length <= LONGEST ? [line, 0] : [line.slice(0, LONGEST), line.length - LONGEST];
 }
 
-/** Where each line of the log begins, in rows of `wide` columns; the last number is how many rows there are. */
+/**
+ * Where each line of the log begins, in rows of `wide` columns; the last number is how many rows there are.
+ * @param {{lines: string[], columns: number[]}} given
+ * @param {number} wide
+ */
 export function rowsOf({lines, columns}, wide) {
   const rows = new Int32Array(lines.length + 1);
   for (let i = 0; i < lines.length; i++) {
@@ -164,7 +207,11 @@ export function rowsOf({lines, columns}, wide) {
   return rows;
 }
 
-/** The last line that begins at or before this row. */
+/**
+ * The last line that begins at or before this row.
+ * @param {Int32Array} rows
+ * @param {number} row
+ */
 export function lineAt(rows, row) {
   let low = 0;
   let high = rows.length - 2;

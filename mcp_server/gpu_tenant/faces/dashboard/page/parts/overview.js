@@ -1,87 +1,148 @@
 // Every lease: what is in danger first, then what runs, what starts, what is parked, and what has ended.
-import {html, useEffect, useState} from "../vendor/htm-preact.js";
+
 import {get} from "../net.js";
 import {useStore} from "../store.js";
+import {html, useEffect, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Alarms} from "./alarms.js";
 import {LeaseRow} from "./leaserow.js";
 import {Orphans} from "./orphans.js";
 import {byFleet, grouped, isFree, isLive, isUnseen, phaseOf, rateOf} from "./standing.js";
-import {Button, Copy, Empty, Money, Pill, Shape, Span, Trouble, Waiting, Words, useLoaded} from "./widgets.js";
+import {
+  Button,
+  Copy,
+  Empty,
+  Money,
+  Pill,
+  Shape,
+  Span,
+  Trouble,
+  useLoaded,
+  Waiting,
+  Words,
+} from "./widgets.js";
+
+/** @import {TimedRow} from "../known.d.ts" */
 
 const MONTH_H = 720;
 
 // -- groups -----------------------------------------------------------------
 
+/** @param {{name: string, rows: TimedRow[]}} properties */
 function FleetLine({name, rows}) {
   const told = rows.map(({card}) => card.together).find(Boolean);
   const size = told
     ? t("{had} of {asked} boxes", {had: told.had, asked: told.asked})
     : t("{n} boxes here", {n: rows.length});
-  return html`<h3 class="fleetline"><${Shape} kind="accent" />${t("Fleet")} <span class="mono">${name}</span>
+  return html`<h3 class="fleetline">
+    <${Shape} kind="accent" />
+    ${t("Fleet")} <span class="mono">${name}</span>
     <span class="soft">${size} · <${Money} usd=${rateOf(rows)} per="h" /></span>
-    ${told?.missing.length > 0 && html`<span class="soft small">${told.missing.join("; ")}</span>`}</h3>`;
+    ${told && told.missing.length > 0 && html`<span class="soft small">${told.missing.join("; ")}</span>`}
+  </h3>`;
 }
 
+/** @param {{rows: TimedRow[]}} properties */
 function Members({rows}) {
   const blind = useStore((known) => known.blind);
   return html`<ul class="leases">
-    ${rows.map((row) => html`<${LeaseRow} key=${row.card.lease} row=${row} blind=${blind[row.card.lease]} />`)}</ul>`;
+    ${rows.map(
+      (row) =>
+        html`<${LeaseRow} key=${row.card.lease} row=${row} blind=${blind[row.card.lease]} />`,
+    )}
+  </ul>`;
 }
 
+/** @param {{id: string, words: () => string, rows: TimedRow[]}} properties */
 function Group({id, words, rows}) {
   const rate = rateOf(rows);
   const sum = id === "still" ? {usd: rate * MONTH_H, per: "month"} : {usd: rate, per: "h"};
   return html`<section class="group is-${id}" aria-labelledby=${`group-${id}`}>
-    <h2 id=${`group-${id}`}>${words()} <span class="count">${rows.length}</span>
-      ${rate > 0 && html`<span class="sum"><${Money} ...${sum} /></span>`}</h2>
-    ${byFleet(rows).map(({fleet, rows: members}) => html`<div key=${fleet ?? ""} class=${fleet ? "fleet" : "singles"}>
-      ${fleet && html`<${FleetLine} name=${fleet} rows=${members} />`}<${Members} rows=${members} /></div>`)}
+    <h2 id=${`group-${id}`}>
+      ${words()} <span class="count">${rows.length}</span>
+      ${rate > 0 && html`<span class="sum"><${Money} ...${sum} /></span>`}
+    </h2>
+    ${byFleet(rows).map(
+      ({fleet, rows: members}) => html`<div key=${fleet ?? ""} class=${fleet ? "fleet" : "singles"}>
+        ${fleet && html`<${FleetLine} name=${fleet} rows=${members} />`}
+        <${Members} rows=${members} />
+      </div>`,
+    )}
   </section>`;
 }
 
+/** @param {{lines: string[]}} properties */
 function Sweeps({lines}) {
   if (lines.length === 0) return null;
   return html`<section class="group" aria-labelledby="group-sweeps">
     <h2 id="group-sweeps">${t("Sweeps")} <span class="count">${lines.length}</span></h2>
-    <ul class="listed">${lines.map((line) => html`<li key=${line}><${Shape} kind="accent" />
-      <span><${Words} text=${line} /></span></li>`)}</ul></section>`;
+    <ul class="listed">
+      ${lines.map(
+        (line) =>
+          html`<li key=${line}><${Shape} kind="accent" /><span><${Words} text=${line} /></span></li>`,
+      )}
+    </ul>
+  </section>`;
 }
 
 // -- what has ended ---------------------------------------------------------
 
+/** @param {{row: TimedRow}} properties */
 function EndedRow({row}) {
   const {card} = row;
   const {kind, words} = phaseOf(row);
   return html`<tr>
-    <th scope="row"><a class="mono" href=${`#/lease/${encodeURIComponent(card.lease)}`}>${card.lease}</a></th>
-    <td>${row.gpu ?? t("unknown")}</td><td>${row.title}</td><td><${Pill} kind=${kind}>${words()}<//></td>
+    <th scope="row">
+      <a class="mono" href=${`#/lease/${encodeURIComponent(card.lease)}`}>${card.lease}</a>
+    </th>
+    <td>${row.gpu ?? t("unknown")}</td>
+    <td>${row.title}</td>
+    <td><${Pill} kind=${kind}>${words()}<//></td>
     <td class="number"><${Span} seconds=${card.age_s} /></td>
-    <td class="number">${isFree(row) ? t("nothing") : html`<${Money} usd=${card.cost_usd} />`}</td></tr>`;
+    <td class="number">${isFree(row) ? t("nothing") : html`<${Money} usd=${card.cost_usd} />`}</td>
+  </tr>`;
 }
 
+/** @param {{rows: TimedRow[]}} properties */
 function EndedTable({rows}) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Ended leases")}><table class="table">
-    <thead><tr><th scope="col">${t("Lease")}</th><th scope="col">GPU</th><th scope="col">${t("Platform")}</th>
-      <th scope="col">${t("How it ended")}</th><th scope="col" class="number">${t("Lasted")}</th>
-      <th scope="col" class="number">${t("Cost")}</th></tr></thead>
-    <tbody>${rows.map((row) => html`<${EndedRow} key=${row.card.lease} row=${row} />`)}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Ended leases")}>
+    <table class="table">
+      <thead>
+        <tr>
+          <th scope="col">${t("Lease")}</th>
+          <th scope="col">GPU</th>
+          <th scope="col">${t("Platform")}</th>
+          <th scope="col">${t("How it ended")}</th>
+          <th scope="col" class="number">${t("Lasted")}</th>
+          <th scope="col" class="number">${t("Cost")}</th>
+        </tr>
+      </thead>
+      <tbody>${rows.map((row) => html`<${EndedRow} key=${row.card.lease} row=${row} />`)}</tbody>
+    </table>
+  </div>`;
 }
 
+/** @param {{open: boolean, told: any}} properties */
 function Ended({open, told}) {
   const [shown, setShown] = useState(open);
   const load = () => (shown ? get("/api/overview?which=all") : Promise.resolve(null));
   const [all, problem, again] = useLoaded(load, `${shown}/${told}`);
   const rows = all?.leases.filter((row) => !isLive(row));
   if (!shown) {
-    return html`<p class="more"><${Button} kind="quiet" onClick=${() => setShown(true)}>
-      ${t("Show the leases that have ended")}<//></p>`;
+    return html`<p class="more">
+      <${Button} kind="quiet" onClick=${() => setShown(true)}>
+        ${t("Show the leases that have ended")}
+      <//>
+    </p>`;
   }
-  return html`<section class="group is-ended"><h2>${t("Ended")} ${rows && html`<span class="count">${rows.length}</span>`}
-      ${!open && html`<${Button} kind="quiet" onClick=${() => setShown(false)}>${t("Hide")}<//>`}</h2>
+  return html`<section class="group is-ended">
+    <h2>
+      ${t("Ended")} ${rows && html`<span class="count">${rows.length}</span>`}
+      ${!open && html`<${Button} kind="quiet" onClick=${() => setShown(false)}>${t("Hide")}<//>`}
+    </h2>
     ${problem && html`<${Trouble} problem=${problem} retry=${again} />`}
     ${!rows && !problem && html`<${Waiting} />`}
-    ${rows?.length > 0 && html`<${EndedTable} rows=${rows} />`}
+    ${rows && rows.length > 0 && html`<${EndedTable} rows=${rows} />`}
     ${rows?.length === 0 && html`<p class="soft">${t("No lease has ended yet.")}</p>`}
   </section>`;
 }
@@ -92,36 +153,69 @@ function Nothing() {
   const [all, problem] = useLoaded(() => get("/api/overview?which=all"), "nothing");
   if (!all && !problem) return html`<${Waiting} />`;
   const ended = (all?.leases ?? []).filter((row) => !isLive(row));
-  const words = ended.length > 0 ? t("Everything has ended, and no lease bills") : t("Nothing is leased, and no lease bills");
-  return html`<div class="nothing"><h2><${Shape} kind="good" />${words}</h2>
-      <div class="tiles">
-        <section class="card stack"><h3>${t("Find a GPU")}</h3>
-          <p class="soft">${t("What it costs all in, on every platform that you have a key for, before anything is rented.")}</p>
-          <p><${Copy} text="gpu-tenant offers --gpu H100 --hours 4" /></p>
-          <p><a href="#/offers">${t("Or look on this page")}</a></p></section>
-        <section class="card stack"><h3>${t("Rehearse first")}</h3>
-          <p class="soft">${t("A whole rental from offer to receipt, on this computer, without an account or money.")}</p>
-          <p><${Copy} text="gpu-tenant demo" /></p>
-          <p><a href="#/runbooks">${t("Or read how each platform behaves")}</a></p></section>
-      </div></div>
-    ${ended.length > 0 && html`<${Ended} open=${true} told=${ended.length} />`}`;
+  const words =
+    ended.length > 0
+      ? t("Everything has ended, and no lease bills")
+      : t("Nothing is leased, and no lease bills");
+  return html`<div class="nothing">
+    <h2><${Shape} kind="good" />${words}</h2>
+    <div class="tiles">
+      <section class="card stack">
+        <h3>${t("Find a GPU")}</h3>
+        <p class="soft">
+          ${t(
+            "What it costs all in, on every platform that you have a key for, before anything is rented.",
+          )}
+        </p>
+        <p><${Copy} text="gpu-tenant offers --gpu H100 --hours 4" /></p>
+        <p><a href="#/offers">${t("Or look on this page")}</a></p>
+      </section>
+      <section class="card stack">
+        <h3>${t("Rehearse first")}</h3>
+        <p class="soft">
+          ${t(
+            "A whole rental from offer to receipt, on this computer, without an account or money.",
+          )}
+        </p>
+        <p><${Copy} text="gpu-tenant demo" /></p>
+        <p><a href="#/runbooks">${t("Or read how each platform behaves")}</a></p>
+      </section>
+    </div>
+  </div>
+  ${ended.length > 0 && html`<${Ended} open=${true} told=${ended.length} />`}`;
 }
 
 // What is leased is unknown, which is not nothing.
 function Unseen() {
   return html`<${Empty} title=${t("Nobody could look yet")}>
-    <p>${t("What is leased and what it bills is unknown. That is not nothing: boxes may be running and billing.")}</p>
-    <p><${Copy} text="gpu-tenant leases" /></p><//>`;
+    <p>
+      ${t(
+        "What is leased and what it bills is unknown. That is not nothing: boxes may be running and billing.",
+      )}
+    </p>
+    <p><${Copy} text="gpu-tenant leases" /></p>
+  <//>`;
 }
 
 function Skeleton() {
-  return html`<div class="skeleton" role="status"><span class="unseen">${t("Loading")}</span>${[1, 2, 3].map((n) => html`<div
-    key=${n} class="lease is-unsaid" aria-hidden="true"><span></span><span></span><span></span><span></span></div>`)}</div>`;
+  return html`<div class="skeleton" role="status">
+    <span class="unseen">${t("Loading")}</span>
+    ${[1, 2, 3].map(
+      (n) => html`<div key=${n} class="lease is-unsaid" aria-hidden="true">
+        <span></span>
+        <span></span>
+        <span></span>
+        <span></span>
+      </div>`,
+    )}
+  </div>`;
 }
 
 // -- all of it --------------------------------------------------------------
 
-const saidBy = (rows) => new Set(rows.filter(({card}) => card.alarm).map(({card}) => `${card.lease}: ${card.alarm}`));
+/** @param {TimedRow[]} rows */
+const saidBy = (rows) =>
+  new Set(rows.filter(({card}) => card.alarm).map(({card}) => `${card.lease}: ${card.alarm}`));
 
 export function Overview() {
   const overview = useStore((known) => known.overview);
@@ -133,16 +227,24 @@ export function Overview() {
     document.title = `${count > 0 ? `▲ ${count} · ` : ""}${t("Leases")} · gpu-tenant`;
   }, [count]);
   if (!overview) {
-    return html`<section class="page"><h1 class="unseen">${t("Leases")}</h1>
-      ${problem ? html`<${Trouble} problem=${problem} />` : html`<${Skeleton} />`}</section>`;
+    return html`<section class="page">
+      <h1 class="unseen">${t("Leases")}</h1>
+      ${problem ? html`<${Trouble} problem=${problem} />` : html`<${Skeleton} />`}
+    </section>`;
   }
   const said = saidBy(overview.leases);
-  return html`<section class="page"><h1 class="unseen">${t("Leases")}</h1>
+  return html`<section class="page">
+    <h1 class="unseen">${t("Leases")}</h1>
     <${Alarms} alarms=${overview.alarms.filter((words) => !said.has(words))} />
     ${groups.map((group) => html`<${Group} key=${group.id} ...${group} />`)}
     <${Orphans} />
     <${Sweeps} lines=${overview.sweeps} />
-    ${isUnseen(overview) ? html`<${Unseen} />` : groups.length === 0
-      ? html`<${Nothing} />` : html`<${Ended} open=${false} told=${overview.leases.length} />`}
+    ${
+      isUnseen(overview)
+        ? html`<${Unseen} />`
+        : groups.length === 0
+          ? html`<${Nothing} />`
+          : html`<${Ended} open=${false} told=${overview.leases.length} />`
+    }
   </section>`;
 }

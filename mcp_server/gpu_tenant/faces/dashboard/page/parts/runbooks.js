@@ -1,8 +1,11 @@
 // The platforms at a glance: what traps there, and what stops the meter; each leads to its runbook.
-import {html, useState} from "../vendor/htm-preact.js";
+
 import {get} from "../net.js";
+import {html, useState} from "../vendor/htm-preact.js";
 import {t, useLang} from "../words.js";
 import {Field, Pill, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
+
+/** @import {Platform} from "../types.d.ts" */
 
 const KINDS = {
   container: () => t("Containers"),
@@ -14,34 +17,69 @@ const KINDS = {
   own: () => t("Your own machines"),
 };
 
+/** @param {string} kind */
 export const kindWords = (kind) => KINDS[kind]?.() ?? kind;
 
 export function Runbooks() {
   const [platforms, problem, again] = useLoaded(() => get("/api/platforms"), "platforms");
   const [typed, setTyped] = useState("");
   const wanted = typed.trim().toLowerCase();
-  const shown = (platforms ?? []).filter((one) => `${one.id} ${one.title} ${one.trap} ${kindWords(one.kind)}`.toLowerCase().includes(wanted));
+  const shown = (platforms ?? []).filter((one) =>
+    `${one.id} ${one.title} ${one.trap} ${kindWords(one.kind)}`.toLowerCase().includes(wanted),
+  );
   return html`<section class="page runbooks" aria-labelledby="runbooks-title">
     <h1 id="runbooks-title">${t("Runbooks")}</h1>
-    <p class="soft">${t("What is known of each platform, with its sources: what survives, what stops the meter, and what to do by hand at 3 a.m.")}</p>
+    <p class="soft">
+      ${t(
+        "What is known of each platform, with its sources: what survives, what stops the meter, and what to do by hand at 3 a.m.",
+      )}
+    </p>
     ${problem && html`<${Trouble} problem=${problem} retry=${again} />`}
     ${!platforms && !problem && html`<${Waiting} lines=${6} />`}
-    ${platforms && html`<${Field} label=${t("Filter")}><input type="search" value=${typed} onInput=${(event) => setTyped(event.target.value)} /><//>
-      <ul class="platforms">${shown.map((platform) => html`<${Platform} key=${platform.id} platform=${platform} />`)}</ul>
-      ${shown.length === 0 && html`<p class="soft" role="status">${t("No platform matches.")}</p>`}`}
+    ${
+      platforms &&
+      html`<${Field} label=${t("Filter")}>
+        <input type="search" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
+      <//>
+      <ul class="platforms">
+        ${shown.map((platform) => html`<${Platform} key=${platform.id} platform=${platform} />`)}
+      </ul>
+      ${shown.length === 0 && html`<p class="soft" role="status">${t("No platform matches.")}</p>`}`
+    }
   </section>`;
 }
 
+/** @param {{platform: Platform}} properties */
 function Platform({platform}) {
   const lang = useLang();
-  const {id, title, kind, trap, stops, stops_the_meter: dies, checked_on: checked, credential} = platform;
+  const {
+    id,
+    title,
+    kind,
+    trap,
+    stops,
+    stops_the_meter: dies,
+    checked_on: checked,
+    credential,
+  } = platform;
   const keyed = credential.needed && credential.found;
   return html`<li class="platform">
-    <div class="name"><h2><a href=${`/runbooks/${id}${lang === "zh" ? "?lang=zh" : ""}`}>${title}</a></h2>
-      ${keyed ? html`<${Pill} kind="good">${t("key found")}<//>` : html`<span class="soft">${kindWords(kind)}</span>`}</div>
+    <div class="name">
+      <h2><a href=${`/runbooks/${id}${lang === "zh" ? "?lang=zh" : ""}`}>${title}</a></h2>
+      ${
+        keyed
+          ? html`<${Pill} kind="good">${t("key found")}<//>`
+          : html`<span class="soft">${kindWords(kind)}</span>`
+      }
+    </div>
     <p class="snare"><${Shape} kind="warn" /><span>${trap}</span></p>
-    <dl><div><dt>${t("Stops the meter")}</dt><dd>${stops}</dd></div>
-      <div><dt>${t("If this computer dies")}</dt><dd>${dies}</dd></div></dl>
-    <p class="soft checked">${keyed && html`${kindWords(kind)} · `}${t("Checked on")} <time datetime=${checked}>${checked}</time></p>
+    <dl>
+      <div><dt>${t("Stops the meter")}</dt><dd>${stops}</dd></div>
+      <div><dt>${t("If this computer dies")}</dt><dd>${dies}</dd></div>
+    </dl>
+    <p class="soft checked">
+      ${keyed && html`${kindWords(kind)} · `}
+      ${t("Checked on")} <time datetime=${checked}>${checked}</time>
+    </p>
   </li>`;
 }

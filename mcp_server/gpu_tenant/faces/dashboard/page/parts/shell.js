@@ -1,6 +1,7 @@
 // What stands around every view: the money that runs, who watches, the ways about, and the state of the link.
-import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+
 import {closeAction, useStore} from "../store.js";
+import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {setLang, t, useLang} from "../words.js";
 import {Action} from "./actions.js";
 import {Notifier} from "./alarms.js";
@@ -8,6 +9,9 @@ import {Errands} from "./errands.js";
 import {Adoption} from "./orphans.js";
 import {isUnseen, rateOf} from "./standing.js";
 import {Copy, Money, MoneyTicking, Shape, Trouble, When, Words} from "./widgets.js";
+
+/** @import {OpenAction, Tone} from "../known.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
 const VIEWS = [
   ["overview", "#/", "Leases"],
@@ -20,9 +24,21 @@ const VIEWS = [
 // -- the two switches -------------------------------------------------------
 
 const THEMES = {
-  auto: {next: "light", words: () => t("Theme: as the system"), path: "M6 1.2a4.8 4.8 0 0 1 0 9.6Z"},
-  light: {next: "dark", words: () => t("Theme: light"), path: "M6 3.2a2.8 2.8 0 1 1 0 5.6 2.8 2.8 0 0 1 0-5.6ZM6 0v2M6 10v2M0 6h2M10 6h2"},
-  dark: {next: "auto", words: () => t("Theme: dark"), path: "M8.6 9.8A4.8 4.8 0 1 1 5 1.2a4 4 0 0 0 3.6 8.6Z"},
+  auto: {
+    next: "light",
+    words: () => t("Theme: as the system"),
+    path: "M6 1.2a4.8 4.8 0 0 1 0 9.6Z",
+  },
+  light: {
+    next: "dark",
+    words: () => t("Theme: light"),
+    path: "M6 3.2a2.8 2.8 0 1 1 0 5.6 2.8 2.8 0 0 1 0-5.6ZM6 0v2M6 10v2M0 6h2M10 6h2",
+  },
+  dark: {
+    next: "auto",
+    words: () => t("Theme: dark"),
+    path: "M8.6 9.8A4.8 4.8 0 1 1 5 1.2a4 4 0 0 0 3.6 8.6Z",
+  },
 };
 
 function ThemeSwitch() {
@@ -35,10 +51,21 @@ function ThemeSwitch() {
     localStorage.setItem("gpu-tenant.theme", next);
     setTheme(next);
   };
-  return html`<button type="button" class="button is-quiet" title=${words()} aria-label=${words()} onClick=${turn}>
-    <svg class="shape" viewBox="0 0 12 12" aria-hidden="true">${theme === "auto" &&
-    html`<circle cx="6" cy="6" r="4.8" fill="none" stroke="currentColor" stroke-width="1.2" />`}<path d=${path}
-      stroke="currentColor" stroke-width=${theme === "light" ? 1.2 : 0} /></svg></button>`;
+  return html`<button
+    type="button"
+    class="button is-quiet"
+    title=${words()}
+    aria-label=${words()}
+    onClick=${turn}
+  >
+    <svg class="shape" viewBox="0 0 12 12" aria-hidden="true">
+      ${
+        theme === "auto" &&
+        html`<circle cx="6" cy="6" r="4.8" fill="none" stroke="currentColor" stroke-width="1.2" />`
+      }
+      <path d=${path} stroke="currentColor" stroke-width=${theme === "light" ? 1.2 : 0} />
+    </svg>
+  </button>`;
 }
 
 let turned = false;
@@ -56,8 +83,15 @@ function LanguageSwitch() {
     setLang(other.tag);
   };
   const other = lang === "en" ? {tag: "zh", words: "中文"} : {tag: "en", words: "English"};
-  return html`<button ref=${button} type="button" class="button is-quiet" lang=${other.tag === "zh" ? "zh-Hans" : "en"}
-    onClick=${turn}>${other.words}</button>`;
+  return html`<button
+    ref=${button}
+    type="button"
+    class="button is-quiet"
+    lang=${other.tag === "zh" ? "zh-Hans" : "en"}
+    onClick=${turn}
+  >
+    ${other.words}
+  </button>`;
 }
 
 // -- the money that runs ----------------------------------------------------
@@ -84,17 +118,31 @@ function Meter() {
   const {burning_usd_h: burning, spent_usd: spent, leaking_usd_month: leaking, watched} = overview;
   return html`<section class="meter" aria-label=${t("What bills")}>
     <dl>
-      <div class=${Number(burning) > 0 ? "burning" : ""}><dt>${t("Burning now")}</dt>
-        <dd><${Money} usd=${burning} per="h" /></dd></div>
-      <div><dt>${t("Spent on live leases")}</dt>
-        <dd><${MoneyTicking} usd=${spent} rate=${rateOf(overview.leases)} at=${overview.at} /></dd></div>
-      ${Number(leaking ?? NaN) !== 0 && html`<div class="leaking"><dt>${t("Leaking")}</dt>
-        <dd><${Money} usd=${leaking} per="month" /></dd></div>`}
+      <div class=${Number(burning) > 0 ? "burning" : ""}>
+        <dt>${t("Burning now")}</dt>
+        <dd><${Money} usd=${burning} per="h" /></dd>
+      </div>
+      <div>
+        <dt>${t("Spent on live leases")}</dt>
+        <dd><${MoneyTicking} usd=${spent} rate=${rateOf(overview.leases)} at=${overview.at} /></dd>
+      </div>
+      ${
+        Number(leaking ?? NaN) !== 0 &&
+        html`<div class="leaking">
+          <dt>${t("Leaking")}</dt>
+          <dd><${Money} usd=${leaking} per="month" /></dd>
+        </div>`
+      }
     </dl>
-    ${watched && !isUnwatched(watched) && html`<p class="watch small soft">${t("Watched by:")} <${Words} text=${watched} /></p>`}
+    ${
+      watched &&
+      !isUnwatched(watched) &&
+      html`<p class="watch small soft">${t("Watched by:")} <${Words} text=${watched} /></p>`
+    }
   </section>`;
 }
 
+/** @param {string} watched */
 const isUnwatched = (watched) => watched.startsWith("nobody");
 
 // What the sums lack, and that nobody watches.
@@ -105,10 +153,14 @@ function Remarks() {
   if (lacking.length === 0 && !isUnwatched(watched)) return null;
   return html`<aside class="remarks small" aria-label=${t("Remarks")}>
     ${isUnwatched(watched) && html`<${Remark} lead=${t("Watched by:")} words=${watched} />`}
-    ${lacking.length > 0 && html`<${Remark} lead=${t("Not in these sums:")} words=${lacking.join("; ")} />`}
+    ${
+      lacking.length > 0 &&
+      html`<${Remark} lead=${t("Not in these sums:")} words=${lacking.join("; ")} />`
+    }
   </aside>`;
 }
 
+/** @param {{lead: string, words: string}} properties */
 function Remark({lead, words}) {
   return html`<p><${Shape} kind="warn" /><span><strong>${lead}</strong> <${Words} text=${words} /></span></p>`;
 }
@@ -120,25 +172,41 @@ function Notice() {
   const since = useStore((known) => (known.link === "offline" ? known.since : null));
   const problem = useStore((known) => known.problem);
   const trouble = useStore((known) => known.overview?.trouble ?? null);
-  const at = useStore(({overview}) => (overview?.trouble && !isUnseen(overview) ? overview.at : null));
-  if (link === "offline") {
+  const at = useStore(({overview}) =>
+    overview?.trouble && !isUnseen(overview) ? overview.at : null,
+  );
+  if (link === "offline" && problem) {
     return html`<${Noticed} kind="bad" lead=${t("{words}.", {words: problem.message})} remedy=${problem.remedy}>
-      ${since && html`${t("All of this is as of")} <${When} at=${since} />; `}${t("trying again.")}
-      ${since && ` ${t("What is marked ≈ goes on by this page's own reckoning.")}`}<//>`;
+      ${since && html`${t("All of this is as of")} <${When} at=${since} />; `}
+      ${t("trying again.")}
+      ${since && ` ${t("What is marked ≈ goes on by this page's own reckoning.")}`}
+    <//>`;
   }
   if (!trouble) return null;
-  return html`<${Noticed} kind="warn" lead=${t("The last look at the providers failed.")} remedy=${trouble.remedy}>
-    <${Words} text=${t("{words}.", {words: trouble.message})} />${at && html` ${t("All of this is as of")} <${When} at=${at} />.`}<//>`;
+  return html`<${Noticed}
+    kind="warn"
+    lead=${t("The last look at the providers failed.")}
+    remedy=${trouble.remedy}
+  >
+    <${Words} text=${t("{words}.", {words: trouble.message})} />
+    ${at && html` ${t("All of this is as of")} <${When} at=${at} />.`}
+  <//>`;
 }
 
+/**
+ * @param {{kind: Tone, lead: string, remedy?: string | undefined, children: Children}} properties
+ */
 function Noticed({kind, lead, remedy, children}) {
-  return html`<div class="notice is-${kind}" role="alert"><p><${Shape} kind=${kind} /><strong>${lead}</strong> ${children}</p>
-    ${remedy && html`<p class="small"><${Words} text=${remedy} /></p>`}</div>`;
+  return html`<div class="notice is-${kind}" role="alert">
+    <p><${Shape} kind=${kind} /><strong>${lead}</strong> ${children}</p>
+    ${remedy && html`<p class="small"><${Words} text=${remedy} /></p>`}
+  </div>`;
 }
 
 // -- what a person is about to do -------------------------------------------
 
-const subjectOf = ({box, row}) => (box ? box.box : row.card.lease);
+/** @param {OpenAction} action */
+const subjectOf = ({box, row}) => box?.box ?? row?.card.lease;
 
 // The one open dialog. It stands here, so that it outlives the row that it was opened from; so focus may have to
 // go to where that lease stands now.
@@ -148,8 +216,11 @@ function Acting() {
   useEffect(() => {
     if (action) last.current = subjectOf(action);
     if (action || !last.current || document.activeElement !== document.body) return;
-    const to = document.querySelector(`main a[href="#/lease/${CSS.escape(last.current)}"]`) ?? document.getElementById("main");
-    to.focus();
+    const to =
+      /** @type {HTMLElement | null} */ (
+        document.querySelector(`main a[href="#/lease/${CSS.escape(last.current)}"]`)
+      ) ?? document.getElementById("main");
+    to?.focus();
   }, [action]);
   if (!action) return null;
   return action.box
@@ -160,25 +231,48 @@ function Acting() {
 // -- the frame --------------------------------------------------------------
 
 function Brand() {
-  return html`<a class="brand" href="#/"><svg viewBox="0 0 32 32" aria-hidden="true"><rect class="box" x="1.5" y="1.5"
-    width="29" height="29" rx="7" /><circle cx="12" cy="16" r="5.2" /><path d="M17.5 16H27M23 16v5M27 16v4" /></svg>gpu-tenant</a>`;
+  return html`<a class="brand" href="#/">
+    <svg viewBox="0 0 32 32" aria-hidden="true">
+      <rect class="box" x="1.5" y="1.5" width="29" height="29" rx="7" />
+      <circle cx="12" cy="16" r="5.2" />
+      <path d="M17.5 16H27M23 16v5M27 16v4" />
+    </svg>
+    gpu-tenant
+  </a>`;
 }
 
+/** @param {{at: string}} properties */
 function Ways({at}) {
-  return html`<nav aria-label=${t("Views")}><ul>${VIEWS.map(([name, href, words]) => html`<li key=${name}>
-    <a href=${href} aria-current=${at === name ? "page" : undefined}>${t(words)}</a></li>`)}</ul></nav>`;
+  return html`<nav aria-label=${t("Views")}>
+    <ul>
+      ${VIEWS.map(
+        ([name, href, words]) => html`<li key=${name}>
+          <a href=${href} aria-current=${at === name ? "page" : undefined}>${t(words)}</a>
+        </li>`,
+      )}
+    </ul>
+  </nav>`;
 }
 
 // Whose clock the times are by: the page's own, and those within a sentence of the server.
 function Zone() {
   const {timeZone: zone} = Intl.DateTimeFormat().resolvedOptions();
-  return html`<footer class="zone small soft">${t("Times are those of this computer ({zone}); what the server writes in sentences is UTC.", {zone})}</footer>`;
+  return html`<footer class="zone small soft">
+    ${t("Times are those of this computer ({zone}); what the server writes in sentences is UTC.", {
+      zone,
+    })}
+  </footer>`;
 }
 
+/** @param {{at: string, children: Children}} properties */
 export function Shell({at, children}) {
   const main = useRef(null);
   const shown = useRef(at);
-  const skip = (event) => (event.preventDefault(), main.current.focus());
+  /** @param {Event} event */
+  const skip = (event) => {
+    event.preventDefault();
+    main.current.focus();
+  };
   useEffect(() => {
     if (shown.current === at) return;
     shown.current = at;
@@ -186,30 +280,39 @@ export function Shell({at, children}) {
     main.current.focus({preventScroll: true});
   }, [at]);
   return html`<a class="skip" href="#main" onClick=${skip}>${t("Skip to the content")}</a>
-    <header class="top">
-      <div class="bar"><${Brand} /><${Ways} at=${at === "lease" ? "overview" : at} />
-        <div class="switches"><${Link} /><${LanguageSwitch} /><${ThemeSwitch} /></div></div>
-      <${Meter} />
-    </header>
-    <${Notice} />
-    <${Remarks} />
-    <main id="main" tabindex="-1" ref=${main}>${children}</main>
-    <${Zone} />
-    <${Errands} />
-    <${Acting} />
-    <${Notifier} />`;
+  <header class="top">
+    <div class="bar">
+      <${Brand} />
+      <${Ways} at=${at === "lease" ? "overview" : at} />
+      <div class="switches"><${Link} /><${LanguageSwitch} /><${ThemeSwitch} /></div>
+    </div>
+    <${Meter} />
+  </header>
+  <${Notice} />
+  <${Remarks} />
+  <main id="main" tabindex="-1" ref=${main}>${children}</main>
+  <${Zone} />
+  <${Errands} />
+  <${Acting} />
+  <${Notifier} />`;
 }
 
 // The page without a valid token.
 export function NoKey() {
   const problem = useStore((known) => known.problem);
-  return html`<section class="page is-narrow"><h1>${t("No key to this dashboard")}</h1>
+  return html`<section class="page is-narrow">
+    <h1>${t("No key to this dashboard")}</h1>
     <${Trouble} problem=${problem ?? {message: t("This page has no key to the dashboard, or an old one")}} />
-    <p class="soft">${t("The key is in the link, is made anew at each start, and stays on this computer.")}</p>
-    <p><${Copy} text="gpu-tenant dashboard" /></p></section>`;
+    <p class="soft">
+      ${t("The key is in the link, is made anew at each start, and stays on this computer.")}
+    </p>
+    <p><${Copy} text="gpu-tenant dashboard" /></p>
+  </section>`;
 }
 
 export function NotHere() {
-  return html`<section class="page"><h1>${t("Nothing here")}</h1>
-    <p>${t("There is no such view.")} <a href="#/">${t("To the leases")}</a></p></section>`;
+  return html`<section class="page">
+    <h1>${t("Nothing here")}</h1>
+    <p>${t("There is no such view.")} <a href="#/">${t("To the leases")}</a></p>
+  </section>`;
 }

@@ -2,18 +2,31 @@
 import {t} from "../words.js";
 import {now} from "./ticking.js";
 
+/** @import {Standing, TimedRow, Usd} from "../known.d.ts" */
+/** @import {Card, Sight, Trouble} from "../types.d.ts" */
+
 const ENDED = ["gone", "void", "lost"];
 const STILL = ["parked", "stopped by its provider"];
 const SOON_S = 900;
 
+/** @param {{card: Card}} properties */
 export const isLive = ({card}) => !ENDED.includes(card.state);
-// Nobody bills for a box that is one's own, unless its owner put a rate on it.
+/**
+ * Nobody bills for a box that is one's own, unless its owner put a rate on it.
+ * @param {{kind: string, card: Card}} properties
+ */
 export const isFree = ({kind, card}) => kind === "own" && card.price_usd_h === null;
+/** @param {{card: Card}} properties */
 export const isStill = ({card}) => STILL.includes(card.phase);
 
-// USD an hour of those that are live, the parked ones too; what is unknown is not in it.
-export const rateOf = (rows) => rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
+/**
+ * USD an hour of those that are live, the parked ones too; what is unknown is not in it.
+ * @param {TimedRow[]} rows
+ */
+export const rateOf = (rows) =>
+  rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
 
+/** @param {Pick<TimedRow, "card" | "at">} row */
 export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
 
 const PHASES = {
@@ -28,9 +41,41 @@ const PHASES = {
   lost: {kind: "bad", words: () => t("Lost")},
 };
 
-export function phaseOf({card}) {
+/**
+ * @param {TimedRow} row
+ * @returns {Standing}
+ */
+export function phaseOf({card, job}) {
+  if (card.phase === "ready" && job && job.state in OVER) return OVER[job.state];
   return PHASES[card.phase] ?? {kind: "soft", words: () => card.phase};
 }
+
+// A box that is there, and whose job has ended: it is not running, whatever its lease says.
+/** @type {Record<string, Standing>} */
+const OVER = {
+  finished: {kind: "accent", words: () => t("Job finished")},
+  failed: {kind: "bad", words: () => t("Job failed")},
+  killed: {kind: "bad", words: () => t("Job killed")},
+  stopped: {kind: "still", words: () => t("Job stopped")},
+};
+
+/**
+ * Whether its price buys nothing: its only job has ended, and the box bills on.
+ * @param {TimedRow} row
+ */
+export const isWasted = (row) =>
+  row.card.phase === "ready" &&
+  row.job !== null &&
+  row.job.state in OVER &&
+  row.others_running === 0 &&
+  !isFree(row) &&
+  Number(row.card.price_usd_h ?? 1) > 0;
+
+/** @param {string} state of a job */
+export const isOver = (state) => state in OVER;
+
+/** @param {TimedRow} row */
+export const isFailed = ({job}) => job !== null && ["failed", "killed"].includes(job.state);
 
 const JOBS = {
   absent: {kind: "soft", words: () => t("not there")},
@@ -43,38 +88,74 @@ const JOBS = {
   stopped: {kind: "still", words: () => t("stopped")},
 };
 
-export function jobStateOf(job) {
+/**
+ * `isOld`: it was so when it was seen last, which is no word on how it is now.
+ * @param {{state: string}} job
+ * @param {boolean} [isOld]
+ * @returns {Standing}
+ */
+export function jobStateOf(job, isOld = false) {
+  if (isOld) return {kind: "soft", words: () => t("was {state}", {state: jobStateOf(job).words()})};
   return JOBS[job.state] ?? {kind: "soft", words: () => job.state};
 }
 
-// Nobody could look yet: that nothing is shown does not say that nothing is there.
+/**
+ * Nobody could look yet: that nothing is shown does not say that nothing is there.
+ * @param {{trouble: Trouble | null, burning_usd_h: Usd}} properties
+ */
 export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null && burning === null;
 
 // -- the groups -------------------------------------------------------------
 
+/**
+ * @param {TimedRow} row
+ * @param {Sight | null | undefined} blind
+ */
 const inDanger = (row, blind) =>
   Boolean(row.card.alarm || row.blind || blind || row.card.phase === "stopped by its provider") ||
+  isWasted(row) ||
   (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
 
 export const GROUPS = [
   {id: "attention", words: () => t("Needs attention")},
   {id: "running", words: () => t("Running")},
+  {id: "idle", words: () => t("The job has ended")},
   {id: "starting", words: () => t("Starting")},
   {id: "ending", words: () => t("Ending")},
   {id: "still", words: () => t("Parked: nothing runs, and it bills")},
 ];
 
+/**
+ * @param {TimedRow} row
+ * @param {Sight | null | undefined} blind
+ */
 function groupOf(row, blind) {
   if (inDanger(row, blind)) return "attention";
   if (isStill(row)) return "still";
-  return {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running";
+  if (phaseOf(row) === OVER[row.job?.state ?? ""]) return "idle";
+  return (
+    {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running"
+  );
 }
 
+/**
+ * @param {TimedRow} one
+ * @param {TimedRow} other
+ */
 const dearestThenSoonest = (one, other) =>
-  Number(other.card.price_usd_h ?? Infinity) - Number(one.card.price_usd_h ?? Infinity) || leftOf(one) - leftOf(other);
+  Number(other.card.price_usd_h ?? Infinity) - Number(one.card.price_usd_h ?? Infinity) ||
+  leftOf(one) - leftOf(other);
+/**
+ * @param {TimedRow} one
+ * @param {TimedRow} other
+ */
 const soonest = (one, other) => leftOf(one) - leftOf(other);
 
-// [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.
+/**
+ * [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.
+ * @param {TimedRow[]} rows
+ * @param {Record<string, Sight>} blind
+ */
 export function grouped(rows, blind) {
   const live = rows.filter(isLive);
   return GROUPS.map((group) => ({
@@ -85,7 +166,10 @@ export function grouped(rows, blind) {
   })).filter((group) => group.rows.length > 0);
 }
 
-// The rows with those of one fleet together, then all others: [{fleet: name | null, rows}].
+/**
+ * The rows with those of one fleet together, then all others: [{fleet: name | null, rows}].
+ * @param {TimedRow[]} rows
+ */
 export function byFleet(rows) {
   const fleets = new Map();
   for (const row of rows) fleets.set(row.card.fleet, [...(fleets.get(row.card.fleet) ?? []), row]);

@@ -3,6 +3,10 @@ import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Copy, Money, When, Words} from "./widgets.js";
 
+/** @import {TimedRow} from "../known.d.ts" */
+/** @import {Dates, Policy} from "../types.d.ts" */
+
+/** @type {["created_at" | "active_at" | "ready_at" | "parked_at" | "deadline_at" | "ended_at", () => string][]} */
 const DATES = [
   ["created_at", () => t("Written down")],
   ["active_at", () => t("Ours since")],
@@ -12,22 +16,69 @@ const DATES = [
   ["ended_at", () => t("Ended at")],
 ];
 
+/** @param {{row: TimedRow, lease: Dates, policy: Policy}} properties */
 export function Terms({row, lease, policy}) {
   const dates = DATES.filter(([name]) => lease[name]);
   return html`<div class="terms">
-    <section aria-labelledby="terms-title"><h2 id="terms-title">${t("What holds")}</h2>
-      ${policy.terms.length > 0 ? html`<ul class="rules">${policy.terms.map((rule) => html`<li key=${rule}><${Words} text=${rule} /></li>`)}</ul>`
-        : html`<p class="soft">${t("Nothing: this lease has ended.")}</p>`}
-      <p><strong>${t("If this computer dies:")}</strong> <${Words} text=${policy.if_this_computer_dies} /></p>
-      <p class="soft">${t("They are changed at a terminal:")} <${Copy} text=${`gpu-tenant terms ${row.card.lease}`} /></p>
-      <p class="soft"><a href=${`/runbooks/${encodeURIComponent(row.card.provider)}`} target="_blank" rel="noopener">${t("The runbook of {title}", {title: row.title})}</a></p>
+    <section aria-labelledby="terms-title">
+      <h2 id="terms-title">${t("What holds")}</h2>
+      ${
+        policy.terms.length > 0
+          ? html`<ul class="rules">
+            ${policy.terms.map((rule) => html`<li key=${rule}><${Words} text=${rule} /></li>`)}
+          </ul>`
+          : html`<p class="soft">${t("Nothing: this lease has ended.")}</p>`
+      }
+      <p>
+        <strong>${t("If this computer dies:")}</strong>
+        ${" "}
+        <${Words} text=${policy.if_this_computer_dies} />
+      </p>
+      <p class="soft">
+        ${t("They are changed at a terminal:")}
+        ${" "}
+        <${Copy} text=${`gpu-tenant terms ${row.card.lease}`} />
+      </p>
+      <p class="soft">
+        <a
+          href=${`/runbooks/${encodeURIComponent(row.card.provider)}`}
+          target="_blank"
+          rel="noopener"
+        >
+          ${t("The runbook of {title}", {title: row.title})}
+        </a>
+      </p>
     </section>
-    <section aria-labelledby="dates-title"><h2 id="dates-title">${t("Dates")}</h2>
-      <dl class="facts">${dates.map(([name, words]) => html`<div key=${name}><dt>${words()}</dt><dd><${When} at=${lease[name]} /></dd></div>`)}</dl>
+    <section aria-labelledby="dates-title">
+      <h2 id="dates-title">${t("Dates")}</h2>
+      <dl class="facts">
+        ${dates.map(
+          ([name, words]) =>
+            html`<div key=${name}><dt>${words()}</dt><dd><${When} at=${lease[name]} /></dd></div>`,
+        )}
+      </dl>
     </section>
-    ${lease.rates.length > 0 && html`<section aria-labelledby="rates-title"><h2 id="rates-title">${t("What it has cost by the hour")}</h2>
-      <table class="table"><thead><tr><th scope="col">${t("From")}</th><th scope="col" class="number">${t("Rate")}</th></tr></thead>
-        <tbody>${lease.rates.map(({at, usd_h: rate}) => html`<tr key=${at}><td><${When} at=${at} /></td><td class="number"><${Money} usd=${rate} per="h" /></td></tr>`)}</tbody></table>
-    </section>`}
+    ${
+      lease.rates.length > 0 &&
+      html`<section aria-labelledby="rates-title">
+        <h2 id="rates-title">${t("What it has cost by the hour")}</h2>
+        <table class="table">
+          <thead>
+            <tr>
+              <th scope="col">${t("From")}</th>
+              <th scope="col" class="number">${t("Rate")}</th>
+            </tr>
+          </thead>
+          <tbody>
+            ${lease.rates.map(
+              ({at, usd_h: rate}) => html`<tr key=${at}>
+                <td><${When} at=${at} /></td>
+                <td class="number"><${Money} usd=${rate} per="h" /></td>
+              </tr>`,
+            )}
+          </tbody>
+        </table>
+      </section>`
+    }
   </div>`;
 }

@@ -1,31 +1,42 @@
 // One clock for the page: what ticks asks it, so that a second passes once and no row is drawn for it.
 import {useEffect, useState} from "../vendor/htm-preact.js";
 
+/** @import {Moment} from "../known.d.ts" */
+
+/** @type {Set<(now: number) => void>} */
 const waiting = new Set();
-let timer = null;
+/** @type {ReturnType<typeof setInterval> | undefined} */
+let timer;
 let ahead = 0;
 
 // The server's time now, in milliseconds: the browser may stand on another computer.
 export const now = () => Date.now() - ahead;
 
-// Sets the page's clock by a time that the server has just said.
+/**
+ * Sets the page's clock by a time that the server has just said.
+ * @param {string} at
+ */
 export function setClock(at) {
   const said = Date.parse(at);
   if (!Number.isNaN(said)) ahead = Date.now() - said;
 }
 
-const beat = () => waiting.forEach((wake) => wake(now()));
+const beat = () => {
+  for (const wake of waiting) wake(now());
+};
 
+/** @param {(now: number) => void} wake */
 function begin(wake) {
   waiting.add(wake);
   timer ??= setInterval(beat, 1000);
 }
 
+/** @param {(now: number) => void} wake */
 function end(wake) {
   waiting.delete(wake);
   if (waiting.size > 0) return;
   clearInterval(timer);
-  timer = null;
+  timer = undefined;
 }
 
 // The time now; whoever uses it is drawn again every second, and nobody else.
@@ -38,7 +49,10 @@ export function useNow() {
   return Math.max(moment, 0);
 }
 
-// Seconds since the server said something; `at` is ISO 8601 or milliseconds.
+/**
+ * Seconds since the server said something; `at` is ISO 8601 or milliseconds.
+ * @param {Moment} at
+ */
 export function useSecondsSince(at) {
   const moment = useNow();
   const said = typeof at === "number" ? at : Date.parse(at);

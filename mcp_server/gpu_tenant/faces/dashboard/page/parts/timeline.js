@@ -4,41 +4,73 @@ import {locale, t} from "../words.js";
 import {now} from "./ticking.js";
 import {Button, Empty, memo, Shape, spanWords, Words} from "./widgets.js";
 
+/** @import {Line} from "../types.d.ts" */
+
 const KINDS = {
   good: ["ready", "resumed", "verified", "stored", "collected", "recovered", "prepared", "receipt"],
   bad: ["taken", "refused"],
   warn: ["notice", "absent", "waived", "waived ahead", "runs on", "stopped"],
   still: ["parking", "parked"],
-  accent: ["launched", "permitted", "bound", "intended", "ended"],
+  accent: ["launched", "gang", "brokered", "permitted", "bound", "intended", "ended"],
 };
 const QUIET = new Set(["progress", "price", "billed"]);
 const LONG_S = 600; // a pause that is worth saying
 const MINUTE_MS = 60_000;
 
+/** @param {string} kind */
 const kindOf = (kind) => Object.keys(KINDS).find((tone) => KINDS[tone].includes(kind)) ?? "soft";
 
-/** `events` oldest first, as the ledger has them; the newest are shown first. */
+/**
+ * `events` oldest first, as the ledger has them; the newest are shown first.
+ * @param {{events: Line[]}} properties
+ */
 export function Timeline({events}) {
   const [order, setOrder] = useState("newest");
   const [every, setEvery] = useState(false);
   const moment = useMinute(events);
   if (events.length === 0) return html`<${Empty} title=${t("Nothing has happened yet")} />`;
-  const told = events.map((event, at) => ({...event, key: at})).filter(({kind}) => every || !QUIET.has(kind));
+  const told = events
+    .map((event, at) => ({...event, key: at}))
+    .filter(({kind}) => every || !QUIET.has(kind));
   const quiet = events.length - events.filter(({kind}) => !QUIET.has(kind)).length;
   const days = byDay(order === "newest" ? told.toReversed() : told);
   return html`<section class="story" aria-labelledby="story-title">
-    <header class="story-head"><h2 id="story-title">${t("What happened")}</h2>
-      <${Button} kind="quiet" onClick=${() => setOrder(order === "newest" ? "oldest" : "newest")}>${
-        order === "newest" ? t("Newest first") : t("Oldest first")} ⇅<//>
-      ${quiet > 0 && html`<${Button} kind="quiet" aria-pressed=${String(every)} onClick=${() => setEvery(!every)}>${
-        t("Progress and prices too ({n})", {n: quiet})}<//>`}
+    <header class="story-head">
+      <h2 id="story-title">${t("What happened")}</h2>
+      <${Button} kind="quiet" onClick=${() => setOrder(order === "newest" ? "oldest" : "newest")}>
+        ${order === "newest" ? t("Newest first") : t("Oldest first")} ⇅
+      <//>
+      ${
+        quiet > 0 &&
+        html`<${Button} kind="quiet" aria-pressed=${String(every)} onClick=${() => setEvery(!every)}>
+          ${t("Progress and prices too ({n})", {n: quiet})}
+        <//>`
+      }
     </header>
-    ${days.map(({day, lines}) => html`<section key=${day}><h3>${day}</h3><ol>${lines.map((line, at) => html`<${Line} key=${line.key}
-      kind=${line.kind} at=${line.at} words=${line.words} apart=${apart(line, lines[at + 1])} moment=${moment} />`)}</ol></section>`)}
+    ${days.map(
+      ({day, lines}) => html`<section key=${day}>
+        <h3>${day}</h3>
+        <ol>
+          ${lines.map(
+            (line, at) => html`<${Line}
+              key=${line.key}
+              kind=${line.kind}
+              at=${line.at}
+              words=${line.words}
+              apart=${apart(line, lines[at + 1])}
+              moment=${moment}
+            />`,
+          )}
+        </ol>
+      </section>`,
+    )}
   </section>`;
 }
 
-// The time, from minute to minute and whenever there is something new: a story is long, and all of it would tick.
+/**
+ * The time, from minute to minute and whenever there is something new: a story is long, and all of it would tick.
+ * @param {Line[]} events
+ */
 function useMinute(events) {
   const [, tick] = useState(0);
   useEffect(() => {
@@ -50,20 +82,43 @@ function useMinute(events) {
 
 const Line = memo(({kind, at, words, apart: seconds, moment}) => {
   const tone = kindOf(kind);
-  return html`<li class="line is-${tone}"><time class="soft" datetime=${at}>${new Date(at).toLocaleTimeString(locale(), {hour12: false})}</time>
-    <${Shape} kind=${tone} /><p><span class="kind">${t(kind)}</span> <${Words} text=${words} /></p>
-    <span class="ago soft small" title=${new Date(at).toString()}>${agoWords((moment - Date.parse(at)) / 1000)}</span></li>
-    ${seconds >= LONG_S && html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`}`;
+  return html`<li class="line is-${tone}">
+    <time class="soft" datetime=${at}>
+      ${new Date(at).toLocaleTimeString(locale(), {hour12: false})}
+    </time>
+    <${Shape} kind=${tone} />
+    <p><span class="kind">${t(kind)}</span> <${Words} text=${words} /></p>
+    <span class="ago soft small" title=${new Date(at).toString()}>
+      ${agoWords((moment - Date.parse(at)) / 1000)}
+    </span>
+  </li>
+  ${
+    seconds >= LONG_S &&
+    html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`
+  }`;
 });
 
-const agoWords = (seconds) => (seconds < 60 ? t("just now") : t("{span} ago", {span: spanWords(seconds)}));
+/** @param {number} seconds */
+const agoWords = (seconds) =>
+  seconds < 60 ? t("just now") : t("{span} ago", {span: spanWords(seconds)});
 
-const apart = (one, other) => (other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0);
+/**
+ * @param {Line} one
+ * @param {Line | undefined} other
+ */
+const apart = (one, other) =>
+  other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0;
 
+/** @param {Line[]} lines */
 function byDay(lines) {
   const days = [];
   for (const line of lines) {
-    const day = new Date(line.at).toLocaleDateString(locale(), {weekday: "long", day: "numeric", month: "long", year: "numeric"});
+    const day = new Date(line.at).toLocaleDateString(locale(), {
+      weekday: "long",
+      day: "numeric",
+      month: "long",
+      year: "numeric",
+    });
     if (days.at(-1)?.day !== day) days.push({day, lines: []});
     days.at(-1).lines.push(line);
   }

@@ -1,0 +1,26 @@
+"""What the verbs of a tenancy answer, in one place for a face that makes schemas of their signatures.
+
+`service.py` does not import these types when a program runs: with each of them comes what makes it, and a
+command calls one verb. So its signatures name them, and they are looked up here.
+"""
+
+import inspect
+from collections.abc import Callable
+
+from gpu_tenant.artifacts.collect import Collected as Collected
+from gpu_tenant.artifacts.push import Pushed as Pushed
+from gpu_tenant.box.audit.run import Audited as Audited
+from gpu_tenant.box.environment.prepare import Prepared as Prepared
+from gpu_tenant.doctor import Checkup as Checkup
+from gpu_tenant.jobs.launch import Launched as Launched
+from gpu_tenant.jobs.monitor import Watched as Watched
+from gpu_tenant.jobs.smoke import SmokeReceipt as SmokeReceipt
+from gpu_tenant.leases.cards import Card as Card
+from gpu_tenant.leases.cards import Leases as Leases
+from gpu_tenant.leases.cards import TornDown as TornDown
+from gpu_tenant.leases.offers import Found as Found
+
+
+def signature_of(verb: Callable[..., object]) -> inspect.Signature:
+    """The verb's signature, with types in the place of their names."""
+    return inspect.signature(verb, locals=globals(), eval_str=True)

@@ -1,0 +1,68 @@
+// The Chinese of what stands around every view, and of the small parts that views are made of.
+export default {
+  // widgets
+  "/h": "/小时",
+  "/month": "/月",
+  "{n} d": "{n} 天",
+  "{n} h": "{n} 小时",
+  "{n} min": "{n} 分",
+  "{n} s": "{n} 秒",
+  "{span} over": "已超过 {span}",
+  "{span} ago": "{span}前",
+  "just now": "刚刚",
+  unknown: "未知",
+  Copied: "已复制",
+  "Selected: press Ctrl+C": "已选中：请按 Ctrl+C",
+  Copy: "复制",
+  "Copy the command {text}": "复制命令 {text}",
+  Close: "关闭",
+  Loading: "正在载入",
+  "Try again": "再试一次",
+
+  // net
+  "The dashboard's server does not answer": "仪表盘的服务没有应答",
+  "See whether `gpu-tenant dashboard` still runs in its terminal, or run it again":
+    "请看终端里的 `gpu-tenant dashboard` 是否还在运行，或重新运行它",
+  "This page has no key to the dashboard, or an old one": "本页没有仪表盘的密钥，或密钥已旧",
+  "Open the link that the terminal shows, or run `gpu-tenant dashboard` again":
+    "请打开终端显示的链接，或重新运行 `gpu-tenant dashboard`",
+  "The server answered {status}": "服务返回 {status}",
+
+  // frame
+  "Skip to the content": "跳到正文",
+  Views: "视图",
+  Leases: "租约",
+  Offers: "报价",
+  Runbooks: "平台手册",
+  History: "历史",
+  Settings: "设置",
+  "Nothing here": "这里什么也没有",
+  "There is no such view.": "没有这个视图。",
+  "To the leases": "回到租约",
+  "Theme: as the system": "主题：跟随系统",
+  "Theme: light": "主题：浅色",
+  "Theme: dark": "主题：深色",
+  "What bills": "计费情况",
+  "Burning now": "当前每小时花费",
+  "Spent so far": "已花费",
+  "Spent on live leases": "现有租约已花费",
+  Leaking: "闲置仍计费",
+  "Watched by:": "看守：",
+  Remarks: "提示",
+  "Not in these sums:": "未计入以上合计：",
+  Connecting: "正在连接",
+  Live: "实时",
+  Asleep: "休眠",
+  Offline: "离线",
+  "No key": "无密钥",
+  "All of this is as of": "以下内容截至",
+  "{words}.": "{words}。",
+  "trying again.": "正在重试。",
+  "What is marked ≈ goes on by this page's own reckoning.": "标有 ≈ 的数字由本页自行推算。",
+  "Times are those of this computer ({zone}); what the server writes in sentences is UTC.":
+    "时间为本机时间（{zone}）；服务写在句子里的时间是 UTC。",
+  "The last look at the providers failed.": "上一次查询平台失败。",
+  "No key to this dashboard": "没有此仪表盘的密钥",
+  "The key is in the link, is made anew at each start, and stays on this computer.":
+    "密钥在链接里，每次启动时重新生成，只留在本机。",
+};

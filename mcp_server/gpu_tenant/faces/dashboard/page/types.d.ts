@@ -1,0 +1,689 @@
+// What the server sends: written from its records by `make docs`. Not edited by hand.
+// Money is a string of a decimal number; null is unknown, and not zero.
+
+export interface Alarmed {
+  words: string;
+  level: string;
+  since: string;
+}
+
+export interface Asked {
+  code: string;
+  kind: string;
+  /** the lease, or what else it is about; typed to sign */
+  subject: string;
+  /** names exactly what is signed for */
+  digest: string;
+  /** what would happen, in one line */
+  would: string;
+  /** all of it, as it was shown last */
+  words: string[];
+  asked_at: string;
+  /** when the words were last looked at anew */
+  as_of: string;
+  expires_at: string;
+}
+
+export interface Begun {
+  errands: Errand[];
+}
+
+export interface Burning {
+  at: number;
+  usd_h: string;
+}
+
+export interface Card {
+  lease: string;
+  provider: string;
+  state: LeaseState;
+  box: string | null;
+  address: string | null;
+  age_s: number;
+  deadline_in_s: number;
+  price_usd_h: string | null;
+  /** while it boots or is parked: what it costs once it runs */
+  running_usd_h: string | null;
+  max_price_usd_h: string | null;
+  budget_usd: string | null;
+  cost_usd: string | null;
+  forecast_deadline_usd: string | null;
+  /** at its job's end, at most */
+  forecast_job_usd: string | null;
+  job_ends_in_s: number | null;
+  /** bills though nothing runs */
+  leaking_usd_month: string | null;
+  counts: string;
+  /** the policy in force */
+  terms: string[];
+  /** if this computer dies */
+  stops_the_meter: string;
+  /** who holds it to its terms meanwhile */
+  watched: string;
+  phase: string;
+  jobs: string[];
+  alarm: string | null;
+  next: string;
+  fleet: string | null;
+  /** its fleet, where several were asked for */
+  together: Fleet | null;
+}
+
+export interface Changed {
+  /** when it was looked at; what counts on, counts from then */
+  at: string;
+  /** when it was told */
+  now: string;
+  watched: string;
+  alarms: string[];
+  foreign: Stray[];
+  also_billing: string[];
+  spent_usd: string | null;
+  burning_usd_h: string | null;
+  leaking_usd_month: string | null;
+  not_counted: string[];
+  sweeps: string[];
+  /** why the last look failed; the rest is of the one before */
+  trouble: Trouble | null;
+  rows: Row[];
+}
+
+export interface Checkup {
+  healthy: boolean;
+  findings: Examined[];
+}
+
+export interface Collected {
+  lease: string;
+  seal: string;
+  directory: string;
+  files: number;
+  size_bytes: number;
+  fetched_files: number;
+  fetched_bytes: number;
+  unclaimed_files: number;
+  unclaimed_bytes: number;
+  unclaimed_largest: string[];
+  discarded_bytes: number;
+  discarded_by: string[];
+  cannot_be_kept: string[];
+  never_appeared: string[];
+  discarded_nothing: string[];
+  /** collected before, and no longer on the box */
+  only_here: string[];
+  /** what the lease's store holds, too */
+  stored: string | null;
+  /** why that store does not hold it all */
+  not_stored: string | null;
+  next: string;
+}
+
+export interface Counted {
+  count: number;
+  bytes: number;
+}
+
+export interface Course {
+  /** seconds since the epoch, ascending */
+  times: number[];
+  /** percent, the mean of its GPUs */
+  gpu_util: (number | null)[];
+  /** of its GPUs together */
+  gpu_mem_mib: (number | null)[];
+  gpu_mem_total_mib: number | null;
+  memory_bytes: (number | null)[];
+  memory_limit_bytes: number | null;
+  disk_free_bytes: (number | null)[];
+  /** of the job's whole, by its own log */
+  fraction: (number | null)[];
+  gpus: GpuCourse[];
+  /** by step, as far as looks met them; a log has every line */
+  metrics: Record<string, Series>;
+  log_read_bytes: number | null;
+  log_size_bytes: number | null;
+}
+
+export interface Dates {
+  created_at: string;
+  active_at: string | null;
+  ready_at: string | null;
+  parked_at: string | null;
+  ended_at: string | null;
+  deadline_at: string;
+  kept_in: string | null;
+  recovers: string | null;
+  fleet: string | null;
+  rates: Rated[];
+}
+
+export interface Day {
+  day: string;
+  usd: Record<string, string>;
+}
+
+export interface Declared {
+  id: string;
+  command: string;
+  artifacts: string[];
+  discard: string[];
+  env_names: string[];
+  declared_at: string;
+  launched_at: string | null;
+  last: LastSeen | null;
+}
+
+export interface Detail {
+  row: Row;
+  lease: Dates;
+  policy: Policy;
+  jobs: Declared[];
+  events: Line[];
+  files: Files | null;
+  receipt: Receipt | null;
+  alarms: Alarmed[];
+}
+
+export interface Errand {
+  id: number;
+  lease: string | null;
+  verb: string;
+  state: "running" | "done" | "failed";
+  began_at: string;
+  ended_at: string | null;
+  done_bytes: number;
+  total_bytes: number;
+  words: string;
+  result: Record<string, JsonValue> | null;
+  error: Trouble | null;
+}
+
+export interface Examined {
+  subject: string;
+  level: "ok" | "warning" | "blocker";
+  words: string;
+}
+
+export interface File {
+  name: string;
+  role: string;
+  kind: string;
+  size_bytes: number;
+  sha256: string | null;
+  evidence: Proved | null;
+}
+
+export interface Files {
+  sealed_at: number;
+  /** when all of it had come, each file with the hash of the seal */
+  collected_at: string | null;
+  /** when all of it was re-read here */
+  verified_at: string | null;
+  /** when it was copied to the store */
+  stored_at: string | null;
+  digest: string;
+  total: number;
+  bytes: number;
+  shown: File[];
+  unclaimed: Unclaimed;
+  discarded: Counted;
+  problems: Problem[];
+  unmatched: string[];
+}
+
+export interface Fleet {
+  fleet: string;
+  asked: number;
+  had: number;
+  /** those that are live */
+  leases: string[];
+  /** all of them together */
+  usd_h: string | null;
+  not_ready: string[];
+  /** why there are fewer than asked for */
+  missing: string[];
+  next: string;
+}
+
+export interface Found {
+  offers: Ranked[];
+  /** the quote with the lowest price by the hour */
+  cheapest: string | null;
+  /** how many offers were left out, by reason */
+  unfit: Record<string, number>;
+  /** providers that did not answer, and what to do */
+  troubles: Record<string, string>;
+  next: string;
+}
+
+export interface Gpu {
+  index: number;
+  name: string;
+  util_pct: number | null;
+  mem_used_mib: number | null;
+  mem_total_mib: number | null;
+  temp_c: number | null;
+}
+
+export interface GpuCourse {
+  index: number;
+  name: string;
+  util: (number | null)[];
+  mem_mib: (number | null)[];
+  temp_c: (number | null)[];
+}
+
+export interface History {
+  days: Day[];
+  leases: Past[];
+  spent_usd: string;
+  burning: Burning[];
+  /** leases of which some hours had no known rate: no sum here counts those */
+  unknown: string[];
+}
+
+export interface Hit {
+  /** byte of the log at which the line begins */
+  at: number;
+  line: string;
+}
+
+export interface Hits {
+  hits: Hit[];
+  scanned_to: number;
+  size: number;
+  source: "box" | "kept" | "seen";
+}
+
+export type JsonValue = unknown;
+
+export interface Keyed {
+  needed: boolean;
+  found: boolean;
+  reference: string | null;
+  usual_env: string[];
+}
+
+export interface LastSeen {
+  at: string;
+  state: string | null;
+  fraction: number | null;
+  done: number | null;
+  total: number | null;
+}
+
+export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
+
+export interface Line {
+  at: string;
+  kind: string;
+  words: string;
+}
+
+export interface LogWindow {
+  from: number;
+  to: number;
+  size: number;
+  text: string;
+  source: "box" | "kept" | "seen";
+}
+
+export interface Losses {
+  lease: string;
+  losses: string[];
+  digest: string;
+  asked: string | null;
+}
+
+export interface Open {
+  open: Asked[];
+  by: "passkey" | "terminal" | "none";
+  passkeys: string[];
+  ends: boolean;
+}
+
+export interface Options {
+  options: string;
+}
+
+export interface Overview {
+  /** when it was looked at; what counts on, counts from then */
+  at: string;
+  /** when it was told */
+  now: string;
+  watched: string;
+  alarms: string[];
+  foreign: Stray[];
+  also_billing: string[];
+  spent_usd: string | null;
+  burning_usd_h: string | null;
+  leaking_usd_month: string | null;
+  not_counted: string[];
+  sweeps: string[];
+  /** why the last look failed; the rest is of the one before */
+  trouble: Trouble | null;
+  leases: Row[];
+}
+
+export interface Past {
+  lease: string;
+  provider: string;
+  title: string;
+  gpu: string | null;
+  began_at: string;
+  ended_at: string | null;
+  state: LeaseState;
+  cost_usd: string | null;
+  billed_usd: string | null;
+  kept_files: number | null;
+  kept_bytes: number | null;
+  ground: "verified" | "never_used" | "waived" | null;
+}
+
+export interface Path {
+  at: string;
+  size: number;
+}
+
+export interface Platform {
+  id: string;
+  title: string;
+  kind: string;
+  lease: string;
+  checked_on: string;
+  trap: string;
+  stops: string;
+  stops_the_meter: string;
+  credential: Keyed;
+  /** boxes there are listed by this program */
+  connected: boolean;
+}
+
+export interface Policy {
+  lease: string;
+  terms: string[];
+  if_this_computer_dies: string;
+}
+
+export interface Price {
+  /** all its GPUs together, while it runs */
+  gpu_usd_h: string | null;
+  /** the disk of the wish, while it runs */
+  disk_usd_h: string | null;
+  /** everything, while parked; None: no parking */
+  parked_usd_h: string | null;
+  upload_usd_gb: string | null;
+  download_usd_gb: string | null;
+  source: "api" | "table" | "owner";
+  /** the date of a table's rate */
+  as_of: string | null;
+  /** the sum in what is really billed, and the dated rate it had */
+  converted: string | null;
+}
+
+export interface Problem {
+  at: string;
+  why: string;
+  detail: string;
+}
+
+export interface Progress {
+  done: number | null;
+  total: number | null;
+  unit: "step" | "epoch" | "it" | null;
+  fraction: number | null;
+  metrics: Record<string, number>;
+}
+
+export interface Proved {
+  at: string;
+  where: string;
+  format: string;
+  outcome: string;
+  proved: string[];
+  not_proved: string[];
+  warnings: string[];
+  problem: string | null;
+}
+
+export interface Pruned {
+  here: string[];
+  on_the_box: string[];
+  stayed: string[];
+}
+
+export interface Ranked {
+  /** what `provision` takes; None: cannot be rented unseen */
+  quote: string | null;
+  provider: string;
+  gpu: string;
+  gpu_count: number;
+  vram_gib: number | null;
+  region: string | null;
+  running_usd_h: string | null;
+  price: Price;
+  interruptible: boolean;
+  trust: "unverified" | "verified" | "datacenter";
+  reliability: number | null;
+  max_hours: number | null;
+  /** the finished work; None: unknown */
+  expected_usd: string | null;
+  /** how that comes about, where it was asked for */
+  terms: Term[];
+  notes: string[];
+}
+
+export interface Rated {
+  at: string;
+  usd_h: string | null;
+}
+
+export interface Receipt {
+  lease_id: string;
+  provider: string;
+  box_id: string;
+  ground: "verified" | "never_used" | "waived";
+  active_at: string;
+  destroy_asked_at: string;
+  first_absent_at: string;
+  second_absent_at: string;
+  lived_s: number;
+  /** None: the price was never known */
+  cost_usd: string | null;
+  /** None: no less than cost_usd */
+  cost_least_usd: string | null;
+  /** None: no more than cost_usd */
+  cost_most_usd: string | null;
+  /** by its provider's own books so far; None: they do not say */
+  billed_usd: string | null;
+  /** what the cost counts, and by whose word; None: on no old receipt */
+  counts: string | null;
+  kept_files: number;
+  kept_bytes: number;
+  kept_in: string | null;
+  /** how many kept files were proved to load, by format */
+  formats: Record<string, number>;
+  /** what verification could not prove, in sentences */
+  not_proved: string[];
+  warnings: string[];
+  /** patterns discarded by name, or losses signed for */
+  given_up: string[];
+  /** what stays on the box or at the provider, or None */
+  left_behind: string | null;
+}
+
+export interface Row {
+  card: Card;
+  title: string;
+  kind: string;
+  gpu: string | null;
+  park: "keeps" | "wipes" | "none";
+  park_how: "api" | "in_box" | "owner";
+  /** why its box could not be asked, which is no death */
+  blind: string | null;
+  /** the newest that runs, else the newest */
+  job: Working | null;
+  /** the job is not seen now: it was so when it was seen last */
+  is_old: boolean;
+  others_running: number;
+  /** what makes sense now, the most fitting first */
+  verbs: ("extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+}
+
+export interface Seen {
+  lease: string;
+  job: string;
+  state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
+  exit_code: number | null;
+  why: string | null;
+  progress: Progress | null;
+  log: string;
+  cursor: number;
+  log_skipped_bytes: number;
+  log_size_bytes: number;
+  gpus: Gpu[];
+  memory_used_bytes: number | null;
+  memory_limit_bytes: number | null;
+  disk_free_bytes: number | null;
+  running_s: number | null;
+  cost_usd: string | null;
+  deadline_in_s: number;
+  alarm: string | null;
+  /** how often it should save, as seen so far */
+  cadence: string | null;
+  /** one job over several leases: how it stands on the others */
+  gang: string | null;
+  next: string;
+  at: string;
+  run: string;
+  /** by step, what the newest lines of its log measured; nothing else is a measurement */
+  measured: Record<string, Series>;
+}
+
+export interface Series {
+  steps: number[];
+  values: (number | null)[];
+  not_finite: number;
+}
+
+export interface Sight {
+  lease: string;
+  words: string | null;
+  since: string | null;
+}
+
+export interface Snapshot {
+  lease: string;
+  directory: string;
+  files: number;
+  size_bytes: number;
+  names: string[];
+  /** complete, and left for the next look */
+  left_out: number;
+  unfinished_files: number;
+  /** still being written, or of what is */
+  unfinished: string[];
+  broken: string[];
+  no_room: string[];
+  /** older checkpoints that the owner's policy leaves on the box */
+  not_wanted: string[];
+  pruned: Pruned;
+  running: string[];
+  /** what it takes of the box at most */
+  pace: string;
+  proves: string;
+  next: string;
+}
+
+export interface Stray {
+  provider: string;
+  title: string;
+  box: string;
+  state: string;
+  price_usd_h: string | null;
+  /** of another gpu-tenant, which looks after it */
+  deployment: string | null;
+  can_park: boolean;
+}
+
+export interface Term {
+  name: string;
+  usd: string;
+  words: string;
+}
+
+export interface Tested {
+  ok: boolean;
+  words: string;
+}
+
+export interface ToSign {
+  asked: Asked;
+  shown: string;
+  by: "passkey" | "terminal" | "none";
+  options: string | null;
+}
+
+export interface TornDown {
+  lease: string;
+  state: LeaseState;
+  receipt: Receipt;
+  /** who else ran a job of this lease */
+  gang: string | null;
+}
+
+export interface Trouble {
+  code: string;
+  message: string;
+  remedy: string;
+}
+
+export interface Unclaimed {
+  count: number;
+  bytes: number;
+  largest: Path[];
+}
+
+export interface Wanted {
+  asked: string | null;
+}
+
+export interface Watched {
+  lease: string;
+  job: string;
+  state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
+  exit_code: number | null;
+  why: string | null;
+  progress: Progress | null;
+  log: string;
+  cursor: number;
+  log_skipped_bytes: number;
+  log_size_bytes: number;
+  gpus: Gpu[];
+  memory_used_bytes: number | null;
+  memory_limit_bytes: number | null;
+  disk_free_bytes: number | null;
+  running_s: number | null;
+  cost_usd: string | null;
+  deadline_in_s: number;
+  alarm: string | null;
+  /** how often it should save, as seen so far */
+  cadence: string | null;
+  /** one job over several leases: how it stands on the others */
+  gang: string | null;
+  next: string;
+}
+
+export interface Working {
+  id: string;
+  state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
+  progress: Progress | null;
+  gpus: Gpu[];
+  others_running: number;
+  /** when it was seen so */
+  at: string;
+}
+
+export interface Written {
+  written: string;
+  test: Tested;
+}

@@ -1,0 +1,221 @@
+// What the server sends: written from its records by `make docs`. Not edited by hand.
+// Money is a string of a decimal number; null is unknown, and not zero.
+
+export interface Card {
+  lease: string;
+  provider: string;
+  state: LeaseState;
+  box: string | null;
+  address: string | null;
+  age_s: number;
+  deadline_in_s: number;
+  price_usd_h: string | null;
+  /** while it boots or is parked: what it costs once it runs */
+  running_usd_h: string | null;
+  max_price_usd_h: string | null;
+  budget_usd: string | null;
+  cost_usd: string | null;
+  forecast_deadline_usd: string | null;
+  /** at its job's end, at most */
+  forecast_job_usd: string | null;
+  job_ends_in_s: number | null;
+  /** bills though nothing runs */
+  leaking_usd_month: string | null;
+  counts: string;
+  /** the policy in force */
+  terms: string[];
+  /** if this computer dies */
+  stops_the_meter: string;
+  /** who holds it to its terms meanwhile */
+  watched: string;
+  phase: string;
+  jobs: string[];
+  alarm: string | null;
+  next: string;
+  fleet: string | null;
+  /** its fleet, where several were asked for */
+  together: Fleet | null;
+}
+
+export interface Collected {
+  lease: string;
+  seal: string;
+  directory: string;
+  files: number;
+  size_bytes: number;
+  fetched_files: number;
+  fetched_bytes: number;
+  unclaimed_files: number;
+  unclaimed_bytes: number;
+  unclaimed_largest: string[];
+  discarded_bytes: number;
+  discarded_by: string[];
+  cannot_be_kept: string[];
+  never_appeared: string[];
+  discarded_nothing: string[];
+  /** collected before, and no longer on the box */
+  only_here: string[];
+  /** what the lease's store holds, too */
+  stored: string | null;
+  /** why that store does not hold it all */
+  not_stored: string | null;
+  next: string;
+}
+
+export interface Fleet {
+  fleet: string;
+  asked: number;
+  had: number;
+  /** those that are live */
+  leases: string[];
+  /** all of them together */
+  usd_h: string | null;
+  not_ready: string[];
+  /** why there are fewer than asked for */
+  missing: string[];
+  next: string;
+}
+
+export interface Foreign {
+  provider: string;
+  box: string;
+  state: string;
+  price_usd_h: string | null;
+  /** another gpu-tenant's, by its mark */
+  deployment: string | null;
+}
+
+export interface Gpu {
+  index: number;
+  name: string;
+  util_pct: number | null;
+  mem_used_mib: number | null;
+  mem_total_mib: number | null;
+  temp_c: number | null;
+}
+
+export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
+
+export interface Leases {
+  leases: Card[];
+  alarms: string[];
+  foreign: Foreign[];
+  /** volumes, disks and the like that bill although no box uses them */
+  also_billing: string[];
+  spent_usd: string;
+  burning_usd_h: string;
+  leaking_usd_month: string;
+  /** what these sums lack */
+  not_counted: string[];
+  /** whether a watchdog looks after them */
+  watched: string;
+  /** give it back to see the leases before these */
+  older: string | null;
+  /** how their cells stand */
+  sweeps: string[];
+}
+
+export interface Progress {
+  done: number | null;
+  total: number | null;
+  unit: "step" | "epoch" | "it" | null;
+  fraction: number | null;
+  metrics: Record<string, number>;
+}
+
+export interface Pruned {
+  here: string[];
+  on_the_box: string[];
+  stayed: string[];
+}
+
+export interface Receipt {
+  lease_id: string;
+  provider: string;
+  box_id: string;
+  ground: "verified" | "never_used" | "waived";
+  active_at: string;
+  destroy_asked_at: string;
+  first_absent_at: string;
+  second_absent_at: string;
+  lived_s: number;
+  /** None: the price was never known */
+  cost_usd: string | null;
+  /** None: no less than cost_usd */
+  cost_least_usd: string | null;
+  /** None: no more than cost_usd */
+  cost_most_usd: string | null;
+  /** by its provider's own books so far; None: they do not say */
+  billed_usd: string | null;
+  /** what the cost counts, and by whose word; None: on no old receipt */
+  counts: string | null;
+  kept_files: number;
+  kept_bytes: number;
+  kept_in: string | null;
+  /** how many kept files were proved to load, by format */
+  formats: Record<string, number>;
+  /** what verification could not prove, in sentences */
+  not_proved: string[];
+  warnings: string[];
+  /** patterns discarded by name, or losses signed for */
+  given_up: string[];
+  /** what stays on the box or at the provider, or None */
+  left_behind: string | null;
+}
+
+export interface Snapshot {
+  lease: string;
+  directory: string;
+  files: number;
+  size_bytes: number;
+  names: string[];
+  /** complete, and left for the next look */
+  left_out: number;
+  unfinished_files: number;
+  /** still being written, or of what is */
+  unfinished: string[];
+  broken: string[];
+  no_room: string[];
+  /** older checkpoints that the owner's policy leaves on the box */
+  not_wanted: string[];
+  pruned: Pruned;
+  running: string[];
+  /** what it takes of the box at most */
+  pace: string;
+  proves: string;
+  next: string;
+}
+
+export interface TornDown {
+  lease: string;
+  state: LeaseState;
+  receipt: Receipt;
+  /** who else ran a job of this lease */
+  gang: string | null;
+}
+
+export interface Watched {
+  lease: string;
+  job: string;
+  state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
+  exit_code: number | null;
+  why: string | null;
+  progress: Progress | null;
+  log: string;
+  cursor: number;
+  log_skipped_bytes: number;
+  log_size_bytes: number;
+  gpus: Gpu[];
+  memory_used_bytes: number | null;
+  memory_limit_bytes: number | null;
+  disk_free_bytes: number | null;
+  running_s: number | null;
+  cost_usd: string | null;
+  deadline_in_s: number;
+  alarm: string | null;
+  /** how often it should save, as seen so far */
+  cadence: string | null;
+  /** one job over several leases: how it stands on the others */
+  gang: string | null;
+  next: string;
+}

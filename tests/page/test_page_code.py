@@ -1,0 +1,58 @@
+"""The code of the page and of the card: linted, formatted, and typed by what the server really sends."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FACES = HERE.parents[1] / "mcp_server" / "gpu_tenant" / "faces"
+LONGEST = 120
+TEXT_ALONE = re.compile(r"""^\s*(?:(?:\w+|"[^"]*"): )?["`'].*["`'][,;:]?$""")
+"""A line that is one text, which is not broken for a column."""
+
+
+def scripts() -> list[Path]:
+    """Every script that is our own."""
+    places = (FACES / "dashboard" / "page", FACES / "mcp" / "chat_card")
+    found = [path for place in places for path in place.rglob("*.js")]
+    return sorted(path for path in found if "vendor" not in path.parts)
+
+
+@pytest.fixture(scope="module")
+def tools() -> Path:
+    """The directory of the tools, which npm installs once by the lock file."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not here; it brings the tools that check the page's code")
+    if not (HERE / "node_modules" / ".package-lock.json").is_file():
+        brought = subprocess.run(
+            [npm, "ci", "--silent"], cwd=HERE, capture_output=True, text=True, check=False
+        )
+        if brought.returncode:
+            pytest.skip(f"npm could not bring the tools: {brought.stderr.strip()}")
+    return HERE
+
+
+@pytest.mark.parametrize("check", ["lint", "types"])
+def test_the_code_is_clean(tools: Path, check: str) -> None:
+    ran = subprocess.run(
+        ["npm", "run", "--silent", check], cwd=tools, capture_output=True, text=True, check=False
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_no_line_is_too_long_to_read() -> None:
+    """The formatter leaves markup within templates as it is."""
+    long = [
+        f"{path.name}:{number}: {len(line)}"
+        for path in scripts()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if len(line) > LONGEST and not TEXT_ALONE.match(line)
+    ]
+
+    assert scripts()
+    assert long == []

@@ -1,0 +1,53 @@
+"""A person sees everything that they sign for: each name, or how many more there are and where they stand."""
+
+import pytest
+from arranged import lease, seal
+
+from gpu_tenant.artifacts.local_evidence import Loss
+from gpu_tenant.artifacts.losses import in_words
+from gpu_tenant.domain.errors import Unverified
+from gpu_tenant.domain.model import Manifest, Unclaimed
+from gpu_tenant.leases.verify import Assessment, prove, unkept
+
+
+def written(*names: str, size: int) -> Manifest:
+    """A seal of a box on which nobody has claimed these files."""
+    largest = tuple(Unclaimed.Path(at=f"/work/{name}", size=size) for name in names)
+    heap = Unclaimed(count=len(names), bytes=size * len(names), largest=largest)
+    return seal().model_copy(update={"unclaimed": heap})
+
+
+@pytest.mark.parametrize("size", [7, 0], ids=["with content", "empty"])
+def test_every_file_that_would_go_is_named_in_what_is_signed(size: int) -> None:
+    names = ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt")
+    losses = list(unkept(written(*names, size=size), lease(), given_up=()))
+    signed = Assessment(untouched=False, seal=None, evidence=(), losses=losses).words
+
+    assert len(losses) == 1
+    assert all(any(name in words for words in signed) for name in names)
+
+
+@pytest.mark.parametrize("size", [7, 0], ids=["with content", "empty"])
+def test_the_sentence_of_a_refusal_says_how_many_it_leaves_out(size: int) -> None:
+    (loss,) = unkept(written("a", "b", "c", "d", "e", size=size), lease(), given_up=())
+
+    assert loss.what.endswith(", and 2 more")
+
+
+def test_a_refusal_that_leaves_names_out_says_where_all_of_them_stand() -> None:
+    named = list(unkept(written("a", "b", "c", size=7), lease(), given_up=()))
+    cut = list(unkept(written("a", "b", "c", "d", size=7), lease(), given_up=()))
+
+    def remedy(losses: list[Loss]) -> str:
+        with pytest.raises(Unverified) as refused:
+            prove(lease(), Assessment(untouched=False, seal=None, evidence=(), losses=losses))
+        return refused.value.remedy
+
+    where = f"`gpu-tenant waive {lease().id}` lists all of it by name"
+    assert where in remedy(cut)
+    assert where not in remedy(named)
+
+
+def test_a_box_that_names_fewer_than_it_counts_is_not_believed_to_have_named_all() -> None:
+    assert in_words(["a", "b"], 5) == "a, b, and 3 more"
+    assert in_words(["a", "b", "c"]) == "a, b, c"
