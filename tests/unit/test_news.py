@@ -122,7 +122,7 @@ def test_a_stopped_box_has_one_next_step_wherever_it_is_told(
     )
 
     assert f"`gpu-tenant {way} {standing.id}`" in (told.words or "")
-    assert shown_card.next.startswith(f"change_lease {way};")
+    assert shown_card.next.startswith(f"`gpu-tenant {way} ")
 
 
 def test_a_box_that_stands_still_has_no_time_at_which_its_job_ends() -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import StillWanted
-from gpu_tenant.domain.model import JobId, Lease, LeaseState
+from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.terms import Asked, OnFailure, Terms, duration_words, seconds_of
 from gpu_tenant.leases.work_done import (
     JobEnd,
@@ -22,7 +22,7 @@ from gpu_tenant.leases.work_done import (
     next_step,
     tries_of,
 )
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 BEFORE = NOON - timedelta(hours=1)
 
@@ -283,7 +283,7 @@ def test_who_announces_work_before_the_permit_keeps_the_box_and_after_it_is_told
 
 def test_what_changes_nothing_of_the_work_keeps_no_box(ledger: Ledger) -> None:
     permit, decided = never_used(active(ledger)), ledger.newest_event()
-    ledger.note(LEASE, Event.COLLECTED, {}, at=NOON)
+    ledger.note(LEASE, timeline.Collected(seal="s"), at=NOON)
 
     assert ledger.file_permit(permit, at=NOON, unless_wanted_since=decided).state is (
         LeaseState.TERMINATING
@@ -294,12 +294,13 @@ def test_a_lease_that_agreed_to_nothing_is_ended_for_nothing(ledger: Ledger) -> 
     active(ledger)
 
     with pytest.raises(sqlite3.IntegrityError, match="nobody agreed"):
-        ledger.note(LEASE, Event.DONE, {"outcome": "begun"}, at=NOON)
+        ledger.note(LEASE, timeline.Done(outcome="begun"), at=NOON)
 
 
 def test_the_end_of_a_job_is_on_record_once_whoever_looks(ledger: Ledger) -> None:
     active(ledger)
     for ago_s in (1.0, 99.0):
-        ledger.job_ended(LEASE, JobId("train"), {"state": "finished", "ago_s": ago_s}, at=NOON)
+        seen = timeline.JobEnded(job="train", state="finished", ago_s=ago_s)
+        ledger.job_ended(LEASE, seen, at=NOON)
 
     assert ends_of(ledger.events(LEASE)) == [JobEnd("train", "finished", after(-1))]

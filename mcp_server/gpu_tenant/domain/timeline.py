@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
-from pydantic import AwareDatetime, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, ConfigDict, Field, JsonValue, ValidationError, field_serializer
 
 from gpu_tenant.domain.model import Fate
 from gpu_tenant.domain.record import Record
@@ -297,6 +297,10 @@ class Holds(Told):
     kind = "hold"
     until: AwareDatetime
     by: str | None = None
+
+    @field_serializer("until")
+    def _as_stored(self, until: datetime) -> str:
+        return until.isoformat()
 
 
 class Accepted(Told):

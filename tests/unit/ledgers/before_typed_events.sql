@@ -72,6 +72,11 @@ INSERT INTO "events" VALUES(55,'local-jx3a','came back','{}','2026-11-23T09:24:2
 INSERT INTO "events" VALUES(56,'local-jx3a','permitted','{"ground": "waived", "signed_by": "Ann", "loss": "9999999999999999999999999999999999999999999999999999999999999999", "signature": "k7q2"}','2026-11-23T09:24:26.798303+00:00');
 INSERT INTO "events" VALUES(57,'local-jx3a','permitted','{"ground": "never_used"}','2026-11-23T09:24:26.798303+00:00');
 INSERT INTO "events" VALUES(58,'local-jx3a','looked','{}','2026-11-23T09:24:26.798303+00:00');
+INSERT INTO "events" VALUES(59,'local-jx3a','job ended','{"job": "train", "state": "killed", "ago_s": 1.5, "why": "out of memory", "metric": "loss 0.1"}','2026-11-23T09:24:26.798303+00:00');
+INSERT INTO "events" VALUES(60,'local-jx3a','lingers','{"job": "train"}','2026-11-23T09:24:26.798303+00:00');
+INSERT INTO "events" VALUES(61,'local-jx3a','hold','{"until": "2026-11-23T09:24:26.798303+00:00", "by": "said"}','2026-11-23T09:24:26.798303+00:00');
+INSERT INTO "events" VALUES(62,'local-jx3a','accepted','{"sweep": "sw-1"}','2026-11-23T09:24:26.798303+00:00');
+INSERT INTO "events" VALUES(63,'local-jx3a','done','{"outcome": "begun", "words": "its last job ended well"}','2026-11-23T09:24:26.798303+00:00');
 CREATE TABLE evidence(
       seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
       digest TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
