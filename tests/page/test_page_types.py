@@ -9,6 +9,7 @@ import pytest
 from page.typescript import declarations
 from pydantic import BaseModel, Field
 
+from gpu_tenant.answers import Found
 from gpu_tenant.artifacts.collect import Collected
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.domain.record import Record
@@ -29,7 +30,6 @@ from gpu_tenant.jobs.logs.window import Hits, LogWindow
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Leases, TornDown
 from gpu_tenant.leases.watch_actions import pull
-from gpu_tenant.service import Tenancy
 
 
 def answer_of(act: object) -> type[BaseModel]:
@@ -43,7 +43,7 @@ PAGE = (
     *RESULTS,
     *(lease_rows.Overview, poller.Changed, lease_view.Detail),
     *(sse.Seen, sse.Sight, queries.Course, LogWindow, Hits),
-    *(queries.Losses, answer_of(Tenancy.find_offers), spend_history.History),
+    *(queries.Losses, Found, spend_history.History),
     *(credentials.Platform, credentials.Tested, credentials.Written, Checkup),
     *(signatures.Open, signatures.ToSign, signatures.Options, signatures.Wanted),
     *(actions.Begun, background_tasks.Trouble),

@@ -81,11 +81,14 @@ class LocalTransport:
                 remedy=f"run {Command('audit')} to see how busy the box is",
             ) from None
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-            transport.close()
+            try:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+            finally:
+                # Also when whoever waits is cancelled a second time, while the process is dying.
+                transport.close()
         return Finished(status if status >= 0 else 128 - status, stdout, stderr)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:

@@ -204,6 +204,10 @@ class Attendant:
             return Seen()
         standing = await watch_actions.standing(self._tenancy.context, lease.id)
         work = await self._work_end.seen(lease, standing)
+        if self._work_end.is_due(lease, work):
+            return Seen(
+                None, self._apart(standing), work
+            )  # it is ended now, which collects as well
         anew = await rearmed(self._tenancy.context, lease.id)
         if anew is not None:
             self.told.done(f"its guard was gone, as after a reboot: {anew}")

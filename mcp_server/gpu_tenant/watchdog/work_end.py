@@ -180,6 +180,13 @@ class WorkEnd:
 
     # --- what is done about it
 
+    def is_due(self, lease: Lease, work: Work) -> bool:
+        """Whether its work is done, and the lease is to be ended or parked now for the first time."""
+        if any(alarm.key == "done" for alarm in self._tenancy.ledger.open_alarms_of(lease.id)):
+            return False  # something was in the way, and meanwhile its other terms hold
+        events = self._tenancy.ledger.events(lease.id)
+        return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
+
     async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
         """What the lease's terms say of its work was done or is waited for; returns when to look again, at the latest.
 
