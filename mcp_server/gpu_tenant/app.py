@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.model import (
     Address,
@@ -174,7 +175,7 @@ def _require_agreed(
         if ledger.is_rehearsed:
             raise LocalTrouble(
                 f"{home.ledger} is a rehearsal's, and nothing says where that answers",
-                remedy="open a new shell, or start another one: `gpu-tenant rehearse PROVIDER`",
+                remedy=f"open a new shell, or start another one: {Command('rehearse', 'PROVIDER')}",
             )
         require_real(home.root, environ)
     elif not ledger.is_rehearsed and not ledger.be_rehearsed():
@@ -276,14 +277,14 @@ async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[st
 def _address(lease: Lease, stage: str | None) -> Address:
     if lease.address is None:
         raise BoxUnreachable(
-            f"the box of {lease.id} has no address yet", remedy="`gpu-tenant leases` looks again"
+            f"the box of {lease.id} has no address yet", remedy=f"{Command('leases')} looks again"
         )
     located = _located(lease, stage)
     if located is None:
         assert isinstance(lease.address, SshAddress)
         raise BoxUnreachable(
             f"nobody answers at {lease.address.target} in this rehearsal",
-            remedy=f"`gpu-tenant leases` shows how {lease.id} stands",
+            remedy=f"{Command('leases')} shows how {lease.id} stands",
         )
     return located
 

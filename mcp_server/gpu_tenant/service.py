@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import BoxState, JobId, Lease
@@ -23,7 +25,6 @@ from gpu_tenant.domain.terms import Asked
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
 from gpu_tenant.leases.readiness import active, fulfilled, running
-from gpu_tenant.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,7 +217,7 @@ class Tenancy:
                 if not isinstance(context.connectors[name], Market):
                     raise BadRequest(
                         f"nothing can be rented at {context.profile(name).title} by this program",
-                        remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
+                        remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
         if quotes:
             require_smoke(smoke, ledger=context.ledger)
@@ -235,8 +236,7 @@ class Tenancy:
         if isinstance(context.connectors[provider], Market):
             raise BadRequest(
                 f"{profile.title} rents by a quote",
-                remedy="find_offers first, then provision with one of its quotes: "
-                f"`gpu-tenant offers --provider {provider}`",
+                remedy=f"{Command('offers', provider=provider)}, then provision with one of its quotes",
             )
         require_smoke(smoke, ledger=context.ledger)
         if count > 1:
@@ -513,7 +513,7 @@ class Tenancy:
             environment=None,
             guard=held.words if held else "not armed",
             sweep="; ".join((f"{begun.table.sweep}: {begun.table.words}", *begun.troubles)),
-            next="list_leases, until no cell is queued or running; then collect each lease",
+            next=f"{Command('leases')}, until no cell is queued or running; then {Command('collect', *begun.table.leases)}",
         )
 
     async def monitor(
@@ -609,7 +609,7 @@ class Tenancy:
         found = await running(context, lease)
         async with context.held_in_turn(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
-            context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
+            context.ledger.note(found.id, timeline.Stopped(job=run), at=context.clock.now())
 
     async def collect(
         self,
@@ -790,5 +790,5 @@ def _wish(**fields: object) -> Wish:
         field = ".".join(str(part) for part in first["loc"])
         raise BadRequest(
             f"{field}: {first['msg'].lower()}, not {first['input']}",
-            remedy="`gpu-tenant offers --help` says what each option takes",
+            remedy=f"{Command('offers')} again, with a value within these bounds",
         ) from None

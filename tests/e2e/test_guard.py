@@ -25,7 +25,7 @@ def guard_on(tenant: Tenant, box: str) -> Callable[[], dict[str, Any]]:
 
 
 def told(tenant: Tenant, lease: str) -> list[str]:
-    return [kind for _, kind, _ in tenant.tenancy.ledger.events(lease)]
+    return [line.kind for line in tenant.tenancy.ledger.events(lease)]
 
 
 async def test_a_box_is_armed_before_its_job_begins_and_again_when_its_lease_is_extended(

@@ -14,12 +14,14 @@ from gpu_tenant.artifacts.losses import vanished
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import require_narrow, require_patterns
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 from gpu_tenant.transfer.download import Arrival
 
@@ -120,8 +122,8 @@ async def collect(
             )
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
-    detail: dict[str, object] = {"seal": seal.digest, "files": len(landed), "bytes": size}
-    ledger.note(lease.id, Event.COLLECTED, detail, at=ledger.now())
+    came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
+    ledger.note(lease.id, came, at=ledger.now())
     idle = _without_effect(discard, seal)
     told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
     return told.model_copy(update={"only_here": vanished(seal, before)[:20]})
@@ -239,7 +241,8 @@ def _answer(
         cannot_be_kept=cannot,
         never_appeared=never_appeared,
         discarded_nothing=idle,
-        next="verify_and_teardown"
+        next=str(Command("teardown", lease.id))
         if clean
-        else "collect again with artifacts=[...] or discard=[...] for what is named above",
+        else f"for what is named above: {Command('collect', lease.id, artifact='PATTERN')} keeps it, "
+        f"{Command('collect', lease.id, discard='PATTERN')} gives it up",
     )

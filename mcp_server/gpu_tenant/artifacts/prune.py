@@ -20,12 +20,14 @@ from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.retention import Checkpoint, Retention, surplus
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest_entries import Entries
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import PARTIAL, SUPERSEDED, is_here, is_ours
 from gpu_tenant.files.paths import below
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 ARRIVES = f"{PARTIAL}/live"
 """Separate from the directory of collect, which may start at any moment and must not have to wait."""
@@ -120,13 +122,13 @@ async def look(
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
     """What the last snapshot left. After a later collect, all of it counts as brought by that collect."""
     is_collects = False
-    for _, kind, detail in reversed(ledger.events(lease.id)):
-        if kind == Event.SNAPSHOT:
-            listed = read_list(directory, detail)
+    for _, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Snapped):
+            listed = read_list(directory, event)
             if listed is not None and is_collects:
                 return listed.model_copy(update={"brought": (), "left": ()})
             return listed
-        is_collects = is_collects or kind == Event.COLLECTED
+        is_collects = is_collects or isinstance(event, timeline.Collected)
     return None
 
 
@@ -292,15 +294,15 @@ def _note(
     ledger: Ledger,
     **what: tuple[str, ...],
 ) -> None:
-    detail: dict[str, object] = {
-        "files": 0,
-        "bytes": 0,
-        "names": [],
-        "saves": [],
-        "list": put_list(directory, listed, lease),
-        **{key: list(names) for key, names in what.items()},
-    }
-    ledger.note(lease.id, Event.SNAPSHOT, detail, at=ledger.now())
+    told = timeline.Snapped(
+        files=0,
+        bytes=0,
+        names=(),
+        saves=(),
+        listed=put_list(directory, listed, lease),
+        **what,
+    )
+    ledger.note(lease.id, told, at=ledger.now())
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
@@ -316,7 +318,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"an older checkpoint cannot be removed here: {error.strerror}",
-            remedy=f"look at {directory}, or `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"look at {directory}, or {Command('collect', lease.id, to='DIR')}",
         ) from error
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpu_tenant.artifacts.checkpoints import Restorable
 from gpu_tenant.artifacts.overwrite_check import may_replace
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, NotSaved
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.ports import Transport
@@ -152,7 +153,7 @@ async def _put(
     if taken:
         raise NotSaved(
             f"{lease.id} holds another {taken[0]} in {root}, which is saved nowhere; nothing was put in its place",
-            remedy=f"look at it with `gpu-tenant ssh {lease.id}`, move it aside, then recover again",
+            remedy=f"look at it with {Command('ssh', lease.id)}, move it aside, then recover again",
         )
     base = "/" if root == "/" else ""
     for name, (_, path) in missing.items():
@@ -169,7 +170,7 @@ async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
     if finished.exit_status:
         raise BoxTrouble(
             f"{argv[0]} for a restored file ended with status {finished.exit_status} on {lease.id}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box; then recover again",
+            remedy=f"{Command('audit', lease.id)} looks at the box; then recover again",
         )
 
 

@@ -9,6 +9,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 
 from gpu_tenant.box.caretaker import Caretaker, Index
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed, LocalTrouble
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Transport
@@ -91,7 +92,7 @@ async def ship(
     except NotTaken as refusal:
         raise BoxTrouble(
             f"the box does not take {refusal.name}: {refusal.why}; what it has stays there",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks; then push again",
+            remedy=f"{Command('audit', lease.id)} looks at its disks; then push again",
         ) from refusal
     except OSError as error:
         raise LocalTrouble(
@@ -183,7 +184,7 @@ class _Shipment:
             return
         raise BoxTrouble(
             f"the box's disk is too small: {what}",
-            remedy=f"free some with `gpu-tenant ssh {self._lease.id}`, or add to .gitignore what the job "
+            remedy=f"free some with {Command('ssh', self._lease.id)}, or add to .gitignore what the job "
             "does not need, then push again",
         )
 
@@ -255,5 +256,5 @@ class _Shipment:
     def _wrong(self, name: str) -> BoxTrouble:
         return BoxTrouble(
             f"{name} did not arrive as it was sent",
-            remedy=f"`gpu-tenant push {self._lease.id}` again",
+            remedy=f"{Command('push', 'DIR', self._lease.id)} again",
         )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
@@ -19,7 +21,7 @@ from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
     from gpu_tenant.box.caretaker import Caretaker
@@ -157,7 +159,7 @@ async def arm_again(
     if held.state != "armed":
         raise BoxTrouble(
             f"the guard on the box says that it is {plain(held.state)}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+            remedy=f"{Command('audit', lease.id)} looks at the box",
         )
     armed = Armed(
         state="armed",
@@ -173,11 +175,11 @@ async def arm_again(
 
 def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
     """Whether the box's way to end its bill was tested so recently that it need not be tested again."""
-    for at, kind, detail in reversed(ledger.events(lease.id)):
-        if kind == Event.GUARDED:
+    for at, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Guarded):
             fresh = ledger.now() - at < _PROVED_FOR
-            return fresh and bool(detail["ends_the_meter"])
-        if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
+            return fresh and event.ends_the_meter
+        if isinstance(event, timeline.WaivedAhead | timeline.Resumed):
             return False  # it may do more now than was tested then, or it was restarted
     return False
 
@@ -192,7 +194,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
     if looked.exit_status:
         raise BoxTrouble(
             f"the box will not take a directory: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks",
+            remedy=f"{Command('audit', lease.id)} looks at its disks",
         )
     lacking = looked.stdout.decode(errors="replace").splitlines()
     for name, place in places.items():
@@ -260,26 +262,24 @@ def _rescue_s(lease: Lease) -> float:
 
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
     """The state of the guard is on the timeline, if it has changed."""
-    detail: dict[str, object] = {
-        "armed": armed.state == "armed",
-        "ends_the_meter": armed.ends_the_meter,
-        "words": armed.words,
-    }
-    said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
-    if not said or said[-1] != detail:
-        ledger.note(lease.id, Event.GUARDED, detail, at=ledger.now())
+    now = timeline.Guarded(
+        armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
+    )
+    said = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Guarded)]
+    if not said or said[-1] != now:
+        ledger.note(lease.id, now, at=ledger.now())
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
     """What the guard of that lease said last. None if none was armed since the box was started."""
-    for _, kind, said in reversed(ledger.events(lease.id)):
-        if kind == Event.RESUMED:
+    for _, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Resumed):
             return None  # the guard is a process, and ended when the box was stopped
-        if kind == Event.GUARDED:
+        if isinstance(event, timeline.Guarded):
             return Armed(
-                state="armed" if said["armed"] else "not armed",
-                ends_the_meter=bool(said["ends_the_meter"]),
-                words=str(said["words"]),
+                state="armed" if event.armed else "not armed",
+                ends_the_meter=event.ends_the_meter,
+                words=event.words,
             )
     return None
 

@@ -10,6 +10,7 @@ from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.box.caretaker import ENDED, Caretaker
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.seal_request import as_refusal
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease, Profile
 from gpu_tenant.domain.ports import Transport
@@ -71,7 +72,7 @@ async def launch(
     if ledger.now() >= lease.terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
-            remedy=f"`gpu-tenant collect {lease.id}` and teardown, then a new lease with more --hours",
+            remedy=f"{Command('collect', lease.id)} and teardown, then a new lease with more {Option('hours')}",
         )
     if name is None:
         await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
@@ -104,6 +105,7 @@ async def launch(
     if job.launched_at is None:
         ledger.launched(job, at=ledger.now(), box_time_s=started.started_at)
     died = None if started.already else await _died_at_once(job.id, caretaker=caretaker)
+    look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
         job=job.id,
@@ -114,7 +116,7 @@ async def launch(
         environment=env.get("VIRTUAL_ENV") or None,
         died=died,
         guard=armed.words,
-        next="monitor: its log says why; mend the command, and launch again" if died else "monitor",
+        next=f"{look}: its log says why; mend the command, and launch again" if died else str(look),
     )
 
 
@@ -172,7 +174,7 @@ async def _refuse_twice(
             if status.state not in ENDED and status.state != "absent":
                 raise JobRunning(
                     f"{job.id} runs that very command, and two would write over each other",
-                    remedy=f"`gpu-tenant monitor {lease.id}`; to run it twice, name it: --name",
+                    remedy=f"{Command('monitor', lease.id)}; to run it twice, name it: {Option('name')}",
                 )
 
 

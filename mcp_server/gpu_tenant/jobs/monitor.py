@@ -8,12 +8,13 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.terms import GRACE_S, Terms
+from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
@@ -137,7 +138,7 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         known = ", ".join(job.id for job in jobs) or "none was ever declared"
         raise BadRequest(
             f"{lease.id} has no job {name or ''} (known: {known})",
-            remedy=f"`gpu-tenant launch --lease {lease.id} -- COMMAND`",
+            remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
         )
     return chosen[-1]
 
@@ -188,7 +189,7 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status, lease.terms),
+        next=_next(status, lease),
     )
 
 
@@ -207,26 +208,31 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus, terms: Terms) -> str:
+def _next(status: JobStatus, lease: Lease) -> str:
+    terms, home = lease.terms, Command("collect", lease.id)
+    hold = Command("hold", lease.id, "30m")
     ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
-            return "monitor again with this cursor"
+            return f"{Command('monitor', lease.id)} again, with this cursor"
         case "lingering":
-            return "the command ended and left processes running: wait with monitor, or stop_job"
+            return (
+                f"the command ended and left processes running: wait with {Command('monitor', lease.id)}, or "
+                f"{Command('stop', lease.id, job=status.job)}"
+            )
         case "finished" if terms.when_done != "keep":
             return (
-                f"collect; its box is {ends} {GRACE_S} s after its last job: launch_detached or change_lease "
-                "hold before that keeps it"
+                f"{home}; its box is {ends} {GRACE_S} s after its last job: a launch, or {hold}, before that "
+                "keeps it"
             )
         case "finished":
-            return "collect"
+            return str(home)
         case "failed" | "killed" | "stopped" if terms.when_done != "keep":
             return (
-                "read the log; launch_detached again to resume, or collect what it wrote; its terms: "
-                f"{terms.on_failure.words}, where change_lease hold gives more time"
+                f"read the log; launch it again to resume, or {home} brings what it wrote; its terms: "
+                f"{terms.on_failure.words}, where {hold} gives more time"
             )
         case "failed" | "killed" | "stopped":
-            return "read the log; launch_detached again to resume, or collect what it wrote"
+            return f"read the log; launch it again to resume, or {home} brings what it wrote"
         case "absent":
-            return "the box knows no such job: launch_detached starts it"
+            return "the box knows no such job: launch it again"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from gpu_tenant.box.guard import last_armed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -137,7 +138,7 @@ class Context:
             near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.4)
             raise BadRequest(
                 f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
-                remedy=f"did you mean {near[0]}?" if near else "`gpu-tenant profiles` lists them",
+                remedy=f"did you mean {near[0]}?" if near else f"{Command('profiles')} lists them",
             )
         return profile
 
@@ -155,7 +156,7 @@ class Context:
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:
         """Why a platform cannot be asked, and how to mend that."""
-        place, shown = profile.credential, f"`gpu-tenant profiles {profile.id}` says"
+        place, shown = profile.credential, f"{Command('profiles', profile.id)} says"
         settings = self.home.configuration
         if place is not None:
             return (

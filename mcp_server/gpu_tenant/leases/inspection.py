@@ -14,6 +14,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BoxTaken,
@@ -76,9 +77,7 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
     if lease.parked_at is not None:
         if not came_in:
             return NeverIn()
-        return Unseen(
-            "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
-        )
+        return Unseen("it is parked", f"{Command('resume', lease.id)}, then the same command again")
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
         return NeverIn()
     try:

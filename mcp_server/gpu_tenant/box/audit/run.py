@@ -4,6 +4,7 @@ import json
 
 from gpu_tenant.box.audit import Audit, Needs, no_python
 from gpu_tenant.box.audit import audit as judged
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.ports import Clock, Transport
@@ -63,7 +64,7 @@ async def audit(
     if not isinstance(observed, dict):
         raise BoxTrouble(
             f"the probe ended with status {finished.exit_status} and no observation",
-            remedy=f"look at the box yourself, then `gpu-tenant audit {lease.id}` again",
+            remedy=f"look at the box yourself, then {Command('audit', lease.id)} again",
         )
     return _answer(
         lease,
@@ -75,6 +76,6 @@ def _answer(lease: Lease, audit: Audit) -> Audited:
     step = (
         "mend the blockers before anything is launched here, or take another box"
         if audit.blockers
-        else "push"
+        else str(Command("push", "DIR", lease.id))
     )
     return Audited.model_validate({**dict(audit), "lease": lease.id, "next": step})

@@ -9,6 +9,7 @@ import click
 from pydantic import Field
 
 from gpu_tenant.domain.alarm import CHANNEL, Alarm, Level, loudness
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import span
@@ -147,7 +148,7 @@ _TEST = Message(
     level=Level.URGENT,
     words="Alarms reach you here: what bills unseen, what ends soon, what could not be saved.",
     rate=None,
-    next="gpu-tenant leases",
+    next=Command("leases").line,
 )
 
 

@@ -5,7 +5,7 @@ import {Bounded} from "./boundary.js";
 import {Charts} from "./charts.js";
 import {doneWords} from "./leaserow.js";
 import {isLive, isOver, jobStateOf} from "./standing.js";
-import {Empty, known, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
+import {Empty, known, Pill, Progress, Shape, Span, SpanTicking, Step, When, Words} from "./widgets.js";
 
 /** @import {TimedRow, Way} from "../known.d.ts" */
 /** @import {Declared, Seen} from "../types.d.ts" */
@@ -84,7 +84,7 @@ function InShort({job, standing}) {
 export function JobView({row, job, seen}) {
   if (!job) {
     return html`<${Empty} title=${isLive(row) ? t("No job yet") : t("It had no job")}>
-      ${isLive(row) && html`<p>${t("Next:")} <${Words} text=${row.card.next} /></p>`}
+      ${isLive(row) && html`<p>${t("Next:")} <${Step} text=${row.card.next} /></p>`}
     <//>`;
   }
   return html`<section class="job" aria-labelledby="job-title">

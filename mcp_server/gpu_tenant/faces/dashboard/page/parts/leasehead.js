@@ -18,6 +18,7 @@ import {
   Span,
   SpanTicking,
   spanWords,
+  Step,
   Trouble,
   When,
   Words,
@@ -253,7 +254,7 @@ export function Vitals({detail}) {
     </dl>
     ${
       row.card.next &&
-      html`<p class="next"><span class="soft">${t("Next:")}</span> <${Words} text=${row.card.next} /></p>`
+      html`<p class="next"><span class="soft">${t("Next:")}</span> <${Step} text=${row.card.next} /></p>`
     }
   </section>`;
 }
