@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Literal
 
@@ -104,13 +105,15 @@ async def doctor(as_json: bool) -> None:
 @as_json
 async def profiles(slug: str | None, as_json: bool) -> None:
     """With SLUG: that platform's runbook."""
+    from gpu_tenant.app import known_platforms
     from gpu_tenant.faces.cli.runbook import platforms
+    from gpu_tenant.files.state_dir import Home
 
-    async with output.tenancy() as tenancy:
-        if slug is not None and slug not in tenancy.profiles:
-            raise BadRequest(f"no profile {slug!r}", remedy=f"{Command('profiles')} lists them")
-        chosen = [p for s, p in tenancy.profiles.items() if slug in (None, s)]
-        platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
+    known = known_platforms(Home.of(os.environ))
+    if slug is not None and slug not in known:
+        raise BadRequest(f"no profile {slug!r}", remedy=f"{Command('profiles')} lists them")
+    chosen = [profile for name, profile in known.items() if slug in (None, name)]
+    platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
 
 
 @verb("rehearse")
