@@ -8,6 +8,7 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
@@ -65,13 +66,12 @@ class Watched(Record):
 
 
 async def watch(
-    lease: Lease,
+    session: Session,
     run: JobId,
     *,
     cursor: int | None,
     wait_s: float,
     limit_bytes: int,
-    caretaker: Caretaker,
     ledger: Ledger,
     box: BoxSeen | None = None,
 ) -> Watched:
@@ -84,7 +84,9 @@ async def watch(
     log = bytearray()
     offset, skipped = (-limit_bytes if cursor is None else cursor), 0
     while True:
-        status = await caretaker.status(run, offset=offset, limit=limit_bytes, sample="sample")
+        status = await session.caretaker.status(
+            run, offset=offset, limit=limit_bytes, sample="sample"
+        )
         if status.log is not None:
             if status.log.truncated:
                 log.clear()
@@ -108,10 +110,12 @@ async def watch(
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
-    why = await _why(status, bytes(log), caretaker, box)
-    seen = _answer(lease, status, why, text, offset, skipped, clock=ledger.clock)
+    why = await _why(status, bytes(log), session.caretaker, box)
+    seen = _answer(session.lease, status, why, text, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
-        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
+        keep_course(
+            session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now()
+        )
     return seen
 
 

@@ -15,6 +15,7 @@ from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.box.job_queue import Runner
+from gpu_tenant.box.session import Session
 from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import (
@@ -195,6 +196,12 @@ class Context:
             ours,
             key=self.ledger.seal_key(lease.id),
             elsewhere="counted" if is_alone and is_apart else "passed over",
+        )
+
+    def session(self, lease: Lease) -> Session:
+        """Its box, with everything that is needed to work on it."""
+        return Session(
+            lease, self.profile(lease.provider), self.transport(lease), self.caretaker(lease)
         )
 
     def runner(self, lease: Lease) -> Runner:
