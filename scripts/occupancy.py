@@ -277,9 +277,10 @@ def looked(home, mark, request):
     """What was done here since, by this lease's ledger or by anybody else."""
     top = os.path.dirname(os.path.dirname(home))
     lease = os.path.basename(os.path.dirname(home))
-    people, at_work = busy(home, request.get("scope", "home"))
+    ours = set(request["ours"]) if "ours" in request else None
+    people, at_work = busy(home, request.get("scope", "home"), ours)
     since_ns = min(mark["since_ns"], request.get("since_ns") or mark["since_ns"])
-    seen = files_since(home, since_ns, request)
+    seen = files_since(home, since_ns, request, ours)
     seen.update(
         leases=[name for name in leases_below(top) if name != lease],
         jobs=sorted(n for n in listed(os.path.join(home, "jobs")))[:MOST_SHOWN],
@@ -296,13 +297,12 @@ def listed(directory):
         return []
 
 
-def files_since(home, since_ns, request):
+def files_since(home, since_ns, request, ours):
     """What below the roots is no directory and changed since, but for what is ours or the image's own."""
     login = os.path.realpath(os.path.expanduser("~"))
     quiet = [os.path.join(login, name) for name in request.get("quiet", ())]
     top = os.path.dirname(os.path.dirname(home))
     skip = {home, "/proc", "/sys", "/dev"}
-    ours = set(request["ours"]) if "ours" in request else None
     # Of what the system itself keeps elsewhere nothing is asked: only where work would be lost.
     pending = [os.path.realpath(os.path.expanduser(root)) for root in request.get("roots", ())]
     count, size, shown, unreadable, walked = 0, 0, [], 0, set()
@@ -390,7 +390,7 @@ def stat_of(pid):
     }
 
 
-def busy(home, scope):
+def busy(home, scope, ours):
     """Who is logged in, and what runs that no ledger of this lease has started.
 
     Whoever came in by a door carries that in the environment, and so does all that they leave running
@@ -408,7 +408,7 @@ def busy(home, scope):
         pid = table[pid]["parent"]
     found = {}
     for pid, seen in table.items():
-        words = whose(pid, seen, table, home, login, scope)
+        words = whose(pid, seen, table, home, login, scope, ours)
         if words is not None and pid not in apart:
             found[pid] = words
     if found:
@@ -431,7 +431,23 @@ def door(named):
     return named.get(b"SSH_CONNECTION", b"").split()[2:]
 
 
-def whose(pid, seen, table, home, login, scope):
+def script_run_by(words, directory):
+    """The file that a Python process runs, by its command line; None where that is no file.
+
+    What stands elsewhere on the line is an argument: any program can be given the name of a script of ours.
+    """
+    if not os.path.basename(words[0]).startswith("python"):
+        return None
+    for word in words[1:]:
+        if word in ("-c", "-m", "-"):
+            return None
+        if word and not word.startswith("-"):
+            path = os.path.join(directory, word)
+            return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return None
+
+
+def whose(pid, seen, table, home, login, scope, ours):
     """None where it is ours or the system's; else what besides its name is to be said of it."""
     environ = raw("/proc/{}/environ".format(pid)).split(b"\0")
     if seen["name"] in DOORS or environ == [b""]:
@@ -441,16 +457,13 @@ def whose(pid, seen, table, home, login, scope):
         below = os.readlink("/proc/{}/cwd".format(pid)) + "/"
     except OSError:
         below = ""
-    ours = os.environb.get(b"SSH_CONNECTION", b"").split()[2:]
+    our_door = os.environb.get(b"SSH_CONNECTION", b"").split()[2:]
     here = named.get(b"HOME") == os.fsencode(login) or below.startswith(login + "/")
-    if not here and (not ours or door(named) != ours):
+    if not here and (not our_door or door(named) != our_door):
         return None
     words = raw("/proc/{}/cmdline".format(pid)).decode("utf-8", "replace").split("\0")
-    top = os.path.dirname(os.path.dirname(home))
-    if any(
-        SCRIPT(os.path.basename(w)) and w.rpartition("/")[0].endswith(os.path.basename(top))
-        for w in words
-    ):
+    script = script_run_by(words, below)
+    if script is not None and is_script(script, os.path.dirname(os.path.dirname(home)), ours):
         return None
     caretaker = named.get(b"GPU_TENANT_CARETAKER")
     if caretaker is not None:

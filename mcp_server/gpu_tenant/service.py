@@ -4,11 +4,11 @@ Each method's docstring is the tool's description and the command's help, its si
 its return model the structured output and the `--json` output.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from gpu_tenant.artifacts.checkpoint_interval import advice_for
 from gpu_tenant.artifacts.collect import Collected, collect
@@ -131,7 +131,7 @@ class Tenancy:
             for slug, connector in context.connectors.items()
             if isinstance(connector, Market) and provider in (None, slug)
         }
-        wish = Wish(
+        wish = _wish(
             gpu=name,
             gpu_count=count,
             vram_gib=vram_gib,
@@ -274,11 +274,18 @@ class Tenancy:
         directory: Annotated[str, Field(description="work tree on this computer")],
         command: Annotated[str, Field(description="the job's own command, made short")],
         time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 120,
+        include: Annotated[list[str], Field(description="as for push")] = [],  # noqa: B006 - never changed; a schema default
     ) -> SmokeReceipt:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
-        return smoke_fenced(await self.smoked(directory, command, time_limit_s))
+        return smoke_fenced(await self.smoked(directory, command, time_limit_s, include))
 
-    async def smoked(self, directory: str, command: str, time_limit_s: float = 120) -> SmokeReceipt:
+    async def smoked(
+        self,
+        directory: str,
+        command: str,
+        time_limit_s: float = 120,
+        include: Sequence[str] = (),
+    ) -> SmokeReceipt:
         """As `smoke_test`, for a person: what was printed stands as it is."""
         context = self.context
         return await smoke(
@@ -289,6 +296,7 @@ class Tenancy:
             ledger=context.ledger,
             guarded=context.account.guarded,
             network=network_of(context.home.configuration),
+            include=include,
         )
 
     async def push(
@@ -300,6 +308,9 @@ class Tenancy:
         ] = [],  # noqa: B006 - never changed; a schema default
         overwrite: Annotated[
             list[str], Field(description="uncollected files on the box to replace; ask the owner")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        include: Annotated[
+            list[str], Field(description="ignored files, folders or links to send all the same")
         ] = [],  # noqa: B006 - never changed; a schema default
     ) -> Pushed:
         """Bring the work tree to the box: only what changed, .gitignore honoured, secrets refused.
@@ -314,6 +325,7 @@ class Tenancy:
                 Path(directory).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
+                include=include,
                 overwrite=overwrite,
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
@@ -668,3 +680,20 @@ class Tenancy:
     def _mirrors(self, profile: Profile) -> dict[str, str]:
         context = self.context
         return mirrors(profile, context.home.configuration, context.environ)
+
+
+def _wish(**fields: object) -> Wish:
+    """The wish of these fields.
+
+    Raises:
+        BadRequest: a field is out of its bounds.
+    """
+    try:
+        return Wish.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadRequest(
+            f"{field}: {first['msg'].lower()}, not {first['input']}",
+            remedy="`gpu-tenant offers --help` says what each option takes",
+        ) from None

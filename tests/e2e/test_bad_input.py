@@ -139,6 +139,53 @@ def test_the_same_command_is_not_started_beside_itself(owner: Owner) -> None:
     assert "--name" in told
 
 
+@pytest.mark.parametrize(
+    ("run", "how"),
+    [
+        ("pyhton3 train.py", "exit status 127: there is no such command"),
+        ("sh -c 'exit 3'", "failed, exit status 3"),
+    ],
+)
+def test_a_command_that_dies_at_once_is_told_at_its_launch(
+    owner: Owner, run: str, how: str
+) -> None:
+    lease = owner.has_box()
+
+    status, out, _ = command("launch", "--lease", lease, "--artifact", "out/", "--", run)
+
+    assert status == 1
+    assert "started, and ended at once" in out
+    assert how in out
+
+
+def test_a_job_that_ends_well_at_once_is_no_failure(owner: Owner) -> None:
+    lease = owner.has_box()
+
+    told = owner.does("launch", "--lease", lease, "--artifact", "out/", "--", "true")
+
+    assert "ended at once" not in told
+
+
+def test_data_that_git_ignores_is_named_at_the_push_and_at_the_smoke_test_and_sent_when_included(
+    owner: Owner,
+) -> None:
+    lease = owner.has_box()
+    (owner.tree / ".gitignore").write_text("data/\n", encoding="utf-8")
+    (owner.tree / "data").mkdir()
+    (owner.tree / "data/a.bin").write_bytes(b"1" * 3000)
+    left_out = "data/ (1 file, 3.0 KB), by .gitignore"
+
+    smoked = owner.does("smoke", str(owner.tree), "--", "test ! -e data")
+    pushed = owner.does("push", str(owner.tree), lease)
+
+    assert left_out in smoked
+    assert left_out in pushed
+    assert "--include" in pushed
+    owner.does("smoke", str(owner.tree), "--include", "data", "--", "test -f data/a.bin")
+    assert left_out not in owner.does("push", str(owner.tree), lease, "--include", "data/")
+    assert (owner.work(lease) / "data/a.bin").read_bytes() == b"1" * 3000
+
+
 def test_a_lease_in_the_place_of_a_command_is_recognised(owner: Owner) -> None:
     lease = owner.has_box()
 

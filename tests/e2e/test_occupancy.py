@@ -725,19 +725,36 @@ def by_hand(tenancy: Tenancy, lease: str, command: str) -> subprocess.Popen[byte
     )
 
 
+SLEEPER = "import time; time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("sleep 60", "sleep"),
+        (f"python3 -c '{SLEEPER}' ~/gpu-tenant/keep-0123456789abcdef.py", "python3"),
+        ("python3 ~/gpu-tenant/keep-0123456789abcdef.py", "python3"),
+    ],
+    ids=["plainly", "with-our-script-as-an-argument", "under-the-name-of-a-script-of-ours"],
+)
 async def test_whoever_is_logged_in_or_left_something_running_keeps_the_box(
-    door: tuple[Stage, Tenancy],
+    door: tuple[Stage, Tenancy], command: str, shown: str
 ) -> None:
     _, tenancy = door
     card = await rented(tenancy)
-    left = by_hand(tenancy, card.lease, "nohup sleep 60 >/dev/null 2>&1 </dev/null & echo $!")
+    named = f'mkdir -p ~/gpu-tenant; echo "{SLEEPER}" > ~/gpu-tenant/keep-0123456789abcdef.py; '
+    left = by_hand(
+        tenancy, card.lease, f"{named} nohup {command} >/dev/null 2>&1 </dev/null & echo $!"
+    )
     out, err = await asyncio.to_thread(left.communicate)
     assert left.returncode == 0, err
 
-    with pytest.raises(Unverified, match="sleep"):
+    with pytest.raises(Unverified, match=rf"{shown} \(process {int(out)}\)"):
         await tenancy.verify_and_teardown(card.lease)
 
     os.kill(int(out), 9)
+    left = by_hand(tenancy, card.lease, "rm ~/gpu-tenant/keep-0123456789abcdef.py")
+    await asyncio.to_thread(left.communicate)
     torn = await tenancy.verify_and_teardown(card.lease)
     assert torn.receipt.ground == "verified", "it was used, and nothing of it is left"
 

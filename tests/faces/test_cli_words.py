@@ -12,6 +12,7 @@ from gpu_tenant.app import known_platforms
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.wording import dated
 from gpu_tenant.faces.cli import main, output
+from gpu_tenant.faces.cli.quantities import HOURS
 from gpu_tenant.jobs.monitor import Watched
 
 PLATFORMS = cache(known_platforms)
@@ -64,6 +65,66 @@ def test_an_error_is_one_json_object_where_the_answer_would_have_been_one(
     assert error["message"] in err
     assert "`gpu-tenant " in error["remedy"]
     assert "__main__" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["offers", "--hours", "9000"], "more than a year"),
+        (["offers", "--hours", "nan"], "no length of time"),
+        (["offers", "--hours", "inf"], "no length of time"),
+        (["offers", "--hours", "0"], "longer than nothing"),
+        (["offers", "--hours", "2 weeks"], "`2h`, `90m`, `1d`"),
+        (["offers", "--vram-gib", "-3"], "-3"),
+        (["offers", "--vram-gib", "nan"], "no finite number"),
+        (["offers", "--disk-gb", "99999999"], "99999999"),
+        (["offers", "--upload-gb", "inf"], "inf"),
+        (["provision", "--hours", "-1"], "no length of time"),
+        (["provision", "--idle-h", "nan"], "no length of time"),
+        (["extend", "--hours", "1e9"], "no length of time"),
+        (["limits", "--hours", "nan"], "no length of time"),
+        (["audit", "--disk-gib", "nan"], "no finite number"),
+        (["monitor", "--wait-s", "nan"], "no finite number"),
+        (["colect"], "did you mean `gpu-tenant collect`?"),
+        (["lease"], "did you mean `gpu-tenant leases`?"),
+        (["ls"], "did you mean `gpu-tenant leases`?"),
+        (["logs"], "did you mean `gpu-tenant monitor`?"),
+        (["down"], "did you mean `gpu-tenant teardown`?"),
+        (["qqqqqq"], "there is no command 'qqqqqq'"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_a_wrong_word_on_the_line_is_told_without_a_traceback(
+    words: list[str], says: str, told: Tell
+) -> None:
+    status, out, err = told(*words)
+
+    assert (status, out) == (2, "")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("given", "hours"), [("2", 2), ("2h", 2), ("90m", 1.5), ("1d", 24), ("0.5 h", 0.5), (".5", 0.5)]
+)
+def test_a_length_of_time_is_given_as_people_write_it(given: str, hours: float) -> None:
+    assert HOURS.convert(given, None, None) == hours
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("GPU_TENANT_HOME", ""), ("GPU_TENANT_HOME", "state"), ("HOME", "")]
+)
+def test_a_state_directory_that_depends_on_where_one_stands_is_refused(
+    variable: str, value: str, told: Tell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable, value)
+
+    status, _, err = told("leases")
+
+    assert status == 2
+    assert "BAD_REQUEST" in err
+    assert variable in err
+    assert not (tmp_path / "state").exists()
 
 
 def test_help_tells_every_exit_status(told: Tell) -> None:

@@ -292,10 +292,15 @@ def test_a_percent_in_a_path_does_not_end_crons_command(
     assert f" && env GPU_TENANT_HOME={home}/100\\% " in words
 
 
-def test_without_a_crontab_the_line_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    install("--yes")
+def test_without_a_crontab_the_line_is_told_and_it_is_no_success(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        install("--yes")
 
     told = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "nothing was installed, and no watchdog runs" in told.err
     assert told.out.startswith("*/2 * * * * ")
     assert "goes into whatever runs commands on a schedule" in told.err
     assert everything(home) == {}

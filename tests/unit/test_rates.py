@@ -148,6 +148,15 @@ def test_a_parked_box_says_since_when_and_a_resumed_one_has_yet_to_let_us_in(
     assert [kind for _, kind, _ in ledger.events(LEASE)][-3:] == ["ready", "parked", "resumed"]
 
 
+def test_a_box_that_may_run_again_at_an_unknown_price_has_an_unknown_cost(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.parked(LEASE, Decimal("0.02"), at=after(1))
+
+    resuming = ledger.resuming(LEASE, None, at=after(2))
+
+    assert (resuming.price_usd_h, resuming.cost_usd(after(3))) == (None, None)
+
+
 def test_a_box_is_ready_from_the_first_time_it_let_us_in(ledger: Ledger) -> None:
     active(ledger)
     ledger.ready(LEASE, at=after(1))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpu_tenant.files.worktree import files_of
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.files.worktree import files_of, read_tree, told
 
 ALONE = {
     **os.environ,
@@ -209,3 +210,67 @@ def test_each_name_leads_to_its_file_in_a_stable_order(tmp_path: Path) -> None:
 
     assert list(found) == ["a/b", "a/c", "b"]
     assert [path.read_text(encoding="utf-8") for path in found.values()] == ["0", "1", "2"]
+
+
+# What stays here
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A work tree with ignored data, a link to more of it, and an ignored log."""
+    grow(
+        tmp_path,
+        {
+            "tree/.gitignore": "data/\n*.log\n",
+            "tree/train.py": "",
+            "tree/run.log": "12345",
+            "tree/data/a.bin": "1" * 3000,
+            "tree/data/b/c.bin": "2" * 4000,
+            "tree/data/.git/config": "secret",
+            "mounted/more.bin": "3" * 2000,
+        },
+    )
+    (tmp_path / "tree/linked").symlink_to(tmp_path / "mounted")
+    (tmp_path / "tree/data/out").symlink_to(tmp_path / "mounted")
+    return tmp_path / "tree"
+
+
+def test_what_stays_here_is_named_with_its_size_and_the_reason_largest_first(tree: Path) -> None:
+    work = read_tree(tree)
+
+    assert set(work.files) == {".gitignore", "train.py"}
+    assert told(work.left_out) == (
+        "data/ (2 files, 7.0 KB), by .gitignore",
+        "linked/ (1 file, 2.0 KB), a link, which is not followed",
+        "run.log (5 B), by .gitignore",
+    )
+    assert told(work.left_out, most=1) == (
+        "data/ (2 files, 7.0 KB), by .gitignore",
+        "and 2 more (2.0 KB)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("include", "more", "stays"),
+    [
+        (["data/"], {"data/a.bin", "data/b/c.bin"}, ["data/out/", "linked/", "run.log"]),
+        (["./data/b"], {"data/b/c.bin"}, ["data/", "linked/", "run.log"]),
+        (["run.log"], {"run.log"}, ["data/", "linked/"]),
+        (["linked"], {"linked/more.bin"}, ["data/", "run.log"]),
+    ],
+    ids=["folder", "folder-inside", "file", "link"],
+)
+def test_what_is_included_by_name_goes_although_it_is_left_out(
+    tree: Path, include: list[str], more: set[str], stays: list[str]
+) -> None:
+    work = read_tree(tree, include)
+
+    assert set(work.files) == {".gitignore", "train.py"} | more
+    assert [one.name for one in work.left_out] == stays
+    assert set(files_of(tree, include)) == set(work.files)
+
+
+@pytest.mark.parametrize("name", ["../mounted", "/etc", "data/.git", ".", "nothing", "data/no"])
+def test_what_is_not_in_the_tree_is_not_included(tree: Path, name: str) -> None:
+    with pytest.raises(BadRequest):
+        read_tree(tree, [name])

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from pydantic import Field
+
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
 from gpu_tenant.artifacts.upload import Held, hashed, ship
 from gpu_tenant.box.session import Session
@@ -16,7 +18,7 @@ from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
 from gpu_tenant.files.secret_scan import find_secrets
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.files.worktree import files_of
+from gpu_tenant.files.worktree import files_of, read_tree, told
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
@@ -37,6 +39,9 @@ class Pushed(Record):
     sent_bytes: int
     unchanged_files: int
     overwritten: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = Field(
+        default=(), description="what stayed here, largest first; `include` sends it all the same"
+    )
     next: str
 
 
@@ -46,6 +51,7 @@ class Tree(Record):
     directory: str
     digest: str
     include_secrets: tuple[str, ...]
+    include: tuple[str, ...] = ()
 
 
 async def push(
@@ -53,6 +59,7 @@ async def push(
     directory: Path,
     *,
     include_secrets: Sequence[str],
+    include: Sequence[str] = (),
     guarded: Guarded,
     overwrite: Sequence[str] = (),
     ledger: Ledger,
@@ -60,7 +67,9 @@ async def push(
     records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
-    """The box's work directory holds every file of `directory`; nothing there was removed.
+    """The box's work directory holds every file of `directory` that is not ignored; nothing there was removed.
+
+    What `include` names is sent although it is ignored, or is a link.
 
     A file that was written there since, and is saved nowhere, is replaced only if `overwrite` names it.
 
@@ -81,11 +90,13 @@ async def push(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
             remedy=f"the work tree comes first: `gpu-tenant push DIR {directory if named else 'LEASE'}`",
         )
-    files = files_of(directory)
+    work = await asyncio.to_thread(read_tree, directory, include)
+    files, left_out = work.files, told(work.left_out)
     if not files:
+        stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
         raise BadRequest(
-            f"{directory} holds no file that .gitignore lets through",
-            remedy="name the work tree to push",
+            f"{directory} holds no file that would be sent{stays}",
+            remedy="name the work tree to push, or what of it goes all the same: `--include NAME`",
         )
     _refuse_keys(directory, files, guarded)
     _refuse_secrets(files, include_secrets)
@@ -119,6 +130,7 @@ async def push(
         directory=str(directory.resolve()),
         digest=_digest(here),
         include_secrets=tuple(include_secrets),
+        include=tuple(include),
     )
     detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
     ledger.note(lease.id, Event.PUSHED, detail, at=ledger.now())
@@ -130,6 +142,7 @@ async def push(
         sent_bytes=total,
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
+        left_out=left_out,
         next="prepare, then launch_detached" if _ASKS & set(here) else "launch_detached",
     )
 
@@ -148,7 +161,7 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
 def is_unchanged(tree: Tree) -> bool:
     """Whether a push now would bring exactly the files that it brought then."""
     directory = Path(tree.directory)
-    return directory.is_dir() and _digest(_read(files_of(directory))) == tree.digest
+    return directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:

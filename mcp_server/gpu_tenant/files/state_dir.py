@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from gpu_tenant.domain.errors import DiskFull
+from gpu_tenant.domain.errors import BadRequest, DiskFull
 from gpu_tenant.files.direct_io import flush, open_regular, reread_blocks
 from gpu_tenant.files.directory_tree import Parts, Tree
 
@@ -38,9 +38,26 @@ class Home:
 
         The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the
         environment, or sets its own data directory, would hide the boxes it rented from all other hosts.
+
+        Raises:
+            BadRequest: it names a relative or an empty directory, which would be another ledger in each
+                directory from which a command runs.
         """
         named = environ.get("GPU_TENANT_HOME")
-        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".gpu-tenant")
+        if named is None:
+            if not environ.get("HOME", "/").startswith("/"):
+                raise BadRequest(
+                    "HOME is no absolute path, and the ledger would lie in another place each time",
+                    remedy="set HOME to your home directory, or GPU_TENANT_HOME to the state directory",
+                )
+            return cls(Path.home() / ".gpu-tenant")
+        place = Path(named).expanduser()
+        if not place.is_absolute():
+            raise BadRequest(
+                f"GPU_TENANT_HOME is {named!r}, which is no absolute path: each directory would have a ledger",
+                remedy="`unset GPU_TENANT_HOME` for ~/.gpu-tenant, or set it to an absolute path",
+            )
+        return cls(place)
 
     @property
     def ledger(self) -> Path:

@@ -1,26 +1,160 @@
-"""Which files of a directory make up the work: all that git's rules for `.gitignore` do not exclude."""
+"""Which files of a directory make up the work: all that git's rules for `.gitignore` do not exclude.
+
+What they exclude, and what is a link, stays here, and is named with its size: a job that misses its data should not
+be the one to tell.
+"""
 
 import codecs
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.wording import size, some
+from gpu_tenant.files.paths import escape
 
 _NEVER = frozenset({".git", ".gpu-tenant"})
 """Always excluded, because a `.git` may hold credentials. If this were an ordinary rule, `!.*` could undo it."""
 
 
-def files_of(directory: Path) -> dict[str, Path]:
-    """The regular files below `directory` by their relative name, without ignored ones.
+_COUNTED = 20_000
+"""So many files of what is left out are counted in one place; a larger one is told as `at least`."""
 
-    Symbolic links are neither followed nor listed: what they point to may lie anywhere.
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file or folder of the directory that is no part of the work."""
+
+    name: str
+    why: Literal["ignored", "link"]
+    files: int
+    size_bytes: int
+    is_all: bool
+
+    @property
+    def words(self) -> str:
+        """As in `data/ (201 files, 200 MB), by .gitignore`."""
+        least = "" if self.is_all else "at least "
+        count = f"{some(self.files, 'file')}, " if self.name.endswith("/") else ""
+        reason = "by .gitignore" if self.why == "ignored" else "a link, which is not followed"
+        return f"{escape(self.name)} ({least}{count}{size(self.size_bytes)}), {reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTree:
+    """The files of the work by their relative name, and what of the directory is not among them."""
+
+    files: dict[str, Path]
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+def files_of(directory: Path, include: Sequence[str] = ()) -> dict[str, Path]:
+    """The files of `read_tree`, without a look at what is left out."""
+    return _read(directory, include)[0]
+
+
+def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
+    """The regular files below `directory` that are not ignored, and those that `include` names all the same.
+
+    `include` has names of files and folders, relative to `directory`. A folder is taken with all that it holds, but
+    for links and `.git`. A link is followed if it is named, and never otherwise: what it points to may lie anywhere.
+    What is left out is told largest first.
+
+    Raises:
+        BadRequest: a name in `include` leads out of the directory, or nothing has it.
     """
-    return {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [])}
+    files, rest = _read(directory, include)
+    left_out = [
+        found
+        for entry, why in rest
+        if (found := _measured(directory, entry, why, set(files))) is not None
+    ]
+    return WorkTree(files, sorted(left_out, key=lambda one: (-one.size_bytes, one.name)))
+
+
+def told(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str, ...]:
+    """One line for each of the largest, and one for all others together."""
+    others = left_out[most:]
+    lines = tuple(one.words for one in left_out[:most])
+    if not others:
+        return lines
+    rest = sum(one.size_bytes for one in others)
+    return (*lines, f"and {len(others)} more ({size(rest)})")
+
+
+def _read(
+    directory: Path, include: Sequence[str]
+) -> tuple[dict[str, Path], list[tuple[Path, Literal["ignored", "link"]]]]:
+    rest: list[tuple[Path, Literal["ignored", "link"]]] = []
+    paths = [*_walk(directory, [], rest)]
+    for name in include:
+        place = _included(directory, name)
+        if place.is_file():
+            paths.append(place)
+        else:
+            rest += [(path, "link") for path in _links_below(place)]
+            paths += _all_below(place)
+    return {os.fspath(path.relative_to(directory)): path for path in paths}, rest
+
+
+def _included(directory: Path, name: str) -> Path:
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts or _NEVER & set(pure.parts) or not pure.parts:
+        raise BadRequest(
+            f"{name!r} cannot be included: name a file or a folder inside the work tree",
+            remedy="as in `gpu-tenant push . --include data/`; a link there is followed when it is named",
+        )
+    place = directory / pure
+    if not place.is_file() and not place.is_dir():
+        raise BadRequest(
+            f"nothing in {directory} is named {name!r}",
+            remedy="`gpu-tenant push` names what it leaves out; `--include` takes those names",
+        )
+    return place
+
+
+def _all_below(folder: Path) -> Iterator[Path]:
+    for top, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - _NEVER)
+        for name in sorted(names):
+            path = Path(top, name)
+            if name not in _NEVER and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _links_below(folder: Path) -> Iterator[Path]:
+    for top, folders, names in os.walk(folder):
+        yield from (path for name in (*folders, *names) if (path := Path(top, name)).is_symlink())
+
+
+def _measured(
+    directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
+) -> LeftOut | None:
+    """What is left out at `path`; None if all of it was included."""
+    name = os.fspath(path.relative_to(directory))
+    if not path.is_dir():
+        if name in taken:
+            return None
+        with suppress(OSError):
+            return LeftOut(name, why, 1, path.stat().st_size, is_all=True)
+        return LeftOut(name, why, 1, 0, is_all=True)
+    files = total = 0
+    for file in _all_below(path):
+        if os.fspath(file.relative_to(directory)) in taken:
+            continue
+        if files == _COUNTED:
+            return LeftOut(f"{name}/", why, files, total, is_all=False)
+        with suppress(OSError):
+            total += file.stat().st_size
+        files += 1
+    return LeftOut(f"{name}/", why, files, total, is_all=True) if files else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +191,22 @@ def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
     )
 
 
-def _walk(directory: Path, rules: list[_Rules]) -> Iterator[Path]:
+def _walk(
+    directory: Path, rules: list[_Rules], rest: list[tuple[Path, Literal["ignored", "link"]]]
+) -> Iterator[Path]:
     ignore = directory / ".gitignore"
     if ignore.is_file():
         rules = [*rules, _Rules(directory, tuple(_patterns(ignore)))]
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name in _NEVER or _ignored(entry, rules):
+            if entry.name in _NEVER:
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry.path), rules)
+            if _ignored(entry, rules):
+                rest.append((Path(entry.path), "ignored"))
+            elif entry.is_symlink():
+                rest.append((Path(entry.path), "link"))
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _walk(Path(entry.path), rules, rest)
             elif entry.is_file(follow_symlinks=False):
                 yield Path(entry.path)
 

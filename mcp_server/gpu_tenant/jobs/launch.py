@@ -1,5 +1,6 @@
 """Starts one detached job on a box: recorded before it runs, and started at most once."""
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +11,14 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
-from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
+from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
 
+_LOOK_AFTER_S = 1.0
+_SHELLS_WORD = {126: "it cannot be executed", 127: "there is no such command on the box"}
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -30,6 +33,9 @@ class Launched(Record):
     already: bool
     environment: str | None = Field(
         description="the prepared one it runs in; None: the image's own"
+    )
+    died: str | None = Field(
+        default=None, description="how it ended, if a look a second later found it ended badly"
     )
     guard: str
     sweep: str | None = Field(
@@ -87,6 +93,7 @@ async def launch(
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.launched(job, at=ledger.now(), box_time_s=started.started_at)
+    died = None if started.already else await _died_at_once(session, job.id)
     return Launched(
         lease=lease.id,
         job=job.id,
@@ -95,9 +102,28 @@ async def launch(
         discard=job.discard,
         already=started.already,
         environment=env.get("VIRTUAL_ENV") or None,
+        died=died,
         guard=armed.words,
-        next="monitor",
+        next="monitor: its log says why; mend the command, and launch again" if died else "monitor",
     )
+
+
+async def _died_at_once(session: Session, job: JobId) -> str | None:
+    """How the job ended, if it failed within a second, as a mistyped command does; None if it runs, or is unknown.
+
+    The job runs in real time in a rehearsal as well, so no clock is asked.
+    """
+    await asyncio.sleep(_LOOK_AFTER_S)
+    try:
+        seen = await session.caretaker.status(job, offset=0, limit=0, sample="plain")
+    except TenantError:
+        return None  # it was started, whatever a second request says
+    if seen.state not in ENDED or seen.state == "finished":
+        return None
+    if seen.exit_code is None:
+        return f"{seen.state} by {seen.signal}" if seen.signal else seen.state
+    found = _SHELLS_WORD.get(seen.exit_code)
+    return f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else "")
 
 
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:

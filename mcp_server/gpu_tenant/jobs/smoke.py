@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -25,7 +25,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
-from gpu_tenant.files.worktree import files_of
+from gpu_tenant.files.worktree import read_tree, told
 from gpu_tenant.jobs import sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import configured
@@ -52,6 +52,7 @@ class SmokeReceipt(Record):
     at: AwareDatetime
     next: str
     confined: str = Field(default="not at all", description="what kept it from this computer")
+    left_out: tuple[str, ...] = Field(default=(), description="what it did not see, as for push")
 
 
 async def smoke(
@@ -63,8 +64,11 @@ async def smoke(
     ledger: Ledger,
     guarded: Guarded,
     network: Network = "full",
+    include: Sequence[str] = (),
 ) -> SmokeReceipt:
     """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
+
+    The copy holds exactly what a push with the same `include` would send.
 
     It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If the system
     gives us namespaces, the command sees none of the owner's files but the tree and the programs, and can write
@@ -86,7 +90,8 @@ async def smoke(
     try:
         for name in ("tree", "home", "tmp"):
             (own / name).mkdir(mode=0o700)
-        await asyncio.to_thread(_copy, directory, copy, guarded)
+        work = await asyncio.to_thread(read_tree, directory, include)
+        await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
         before = {path: path.stat().st_mtime_ns for path in _files(copy)}
         inside = _Inside(own, directory.resolve(), environ, guarded, network)
         started = ledger.now()
@@ -109,6 +114,7 @@ async def smoke(
         if passed
         else "mend the command here, where it is free, and run smoke_test again",
         confined=confined,
+        left_out=told(work.left_out),
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
@@ -141,9 +147,9 @@ def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
     )
 
 
-def _copy(directory: Path, copy: Path, guarded: Guarded) -> None:
+def _copy(files: Mapping[str, Path], directory: Path, copy: Path, guarded: Guarded) -> None:
     is_key = guarded.holds if guarded.meets(directory) else guarded.has_twin
-    for name, source in files_of(directory).items():
+    for name, source in files.items():
         if is_key(source):
             continue
         target = copy / name

@@ -27,6 +27,8 @@ _OWN_QUOTED_FOR = timedelta(days=1)
 
 _TRIED = 3
 """How many offers are named, to be tried in turn: offers are soon stale."""
+_WITHOUT_A_KEY = {"own", "slurm"}
+"""The markets that are asked wherever they are set up: the owner's machines, and a cluster that has queues here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
 """How far two counts of one GPU's memory may differ, as a share.
@@ -257,7 +259,7 @@ def _next(
         return f"find_offers with a wider wish: {count} left out as {reason!r}"
     if troubles:
         return "see what each trouble says, then find_offers again"
-    if set(markets) <= {"own"}:
+    if set(markets) <= _WITHOUT_A_KEY:
         return (
             "no provider was asked, because no key was found: `gpu-tenant doctor` names the variables; "
             "`gpu-tenant rehearse vastai` shows it all without an account"

@@ -329,6 +329,7 @@ async def _furnished(
             Path(tree.directory),
             guarded=context.account.guarded,
             include_secrets=tree.include_secrets,
+            include=tree.include,
             ledger=context.ledger,
             share=share_of(context.home, None),
             records=records_of(context.home, new.id),

@@ -431,13 +431,13 @@ class Leases(Signatures):
         """The parked box is about to be started, and counts as running already.
 
         `allowed` is as in `intend`: called in the same transaction, so that a box that is being rented at the same
-        time sees this one. If the process dies before the answer, the higher rate stays on record.
+        time sees this one. If the process dies before the answer, that rate stays on record; an unknown one makes
+        the cost unknown from then on, because the price of a stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
             allowed(lease.provider, lease.terms, usd_h)
-            if usd_h is not None:
-                self._rated(db, lease_id, usd_h, at)
+            self._rated(db, lease_id, usd_h, at)
             self._note(db, lease_id, Event.RESUMING, {}, at)
         return self.lease(lease_id)
 

@@ -4,6 +4,7 @@ Nothing heavy is imported until a command runs, so that `--help` answers at once
 """
 
 import sys
+from typing import NoReturn
 
 import click
 
@@ -48,6 +49,44 @@ SUMMARIES = {
 }
 """Every command, in the order of a lease's life; a command's module is imported when it runs."""
 
+OTHER_NAMES = {
+    "ls": "leases",
+    "list": "leases",
+    "ps": "leases",
+    "status": "leases",
+    "log": "monitor",
+    "logs": "monitor",
+    "watch": "monitor --follow",
+    "queue": "monitor",
+    "search": "offers",
+    "market": "offers",
+    "rent": "provision",
+    "up": "provision",
+    "create": "provision",
+    "start": "resume",
+    "pause": "park",
+    "run": "launch",
+    "exec": "ssh LEASE --",
+    "login": "ssh",
+    "cancel": "stop",
+    "kill": "stop",
+    "download": "collect",
+    "pull": "collect",
+    "sync": "push",
+    "upload": "push",
+    "down": "teardown",
+    "destroy": "teardown",
+    "terminate": "teardown",
+    "delete": "teardown",
+    "rm": "teardown",
+    "cost": "report",
+    "web": "dashboard",
+    "ui": "dashboard",
+    "mcp": "serve",
+    "check": "doctor",
+}
+"""What other tools call the same; nothing runs under these names, because a destroy must be meant."""
+
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
 the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
@@ -66,10 +105,31 @@ class _Lazy(click.Group):
 
         return registry.command(cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in SUMMARIES and not name.startswith("-"):
+            raise click.UsageError(_unknown(name), ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Asking every command for its help would import them all.
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    asked = name.casefold()
+    meant = OTHER_NAMES.get(asked)
+    if meant is None:
+        # `lease` is nearer to `leases` than to `teardown`, which `release` is short of as well.
+        near = get_close_matches(asked, [*SUMMARIES, *OTHER_NAMES], n=1, cutoff=0.6)
+        meant = next((OTHER_NAMES.get(one, one) for one in near), None)
+    hint = f"; did you mean `gpu-tenant {meant}`?" if meant else ""
+    return f"there is no command {name!r}{hint}"
 
 
 @click.group(
@@ -93,33 +153,27 @@ def main() -> None:
         click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
-        path = (
-            error.ctx.command_path
-            if isinstance(error, click.UsageError) and error.ctx
-            else "gpu-tenant"
-        )
-        _as_json("BAD_REQUEST", error.format_message(), f"`{path} --help`", error.exit_code)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        remedy = f"`{context.command_path if context else 'gpu-tenant'} --help`"
         if isinstance(error, click.NoSuchOption) and {"smoke", "launch", "ssh"} & set(sys.argv):
-            click.echo("hint: put `--` before the job's own command", err=True)
-        sys.exit(error.exit_code)
+            remedy = f"put `--` before the job's own command; {remedy}"
+        _tell("BAD_REQUEST", error.format_message(), remedy, error.exit_code)
     except Exception as error:
         # Imported here because only a failure needs it, although it is light.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
             raise
-        click.echo(f"error: {error.code}: {error.message}\nhint: {error.remedy}", err=True)
-        _as_json(error.code, error.message, error.remedy, error.exit_status)
-        sys.exit(error.exit_status)
+        _tell(error.code, error.message, error.remedy, error.exit_status)
 
 
-def _as_json(code: str, message: str, remedy: str, exit_status: int) -> None:
-    """If the answer was to be JSON on stdout, the error was printed as JSON too."""
+def _tell(code: str, message: str, remedy: str, exit_status: int) -> NoReturn:
+    """The error and the way on were printed on stderr, and as JSON on stdout where the answer was to be JSON."""
+    click.echo(f"error: {code}: {message}\nhint: {remedy}", err=True)
     given = sys.argv[1:]
-    if "--json" not in given[: given.index("--") if "--" in given else None]:
-        return
-    import json
+    if "--json" in given[: given.index("--") if "--" in given else None]:
+        import json
 
-    told = {"code": code, "message": message, "remedy": remedy, "exit_status": exit_status}
-    click.echo(json.dumps({"error": told}, indent=2, ensure_ascii=False))
+        told = {"code": code, "message": message, "remedy": remedy, "exit_status": exit_status}
+        click.echo(json.dumps({"error": told}, indent=2, ensure_ascii=False))
+    sys.exit(exit_status)

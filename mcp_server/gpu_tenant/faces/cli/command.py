@@ -6,13 +6,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.record import amount
 from gpu_tenant.faces.cli import SUMMARIES
 
 if TYPE_CHECKING:
@@ -24,21 +22,6 @@ T = TypeVar("T")
 COMMANDS: dict[str, click.Command] = {}
 
 
-class _Usd(click.ParamType[Decimal]):
-    name = "usd"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Decimal:
-        try:
-            return amount(Decimal(str(value)))
-        except InvalidOperation:
-            self.fail(f"{value!r} is no amount of money", param, ctx)
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
-
-USD = _Usd()
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 lease_option = click.option("--lease", help="as LEASE; none is needed while only one is live")

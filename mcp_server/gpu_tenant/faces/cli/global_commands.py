@@ -13,6 +13,7 @@ from gpu_tenant.faces.cli.command import (
     as_json,
     verb,
 )
+from gpu_tenant.faces.cli.quantities import Number
 
 _EVERY_S = 15.0
 
@@ -31,7 +32,7 @@ _EVERY_S = 15.0
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(min=5, max=3600),
+    type=Number(min=5, max=3600),
     help="with --live: seconds between two looks at the providers; 15 when left out",
 )
 @as_json

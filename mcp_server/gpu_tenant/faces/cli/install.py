@@ -148,7 +148,10 @@ def _keep_watch(
     done = service.wanted and _agreed(yes, as_json)
     if done:
         begin(service)
-    if service.line or done:
+    nobody_keeps_it = bool(service.line) and yes
+    if nobody_keeps_it:
+        words = f"nothing was installed, and no watchdog runs: {service.then}"
+    elif service.line or done:
         words = service.then
     elif service.wanted:
         words = "nothing was changed; with --yes it is"
@@ -164,6 +167,8 @@ def _keep_watch(
         next=words,
     )
     output.answer(kept, as_json, lambda shown: click.echo(shown.next, err=True))
+    if nobody_keeps_it:
+        sys.exit(1)
 
 
 def _must_be_without(given: object, options: str, what: str) -> None:

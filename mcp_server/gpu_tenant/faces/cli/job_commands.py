@@ -22,6 +22,7 @@ from gpu_tenant.faces.cli.command import (
     verb,
 )
 from gpu_tenant.faces.cli.many_leases import must_be_one, on_each
+from gpu_tenant.faces.cli.quantities import GIB, HOURS, Number
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.snapshot import Snapshot
@@ -45,9 +46,9 @@ _limit_option = click.option(
 
 @verb("audit")
 @leases_argument
-@click.option("--gpus", type=int, help="how many GPUs the job needs")
-@click.option("--vram-gib", type=float, help="memory each GPU must have")
-@click.option("--disk-gib", type=float, help="free disk the job needs")
+@click.option("--gpus", type=click.IntRange(1, 1024), help="how many GPUs the job needs")
+@click.option("--vram-gib", type=GIB, help="memory each GPU must have")
+@click.option("--disk-gib", type=GIB, help="free disk the job needs")
 @as_json
 async def audit(
     leases: Chosen,
@@ -79,17 +80,21 @@ async def audit(
 @click.option(
     "--overwrite", multiple=True, help="a file to replace although its bytes are on the box alone"
 )
+@click.option(
+    "--include", multiple=True, help="a file, folder or link to send although it is left out"
+)
 @_limit_option
 @as_json
 async def push(
     directory: str,
     leases: Chosen,
     include_secret: tuple[str, ...],
+    include: tuple[str, ...],
     overwrite: tuple[str, ...],
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named.
+    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named. What stays here is told.
 
     What was written on the box and is saved nowhere is not replaced unless it is named.
     """
@@ -100,7 +105,9 @@ async def push(
         await on_each(
             leases,
             tenancy,
-            lambda lease: tenancy.push(lease, directory, list(include_secret), list(overwrite)),
+            lambda lease: tenancy.push(
+                lease, directory, list(include_secret), list(overwrite), list(include)
+            ),
             as_json=as_json,
             words=output.pushed,
             brief=brief_lines.pushed,
@@ -120,7 +127,7 @@ async def push(
 )
 @click.option("--discard", multiple=True, help="a pattern of what may be lost")
 @click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
-@click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
+@click.option("--max-runtime-h", type=HOURS)
 @click.option("--name", help="the job's id; naming it makes a retry safe")
 @click.option(
     "--python",
@@ -194,13 +201,15 @@ async def launch(
             python,
         )
         output.answer(launched, as_json, output.launched)
+    if launched.died:
+        sys.exit(1)
 
 
 @verb("monitor")
 @leases_argument
 @click.option("--job", help="the newest when left out")
 @click.option("--cursor", type=click.IntRange(min=0), help="only log from this byte on")
-@click.option("--wait-s", type=click.FloatRange(0, 45), default=0, show_default=True)
+@click.option("--wait-s", type=Number(0, 45), default=0, show_default=True)
 @click.option(
     "--follow", "-f", is_flag=True, help="stay, with a progress bar, until the job has ended"
 )
@@ -242,7 +251,7 @@ async def monitor(
 @verb("stop")
 @leases_argument
 @click.option("--job", help="the newest when left out")
-@click.option("--grace-s", type=click.FloatRange(0, 600), default=20, show_default=True)
+@click.option("--grace-s", type=Number(0, 600), default=20, show_default=True)
 @as_json
 async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
     async with output.tenancy() as tenancy:

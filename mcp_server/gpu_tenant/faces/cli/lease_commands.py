@@ -15,7 +15,6 @@ from gpu_tenant.domain.offers import Trust
 from gpu_tenant.domain.terms import Asked, WhenIdle
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
-    USD,
     P,
     T,
     as_json,
@@ -26,19 +25,27 @@ from gpu_tenant.faces.cli.command import (
     verb,
 )
 from gpu_tenant.faces.cli.limits import as_owner
+from gpu_tenant.faces.cli.quantities import GB_MOVED, GIB, HOURS, HOURS_OR_NONE, USD, Number
 
 
 @verb("smoke")
 @click.argument("directory", type=click.Path())
 @command_argument
-@click.option("--time-limit-s", type=float, default=120, show_default=True)
+@click.option(
+    "--time-limit-s", type=Number(min=0, min_open=True, max=86_400), default=120, show_default=True
+)
+@click.option("--include", multiple=True, help="as for `push`: sent although it is left out")
 @as_json
 async def smoke(
-    directory: str, command: tuple[str, ...], time_limit_s: float, as_json: bool
+    directory: str,
+    command: tuple[str, ...],
+    time_limit_s: float,
+    include: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """The command runs in a copy of DIRECTORY with CUDA hidden. Its receipt opens `provision`."""
+    """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
     async with output.tenancy() as tenancy:
-        receipt = await tenancy.smoked(directory, joined(command), time_limit_s)
+        receipt = await tenancy.smoked(directory, joined(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
     if not receipt.passed:
         sys.exit(1)
@@ -48,14 +55,14 @@ async def smoke(
 @click.option("--gpu", help="as in 'RTX 4090' or 'H100 SXM:8'; any when left out")
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=HOURS,
     default=1,
     show_default=True,
     help="how long the work takes",
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
-@click.option("--vram-gib", type=float, help="memory each GPU must have")
-@click.option("--disk-gb", type=click.IntRange(min=8), default=40, show_default=True)
+@click.option("--vram-gib", type=GIB, help="memory each GPU must have")
+@click.option("--disk-gb", type=click.IntRange(8, 100_000), default=40, show_default=True)
 @click.option("--region", help="part of a region's name")
 @click.option(
     "--trust",
@@ -67,12 +74,8 @@ async def smoke(
 @click.option(
     "--interruptible", type=click.Choice(["no", "yes", "either"]), default="no", show_default=True
 )
-@click.option(
-    "--upload-gb", type=click.FloatRange(min=0), default=0, help="what will be moved to the box"
-)
-@click.option(
-    "--download-gb", type=click.FloatRange(min=0), default=0, help="what will be moved off the box"
-)
+@click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
+@click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
 @click.option("--provider", help="only this one")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
@@ -120,7 +123,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     for option in (
         click.option(
             "--hours",
-            type=float,
+            type=HOURS,
             help="until the deadline, when its jobs are stopped; a day, or by the quote's hours",
         ),
         click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
@@ -130,7 +133,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
         click.option(
             "--idle-h",
-            type=click.FloatRange(min=0),
+            type=HOURS_OR_NONE,
             help="ended when idle so long; 2 where a box bills; 0: never",
         ),
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
@@ -298,7 +301,7 @@ async def adopt(
 @lease_argument
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=HOURS,
     required=True,
     help="the deadline is so long from now",
 )
@@ -312,7 +315,7 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @lease_argument
 @click.option("--max-price-usd-h", type=USD, help="price cap")
 @click.option("--budget-usd", type=USD, help="total cap")
-@click.option("--idle-h", type=click.FloatRange(min=0), help="ended when idle so long; 0: never")
+@click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
 @click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
@@ -339,7 +342,7 @@ async def park(lease: str | None, as_json: bool) -> None:
 @click.option("--at", "address", help="where the console shows it now: user@host:port")
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=HOURS,
     help="the deadline is so long from now; needed where it has passed",
 )
 @as_json

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from gpu_tenant.domain.errors import BadRequest, Limit, Refused, SignatureWanted
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.cli import output, prompts
-from gpu_tenant.faces.cli.command import USD, as_json, verb
+from gpu_tenant.faces.cli.command import as_json, verb
+from gpu_tenant.faces.cli.quantities import HOURS, USD
 from gpu_tenant.faces.cli.sign import sign_here
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Shown(Record):
 @click.option("--usd-day", type=USD, help="in a day")
 @click.option("--usd-month", type=USD, help="in a month")
 @click.option("--boxes", type=click.IntRange(min=0), help="that bill, at once")
-@click.option("--hours", type=float, help="from now to a lease's deadline")
+@click.option("--hours", type=HOURS, help="from now to a lease's deadline")
 @click.option("--box-usd-h", type=USD, help="an hour, for one box")
 @click.option(
     "--unguarded",

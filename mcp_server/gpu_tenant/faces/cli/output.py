@@ -87,6 +87,7 @@ def smoke(receipt: SmokeReceipt) -> None:
         [
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            *(("left out", line) for line in receipt.left_out),
             ("confined by", receipt.confined),
             (
                 "next",
@@ -167,18 +168,31 @@ def pushed(shown: Pushed) -> None:
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
         f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
     )
+    for line in shown.left_out:
+        click.echo(f"left out: {line}")
+    if shown.left_out:
+        click.echo("sent all the same: `gpu-tenant push DIR --include NAME`")
 
 
 def launched(shown: Launched) -> None:
     """What was started was printed."""
+    state = "was already started" if shown.already else "started"
+    if shown.died:
+        state = "started, and ended at once"
     listed(
-        f"{shown.job} on {shown.lease}: {'was already started' if shown.already else 'started'}",
+        f"{shown.job} on {shown.lease}: {state}",
         [
+            *([("ended", shown.died)] if shown.died else []),
             ("keeps", ", ".join(shown.artifacts)),
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
-            ("next", f"gpu-tenant monitor {shown.lease} --follow"),
+            (
+                "next",
+                f"gpu-tenant monitor {shown.lease}, whose log says why"
+                if shown.died
+                else f"gpu-tenant monitor {shown.lease} --follow",
+            ),
         ],
     )
 

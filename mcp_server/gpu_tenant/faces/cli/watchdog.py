@@ -4,6 +4,7 @@ import click
 
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
+from gpu_tenant.faces.cli.quantities import Number
 
 
 @verb("watchdog")
@@ -11,7 +12,7 @@ from gpu_tenant.faces.cli.command import as_json, verb
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(min=5, max=3600),
+    type=Number(min=5, max=3600),
     default=60,
     show_default=True,
     help="seconds between two looks",
