@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
+.PHONY: demo test check fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -22,6 +22,9 @@ fix: $(VENV)/.ready-dev
 
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
 	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
+
+scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make test` compares them
+	$(BIN)/python -m box_scripts.build
 
 lock:                           ## what scripts/serve.sh installs, with hashes, for every system; needs uv
 	uv pip compile -q --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in -o scripts/requirements.lock
@@ -49,6 +52,10 @@ torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
 	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
+
+OVER ?= 200
+over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 SEED=7
+	OVER=$(OVER) $(BIN)/pytest -q -s -n 0 tests/over
 
 LEASES ?= 200
 storm: $(VENV)/.ready-dev       ## whole leases under faults, deaths and strangers; LEASES=2000, ARGS='--mode two'

@@ -27,7 +27,7 @@ MOST_LINES, KEPT_LINES = 1500, 1200
 SMI_S = 20
 PROC = "/proc"
 AT_REST = ("idle", "suspicious", "unknown")
-WITHIN_S = 900.0  # two looks that lie further apart say nothing of what was between them
+WITHIN_S = 900.0  # two looks that are further apart say nothing about the time between them
 LEAST_S = 5.0
 
 JOB_CORES, OTHER_CORES = 0.1, 0.15
@@ -50,17 +50,17 @@ KINDS = {  # what a command is for, by its first words
 }
 OURS_TO_WATCH = re.compile(r"(caretaker|guard|activity|heartbeat)(-[0-9a-f]+)?\.py").fullmatch
 AT_WORK = {"manifest", "receive"}
-"""What a caretaker does for its tenant; with every other verb, and as a supervisor or guard, it only looks on."""
+"""These verbs are work for the tenant. With any other verb, and as a supervisor or guard, a caretaker only looks on."""
 DOORS = {"sshd", "sshd-session", "sshd-auth", "dropbear"}
-"""Their CPU goes to whoever knocks, which is half the world; the bytes that pass may be somebody's upload."""
+"""Their CPU time is spent on whoever knocks, and half the world does. But the bytes may be somebody's upload."""
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
-    def __init__(self, code, message):
+    def __init__(self, code, message, **more):
         super().__init__(message)
-        self.reply = {"ok": False, "code": code, "message": message}
+        self.reply = dict(more, ok=False, code=code, message=message)
 
 
 class Parser(argparse.ArgumentParser):
@@ -105,7 +105,7 @@ def answer(argv):
         raise Refusal("NO_PROC", "there are no processes to be seen in " + PROC)
     home = os.path.realpath(os.path.expanduser(asked.home))
     if not os.path.isdir(home):
-        # It is not made here: that it is there tells the box of a lease from any other.
+        # It is not made here, because the box of a lease is known by it.
         raise Refusal("NO_HOME", "no caretaker has been at work in " + ascii(home)[1:-1])
     return look(home) if asked.verb == "look" else standing(home, asked.within_s)
 
@@ -130,12 +130,12 @@ def raw(path):
 
 
 def now_s():
-    """Seconds since the machine began: no setting of the clock moves it, and sleep counts."""
+    """Seconds since the machine began. Nobody can set this clock, and the time of sleep counts."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def boot():
-    """What changes when the machine or the container begins anew."""
+    """A text that changes when the machine or the container is started again."""
     process = stat_of(1)
     return "{:.8}-{}".format(
         text(PROC + "/sys/kernel/random/boot_id").strip(), process["ticks"] if process else 0
@@ -143,7 +143,7 @@ def boot():
 
 
 def stat_of(pid):
-    """The parent, the start and the CPU seconds of a living process, or None."""
+    """The parent, the start and the CPU seconds of a living process; None if there is no such process."""
     # The name in brackets may hold brackets and spaces itself.
     head, _, rest = raw("{}/{}/stat".format(PROC, pid)).rpartition(b")")
     fields = rest.split()
@@ -160,7 +160,7 @@ def stat_of(pid):
 
 
 def bytes_of(pid):
-    """What the process and its reaped children read, wrote and moved to and from disks; None where hidden."""
+    """The bytes that the process and its reaped children read, wrote, and moved to and from disks; None if hidden."""
     told = dict(re.findall(r"^(\w+): (\d+)$", text("{}/{}/io".format(PROC, pid)), re.MULTILINE))
     if "wchar" not in told:
         return None
@@ -169,7 +169,7 @@ def bytes_of(pid):
 
 
 def kind_of(words):
-    """What a command is for, by its program and first arguments; "" where they do not say."""
+    """What a command is for, by its program and first arguments; "" if they do not say."""
     names = [os.path.basename(word).lower() for word in words[:5] if not word.startswith("-")]
     for kind, pattern in KINDS.items():
         if any(re.fullmatch(pattern, name) for name in names[:4]):
@@ -178,7 +178,7 @@ def kind_of(words):
 
 
 def living(home):
-    """Every living process that counts, by number and start: whose it is, and its counters."""
+    """Every living process that counts, by its number and start: whose it is, and its counters."""
     table = {int(n): stat_of(int(n)) for n in os.listdir(PROC) if n.isdigit()}
     table = {pid: seen for pid, seen in table.items() if seen}
     mark, mine = b"GPU_TENANT_CARETAKER=" + os.fsencode(home), os.getuid()
@@ -232,7 +232,7 @@ def _inherited(table, found, pid):
 
 
 def smi(*query):
-    """The driver's cells, a list for each line; None where it gave no answer or refused."""
+    """The driver's cells, a list for each line; None if it gave no answer, or refused."""
     path = os.pathsep.join(
         [os.environ.get("PATH", ""), "/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib"]
     )
@@ -255,7 +255,7 @@ def smi(*query):
         try:
             child.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            pass  # one that hangs in the driver cannot even be killed
+            pass  # a process that hangs in the driver cannot even be killed
         return None
     if child.returncode != 0:
         return None
@@ -283,10 +283,10 @@ OWNERS = ("job", "other", "else", "unseen")
 
 
 def gpus(processes):
-    """Each GPU as the driver tells of it and who computes on it, and how the driver answered."""
+    """What the driver says of each GPU, and who computes on it; and how the driver answered."""
     try:
         rows = smi("--query-gpu=" + ",".join(ASKED))
-        if rows is None:  # an old driver knows not every field
+        if rows is None:  # an old driver does not know every field
             rows = smi("--query-gpu=" + ",".join(ASKED[:4]))
         listed = None if rows is None else smi("--query-compute-apps=gpu_uuid,pid,used_memory")
     except OSError:
@@ -317,7 +317,7 @@ def gpus(processes):
 
 
 def minor_of(address):
-    """The device file of the GPU at that PCI address, by the kernel module's table; "" where not told."""
+    """The device file of the GPU at that PCI address, by the kernel module's table; "" if that does not say."""
     top, wanted = PROC + "/driver/nvidia/gpus", address.lower().split(":")[-2:]
     for name in os.listdir(top) if os.path.isdir(top) else ():
         match = re.search(r"Device Minor:\s*(\d+)", text(os.path.join(top, name, "information")))
@@ -327,7 +327,7 @@ def minor_of(address):
 
 
 def holders(processes):
-    """The GPU files that each process holds which can compute: one that only asks has no unified memory open."""
+    """The GPU files that each process holds that can compute. One that only asks the driver has no unified memory open."""
     found = {}
     for seen in processes.values():
         directory, files = "{}/{}/fd".format(PROC, seen["pid"]), set()
@@ -345,7 +345,7 @@ def holders(processes):
 
 
 def network():
-    """The bytes that came in and went out, but for the loop; None where the system does not tell."""
+    """The bytes that came in and went out, but for loopback; None if the system does not say."""
     lines = [line.partition(":") for line in text(PROC + "/net/dev").splitlines() if ":" in line]
     fields = [rest.split() for name, _, rest in lines if name.strip() != "lo"]
     if not lines:
@@ -362,9 +362,9 @@ def look(home):
         try:
             seen, table = taken(home, latest)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-            seen, table = taken(home, {})  # it was no record of ours: the counters begin anew
+            seen, table = taken(home, {})  # that was no record of ours, so the counters begin anew
         lines = keep(home, seen)
-        # The ring first: what a crash leaves between the two is counted from the look before.
+        # The ring is written first. If a crash comes between the two, the next look counts from the one before.
         replace(home, LATEST, json.dumps({"look": seen, "table": table}))
     finally:
         os.close(lock)
@@ -372,7 +372,7 @@ def look(home):
 
 
 def taken(home, latest):
-    """The look of this moment, its counters going on from the latest one's; and the table of processes."""
+    """A look at this moment, and the table of processes. Its counters go on from those of the latest look."""
     processes = living(home)
     cards, driver = gpus(processes)
     at, up, booted = time.time(), now_s(), boot()
@@ -391,7 +391,7 @@ def taken(home, latest):
         before, old = {}, {}
     since = before.get("up", up)
     seen = {"at": round(at, 2), "up": round(up, 2), "boot": booted}
-    # Whoever has lost the table has lost the count as well.
+    # If the last look's table was lost, the counters begin anew, and so this name of the count changes.
     seen["count"] = before.get("count") or "{:x}".format(int(at * 1000))
     hz = os.sysconf("SC_CLK_TCK")
     fresh = {key for key in table if processes[key]["ticks"] / hz >= since - 1} - set(old)
@@ -410,9 +410,9 @@ def taken(home, latest):
 
 
 def grown(old, table, fresh, group):
-    """CPU seconds and bytes that the group has gained since; never more than it has, and never less than none.
+    """CPU seconds and bytes that the group has gained since; never more than it has, and never less than zero.
 
-    A child that was waited for is counted anew in its parent: what was known of it is taken off.
+    Once a child was waited for, its parent's count includes it. So what was known of the child is taken off.
     """
     alive = {k: row for k, row in table.items() if row[0] == group and (k in old or k in fresh)}
     own_s, sums = 0.0, [0.0] * len(COUNTERS)
@@ -428,7 +428,7 @@ def grown(old, table, fresh, group):
 
 
 def _whole(row):
-    """CPU seconds and bytes of a process with those of its children that were waited for."""
+    """CPU seconds and bytes of a process and of its children that were waited for."""
     return [row[2] + row[3], *row[4:]]
 
 
@@ -442,7 +442,7 @@ def _reaped_within(old, parents, alive, row):
 
 
 def read_json(path):
-    """The object in the file; empty where there is none that can be read."""
+    """The object in the file; empty if none can be read."""
     try:
         found = json.loads(text(path))
     except ValueError:
@@ -458,14 +458,14 @@ def replace(home, name, content):
 
 
 def keep(home, seen):
-    """How many lines the ring has, the look being its last."""
+    """How many lines the ring has. The look is the last of them."""
     path = os.path.join(home, RING)
     line = json.dumps(seen, separators=(",", ":"))
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "rb+") as file:
         content = file.read()
         lines = content.count(b"\n")
-        # A line that was cut off stays cut off, and takes no other one with it.
+        # A line that was cut off stays cut off, and spoils no other line.
         gap = b"\n" if content and not content.endswith(b"\n") else b""
         if lines < MOST_LINES:
             file.write(gap + line.encode() + b"\n")
@@ -500,14 +500,14 @@ def _said(phase, began, now, idle_s, suspicious_s, words):
         "busy": phase not in AT_REST,
         "idle_s": round(idle_s, 1),
         "suspicious_s": round(suspicious_s, 1),
-        # By what has passed, for the clock may have been set since.
+        # By the time that has passed, because the wall clock may have been set since.
         "since": round(time.time() - (now - began), 1),
         "words": words,
     }
 
 
 def kept_looks(home):
-    """Every line of the ring that is a look; what is not is passed over."""
+    """Every line of the ring that is a look. Any other line is passed over."""
     found = []
     for line in text(os.path.join(home, RING)).splitlines():
         try:
@@ -537,16 +537,16 @@ def is_look(one):
 
 
 def verdicts(looks, within_s=WITHIN_S):
-    """For each look when the phase began, the phase, the seconds of idleness and of suspicion, and words.
+    """For each look: when the phase began, the phase, the seconds of idleness and of suspicion, and words.
 
-    Each rests on its look and those before it: a later look changes nothing.
+    A verdict rests on its look and on those before it. A later look changes nothing.
     """
     found, before = [], None
     phase, began, idle_s, suspicious_s, was = "", 0.0, 0.0, 0.0, Past()
     for seen in looks:
         told = None if before is None else between(before, seen, within_s)
         if told is not None and told["dt_s"] < LEAST_S and found:
-            # Too short to tell anything; the next one counts from the look before.
+            # It is too short to tell anything. The next look counts from the one before.
             found.append(found[-1])
             continue
         if told is None:
@@ -572,7 +572,7 @@ def verdicts(looks, within_s=WITHIN_S):
 
 
 class Past:
-    """What the judge remembers of the looks before, since it last knew nothing."""
+    """What the judge remembers of earlier looks, since it last knew nothing."""
 
     def __init__(self):
         self.worked = ""  # the last phase of work
@@ -582,7 +582,7 @@ class Past:
 
 
 def between(before, seen, within_s):
-    """What happened from one look to the next, as rates; None where that cannot be told."""
+    """What happened from one look to the next, as rates; None if that is unknown."""
     dt_s = seen["up"] - before["up"]
     same = seen["boot"] == before["boot"] and seen["count"] == before["count"]
     if not same or dt_s < 0 or dt_s > within_s:
@@ -604,7 +604,7 @@ def between(before, seen, within_s):
 
 
 def judged(told, was):
-    """The phase in which the box was between two looks, and the figures that say so."""
+    """The phase of the box between two looks, and the figures that show it."""
     cards = told["cards"] or []
     owned = [c for c in cards if c["job"] + c["other"] + c["else"] > 0]
     full = [c for c in cards if (c["util_pct"] or 0) >= NOBODYS_PCT and c not in owned]
@@ -640,7 +640,7 @@ def judged(told, was):
 
 
 def spinning(used, flow):
-    """Whether the cards in use are full as by a kernel that waits for good, and whether that is sure."""
+    """Whether the cards in use are busy as with a kernel that waits for ever, and whether that is sure."""
     if not used or flow >= SPIN_BYTES_S or any(c["util_pct"] < FULL_PCT for c in used):
         return False, False
     powers = [

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# `make scripts` joins this file from mcp_server/box_scripts/caretaker: change it there.
 """The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
 
 It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing but
@@ -22,8 +23,6 @@ DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push
 (.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
 are never written to it.
 """
-# mypy: disable-error-code="type-arg"
-# A bare `dict` is a JSON object, whose fields `_read` and `_checked` have proved.
 
 from __future__ import annotations
 
@@ -40,112 +39,39 @@ from collections import deque, namedtuple
 TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import IO, NoReturn
 
-DEFAULT_DISCARD = [
-    "__pycache__/",
-    "*.pyc",
-    ".cache/",
-    ".ipynb_checkpoints/",
-    ".pytest_cache/",
-    ".mypy_cache/",
-    ".ruff_cache/",
-    ".nv/",
-    ".triton/",
-    ".venv/",
-    "venv/",
-    "node_modules/",
-    ".gpu-tenant-incoming-*",
-    "~/.bash_history",
-    "~/.python_history",
-    "~/.lesshst",
-    "~/.viminfo",
-    "~/.ssh/known_hosts",
-    "~/.rehearsal.json",
-]
-LIVE = ("starting", "running", "lingering")
-JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
-TENANT_SCRIPT = re.compile(
-    rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
-).fullmatch
-ARRIVING = re.compile(rb"\.gpu-tenant-[0-9a-f]{16}\.part").fullmatch
-SCRIPT_BYTES = 1 << 20
-QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
-LOOK_S = 60.0
-DEEPEST, LONGEST = 512, 3500
-INCOMING = b".gpu-tenant-incoming"
-INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
-START_LIMIT_S = 15.0
-KILL_LIMIT_S = 10.0
-RACY_NS = 2_000_000_000
-FULL_BELOW_BYTES = 1 << 20
-CHUNK_BYTES = 1 << 20
-SPARE_BYTES = 2048
-NUMBER = (int, float)
-STARTED = {
-    "pid": int,
-    "start_ticks": int,
-    "boot_id": str,
-    "started_at": NUMBER,
-    "supervisor_pid": int,
-    "supervisor_ticks": int,
-    "init_ticks": int,
-}
-SPEC = {
-    "cwd": str,
-    "artifacts": list,
-    "discard": list,
-    "oom_kills": dict,
-    "grace_s": NUMBER,
-    "stop_signal": int,
-}
-EXIT = {
-    "exit_code": (int, type(None)),
-    "signal": (str, type(None)),
-    "ended_at": NUMBER,
-    "facts": dict,
-}
-ENDING = {"why": str, "at": NUMBER}
-PLACED = {
-    "name": str,
-    "incoming": str,
-    "size": int,
-    "sha256": str,
-    "mode": int,
-    "mtime": NUMBER,
-}
-SINCE = {"since_ns": int}
-GUARD = {
-    "state": str,
-    "deadline": (*NUMBER, type(None)),
-    "pid": int,
-    "start_ticks": int,
-    "boot_id": str,
-}
-NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
-GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-SHARE = 0.25
+
+# --- refusal -------------------------------------------------------------------------------------
+# The answer to a request that was not carried out.
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)
         self.reply = dict(more, ok=False, code=code, message=message)
 
 
+# --- progress ------------------------------------------------------------------------------------
+# Long work tells the tenant how much of it is done so far.
+
+
 class Telling:
-    """Whoever asked to hear of it is told how much was done so far; and once nobody hears it, this ends."""
+    """Tells the tenant how much is done so far, if it asked for that.
+
+    Once the tenant is gone, the write fails and this process ends: nobody needs its work any more.
+    """
 
     def __init__(self) -> None:
-        self.every_s, self._told_at = None, time.monotonic()
+        self.every_s: float | None = None
+        self._told_at = time.monotonic()
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """So many files more were looked at, and bytes read."""
+        """This many more files were looked at, and this many more bytes were read."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return
@@ -157,25 +83,21 @@ class Telling:
 TELLING = Telling()
 
 
-# --- names and patterns -------------------------------------------------------------------------
+# --- paths ---------------------------------------------------------------------------------------
+# File names as printable text, and which path lies below which directory.
+
 
 _UNPRINTABLE = re.compile(
     "[%\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
-_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
-_TOKEN = re.compile(
-    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
-    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
-    re.DOTALL,
-)
 
 
 def escape_path(raw: bytes) -> str:
     """The printable text that stands for exactly these bytes."""
     text = raw.decode("utf-8", "surrogateescape")
-    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in _utf8(m.group())), text)
+    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in utf8_bytes(m.group())), text)
 
 
 def unescape_path(text: str) -> bytes:
@@ -193,16 +115,16 @@ def unescape_path(text: str) -> bytes:
     return _PERCENT.sub(byte, text.encode("utf-8"))
 
 
-def _utf8(text: str) -> bytes:
+def utf8_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _is_below(path: bytes, directory: bytes) -> bool:
+def is_below(path: bytes, directory: bytes) -> bool:
     return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
 
 
-def _inner_path(raw: bytes) -> bytes:
-    """`raw` without idle parts; it leads nowhere but down.
+def inner_path(raw: bytes) -> bytes:
+    """`raw` without empty parts and dots. It leads down, and nowhere else.
 
     Raises:
         Refusal: UNSAFE_PATH.
@@ -213,8 +135,20 @@ def _inner_path(raw: bytes) -> bytes:
     return b"/".join(parts)
 
 
-def _segment(text: str) -> tuple[str, bytes | None]:
-    """One component of a pattern as regex source, and its bytes where it is no glob."""
+# --- patterns ------------------------------------------------------------------------------------
+# Globs as in .gitignore, over escaped paths.
+
+
+_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name; an escape counts as one
+_TOKEN = re.compile(
+    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    re.DOTALL,
+)
+
+
+def segment_regex(text: str) -> tuple[str, bytes | None]:
+    """One component of a pattern as the source of a regex; also its bytes, if it is no glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -229,7 +163,7 @@ def _segment(text: str) -> tuple[str, bytes | None]:
                 source += _ONE + ("*" if token.lastgroup == "star" else "")
         else:
             plain = token.group("quoted") or token.group("plain")
-            raw = _utf8(plain) if plain else unescape_path(token.group())
+            raw = utf8_bytes(plain) if plain else unescape_path(token.group())
             source, literal = source + re.escape(escape_path(raw)), literal + raw
     re.compile(source)
     return source, None if is_glob else literal
@@ -238,8 +172,8 @@ def _segment(text: str) -> tuple[str, bytes | None]:
 class Pattern:
     """One glob: `matches` says which escaped paths it means.
 
-    A `relative` one is matched below the work directory, any other against absolute paths; `prefix`
-    is the deepest place outside of which an absolute one cannot match.
+    A `relative` pattern is matched below the work directory, any other against absolute paths. All that
+    an absolute pattern can match lies in `prefix`.
     """
 
     def __init__(self, text: str) -> None:
@@ -248,7 +182,7 @@ class Pattern:
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            segments = [_segment(n) for n in names]
+            segments = [segment_regex(n) for n in names]
         except (ValueError, re.error) as error:
             raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
         if (
@@ -276,13 +210,13 @@ class Pattern:
     def _resolved(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """The same with links in its literal beginning resolved, for the survey sees real paths."""
+        """The same with the links in its literal beginning resolved, because the survey sees real paths."""
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
         names = [raw for raw in fixed if raw is not None]
         if len(names) == len(segments) > 0 and not self.text.endswith("/"):
-            # the last name may be a link, and then it is the link that is meant
+            # If the last name is a link, the link itself is meant.
             self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
         else:
             self.prefix = os.path.realpath(os.path.join(root, *names))
@@ -290,33 +224,71 @@ class Pattern:
         return [*real, *segments[len(names) :]]
 
 
-# --- records ------------------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------------
+# The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks.
 
 
-def _put_bytes(path: str, content: bytes, flags: int) -> None:
+SPARE_BYTES = 2048
+NUMBER = (int, float)
+STARTED = {
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+    "started_at": NUMBER,
+    "supervisor_pid": int,
+    "supervisor_ticks": int,
+    "init_ticks": int,
+}
+SPEC = {
+    "cwd": str,
+    "artifacts": list,
+    "discard": list,
+    "oom_kills": dict,
+    "grace_s": NUMBER,
+    "stop_signal": int,
+}
+EXIT = {
+    "exit_code": (int, type(None)),
+    "signal": (str, type(None)),
+    "ended_at": NUMBER,
+    "facts": dict,
+}
+ENDING = {"why": str, "at": NUMBER}
+SINCE = {"since_ns": int}
+GUARD = {
+    "state": str,
+    "deadline": (*NUMBER, type(None)),
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+}
+NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
+
+
+def put_bytes(path: str, content: bytes, flags: int) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _reserve(path: str) -> None:
-    """The record `path` can be written later even if the disk is full by then."""
-    _put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
+def reserve_record(path: str) -> None:
+    """The record at `path` can be written later, even if the disk is full by then."""
+    put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
-def _write(path: str, record: dict) -> None:
-    """`path` holds `record`, whole and on the disk."""
+def write_record(path: str, record: dict) -> None:
+    """`path` holds the whole `record`, and it is on the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
-        _put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
+        put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
     except OSError as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
             raise
-        _put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
         temporary = spare
     os.replace(temporary, path)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -329,18 +301,18 @@ def _write(path: str, record: dict) -> None:
         os.close(directory)
 
 
-def _write_if_possible(path: str, record: dict) -> None:
+def write_record_if_possible(path: str, record: dict) -> None:
     try:
-        _write(path, record)
+        write_record(path, record)
     except OSError:
         pass
 
 
-def _read(path: str, fields: dict) -> dict | None:
-    """The record at `path`, its fields of the named types, or None where there is none.
+def read_record(path: str, fields: dict) -> dict | None:
+    """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. What cannot be read is never taken for what is not there.
+        Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
     """
     try:
         with open(path, "rb") as file:
@@ -356,8 +328,8 @@ def _read(path: str, fields: dict) -> dict | None:
     return record
 
 
-def _lock(path: str, mode: int) -> int | None:
-    """A descriptor that holds the lock, or None where somebody else does."""
+def lock_file(path: str, mode: int) -> int | None:
+    """A descriptor that holds the lock; None if somebody else holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, mode)
@@ -372,25 +344,27 @@ def _lock(path: str, mode: int) -> int | None:
 
 
 class Locked:
-    """Whoever else uses this lock waits while the block runs."""
+    """While the block runs, everybody else who wants this lock waits."""
 
     def __init__(self, home: str, name: str) -> None:
         self._path = os.path.join(home, name)
 
     def __enter__(self) -> None:
-        self._fd = _lock(self._path, fcntl.LOCK_EX)
+        self._fd = lock_file(self._path, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
         assert self._fd is not None
         os.close(self._fd)
 
 
-# --- processes ----------------------------------------------------------------------------------
+# --- processes -----------------------------------------------------------------------------------
+# The processes of this machine, as /proc or ps shows them.
+
 
 Process = namedtuple("Process", "pid parent session ticks")
 
 
-def _text_of(path: str) -> str:
+def text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -398,7 +372,7 @@ def _text_of(path: str) -> str:
         return ""
 
 
-def _output(*argv: str) -> str:
+def output_of(*argv: str) -> str:
     import subprocess
 
     null, plain = subprocess.DEVNULL, dict(os.environ, LC_ALL="C")
@@ -409,15 +383,15 @@ def _output(*argv: str) -> str:
         return ""
 
 
-def _boot_id() -> str:
-    """What changes when the machine restarts; empty where the system does not say."""
+def boot_id() -> str:
+    """A text that changes when the machine restarts; empty if the system does not say."""
     if sys.platform == "darwin":
-        return _output("sysctl", "-n", "kern.bootsessionuuid").strip()
-    return _text_of("/proc/sys/kernel/random/boot_id").strip()
+        return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
+    return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
-    """The living process that bears this number now; one that only waits to be reaped is dead."""
+    """The living process that has this number now. One that only waits to be reaped counts as dead."""
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps().get(pid)
     try:
@@ -425,13 +399,13 @@ def _process(pid: int) -> Process | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    # where only the first thread is dead, others are the process
+    # If only the first thread is dead, the other threads are the process.
     if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
         return None
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def _processes() -> dict[int, Process]:
+def living_processes() -> dict[int, Process]:
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps()
     found = (_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
@@ -439,9 +413,9 @@ def _processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """The same without /proc: the group stands for the session, the second of the start for the ticks."""
+    """The same where there is no /proc: the group stands for the session, and the second of the start for the ticks."""
     found = {}
-    for line in _output("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
+    for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
         if not state.startswith("Z"):
             ticks = int(time.mktime(time.strptime(began.strip())))
@@ -449,19 +423,27 @@ def _processes_by_ps() -> dict[int, Process]:
     return found
 
 
-def _ticks(pid: int) -> int:
-    """When the process began, in the system's own count; 0 where there is no such process."""
+def ticks_of(pid: int) -> int:
+    """When the process began, in the system's own count; 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
-def _restarted(started: dict) -> str | None:
-    """How we know that no process of that launch can be left, or None."""
-    if started["boot_id"] != _boot_id():
-        return "boot id was %s and is %s" % (started["boot_id"], _boot_id())
-    if started["init_ticks"] and _ticks(1) not in (0, started["init_ticks"]):
+def restarted_since(started: dict) -> str | None:
+    """Why no process of that launch can be left; None if one may be."""
+    if started["boot_id"] != boot_id():
+        return "boot id was %s and is %s" % (started["boot_id"], boot_id())
+    if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
         return "process 1 has been started again since: the container was restarted"
     return None
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+# A job of this home: its records and its processes.
+
+
+LIVE = ("starting", "running", "lingering")
+JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 
 
 class Job:
@@ -471,20 +453,20 @@ class Job:
         if not JOB_NAME(name):
             raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
         self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
-        # every process of the job carries these, wherever it wanders
+        # Every process of the job has these in its environment, whatever becomes of its parents.
         self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
     def started(self) -> dict | None:
-        return _read(self.path("started.json"), STARTED)
+        return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
-        return _read(self.path("ending.json"), ENDING)
+        return read_record(self.path("ending.json"), ENDING)
 
     def spec(self) -> dict:
-        spec = _read(self.path("spec.json"), SPEC)
+        spec = read_record(self.path("spec.json"), SPEC)
         if spec is None:
             raise Refusal(
                 "RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started"
@@ -495,24 +477,27 @@ class Job:
         """Whether a supervisor, or a launch under way, holds the job."""
         if not os.path.exists(self.path("lock")):
             return False
-        fd = _lock(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
         if fd is not None:
             os.close(fd)
         return fd is None
 
     def members(self) -> list[Process]:
-        """Every living process of the job but its supervisor: by descent, by session, by mark."""
-        table, members, supervisor = _processes(), set(), 0
+        """Every living process of the job but its supervisor.
+
+        It is known by its descent, by its session, or by the marks in its environment.
+        """
+        table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.started()
-        except Refusal:  # the marks are left
+        except Refusal:  # then only the marks tell
             started = None
-        if started and not _restarted(started):
+        if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
             if not leader or leader.ticks == started["start_ticks"]:
-                # a session's number is not given anew while it has members
+                # The system gives a session's number to nobody else while the session has members.
                 members = {
                     p.pid
                     for p in table.values()
@@ -533,7 +518,7 @@ class Job:
         return [table[pid] for pid in sorted(parents - {supervisor, os.getpid()}) if pid in table]
 
 
-def _all_jobs(home: str) -> list[Job]:
+def all_jobs(home: str) -> list[Job]:
     try:
         return [
             Job(home, name)
@@ -544,13 +529,14 @@ def _all_jobs(home: str) -> list[Job]:
         return []
 
 
-# --- what became of a job -----------------------------------------------------------------------
+# --- cgroups -------------------------------------------------------------------------------------
+# What the kernel counts in our cgroups: kills for memory, and limits that were reached.
 
 
-def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """The existing files of that name for our own cgroup first, then for those around it."""
+def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
+    """The files of that name that exist: first that of our own cgroup, then those of the cgroups around it."""
     files = []
-    for line in _text_of("/proc/self/cgroup").splitlines():
+    for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controller in controllers.split(","):
             bases, name = ["/sys/fs/cgroup/" + controller], v1
@@ -565,44 +551,59 @@ def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
     return [path for path in files if os.path.isfile(path)]
 
 
-def _oom_kills() -> dict[str, int]:
-    """The kernel's kills for want of memory, as counted by our cgroups and by the whole machine."""
-    paths = [*_cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, _KILLS)
+def oom_kill_counts() -> dict[str, int]:
+    """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
+    paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
+    return _counted(paths, OOM_KILL_FIELDS)
 
 
-def _limit_hits() -> dict[str, int]:
+def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
-    A kill for the machine's want of memory is counted by the cgroup of who was killed; this is not.
+    The cgroup of a killed process counts that kill even if the whole machine was short of memory. Only its
+    own limit is counted here.
     """
-    paths = _cgroup_files("memory.events", "memory.failcnt")
-    paths += _cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + _cgroup_files("pids.events", "pids.events", "pids"), _HITS)
+    paths = cgroup_files("memory.events", "memory.failcnt")
+    paths += cgroup_files("", "memory.memsw.failcnt")
+    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
-_KILLS = {"memory.events": "oom_kill ", "memory.oom_control": "oom_kill ", "vmstat": "oom_kill "}
-_HITS = {"memory.events": "oom ", "pids.events": "max "}  # the others hold a number alone
+OOM_KILL_FIELDS = {
+    "memory.events": "oom_kill ",
+    "memory.oom_control": "oom_kill ",
+    "vmstat": "oom_kill ",
+}
+LIMIT_HIT_FIELDS = {
+    "memory.events": "oom ",
+    "pids.events": "max ",
+}  # the other files hold nothing but a number
 
 
 def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
-        match = re.search(r"^%s(\d+)$" % name, _text_of(path), re.MULTILINE)
+        match = re.search(r"^%s(\d+)$" % name, text_of(path), re.MULTILINE)
         if match:
             found[path] = int(match.group(1))
     return found
 
 
-def _risen(before: dict, names: dict) -> dict:
-    """Which of these counts are higher now; the reader may be in another cgroup than the job was."""
+def risen_counts(before: dict, names: dict) -> dict:
+    """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
     now = _counted(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
-    return dict(risen[:6])  # the record has to fit where it was reserved
+    return dict(risen[:6])  # the record has to fit into the room that was reserved for it
 
 
-def _room(path: bytes) -> dict:
+# --- disk_room -----------------------------------------------------------------------------------
+# How much room a file system has.
+
+
+FULL_BELOW_BYTES = 1 << 20
+
+
+def room_at(path: bytes) -> dict:
     try:
         seen = os.statvfs(path)
     except OSError:
@@ -611,23 +612,34 @@ def _room(path: bytes) -> dict:
     return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
 
 
-def _share(free: int, whole: int) -> float | None:
+def free_share(free: int, whole: int) -> float | None:
     return round(free / whole, 3) if whole else None
 
 
-def _facts(spec: dict, log_directory: str) -> dict:
-    """What may explain a death, as the box is at this moment; it fits into a reserved record."""
+def what_is_full(room: dict) -> str | None:
+    free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
+    if free is not None and free < FULL_BELOW_BYTES:
+        return "disk_full"
+    return "inodes_full" if inodes is not None and inodes < 1 else None
+
+
+# --- failure_cause -------------------------------------------------------------------------------
+# Why a job has ended, by what the box shows.
+
+
+def end_facts(spec: dict, log_directory: str) -> dict:
+    """What may explain a death, as the box is at this moment. It fits into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
-        _room(work),
-        oom_kills=_risen(spec["oom_kills"], _KILLS),
-        limit_hits=_risen(spec.get("limit_hits", {}), _HITS),
-        log_free_bytes=_room(os.fsencode(log_directory))["disk_free_bytes"],
+        room_at(work),
+        oom_kills=risen_counts(spec["oom_kills"], OOM_KILL_FIELDS),
+        limit_hits=risen_counts(spec.get("limit_hits", {}), LIMIT_HIT_FIELDS),
+        log_free_bytes=room_at(os.fsencode(log_directory))["disk_free_bytes"],
     )
     try:
         disk = os.statvfs(work)
-        facts["disk_share"] = _share(disk.f_bavail, disk.f_blocks)
-        facts["inode_share"] = _share(disk.f_favail, disk.f_files)
+        facts["disk_share"] = free_share(disk.f_bavail, disk.f_blocks)
+        facts["inode_share"] = free_share(disk.f_favail, disk.f_files)
     except OSError:
         pass
     try:
@@ -637,21 +649,14 @@ def _facts(spec: dict, log_directory: str) -> dict:
     except OSError:
         pass
     for place in (os.environ.get("TMPDIR") or "/tmp", os.path.expanduser("~")):  # noqa: S108
-        full = _full_of(_room(os.fsencode(place)))
+        full = what_is_full(room_at(os.fsencode(place)))
         if full and len(place) < 200:
             facts["full_elsewhere"] = [full, place]
     return facts
 
 
-def _full_of(room: dict) -> str | None:
-    free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
-    if free is not None and free < FULL_BELOW_BYTES:
-        return "disk_full"
-    return "inodes_full" if inodes is not None and inodes < 1 else None
-
-
-def _kernel_tells(start_ticks: int) -> dict:
-    """Its last GPU fault and the processes it killed for memory since the job began, where we may read."""
+def kernel_messages(start_ticks: int) -> dict:
+    """The last GPU fault, and which processes were killed for memory since the job began, if we may read that."""
     told: dict = {"xid": None, "killed": {}}
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -671,7 +676,7 @@ def _kernel_tells(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # overwritten while we read; the next is there
+        except BrokenPipeError:  # it was overwritten while we read; the next one is there
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -680,7 +685,7 @@ def _kernel_tells(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Whose want of memory had the kernel kill a process around this job, and what counted it."""
+    """Whether this job's cgroup or the whole host was short of memory when the kernel killed, and what counted that."""
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()
@@ -705,8 +710,8 @@ def seek_reason(
 ) -> dict:
     """Why a job that nobody asked to stop has ended, by the strongest evidence there is.
 
-    `signs` are all that could explain it, for whoever also reads the log; `shares` is what of the
-    disk, the inodes and /dev/shm was free.
+    `signs` is all that could explain it, for whoever also reads the log. `shares` is how much of the disk,
+    of the inodes and of /dev/shm was free.
     """
     signs: dict = {}
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
@@ -728,7 +733,7 @@ def seek_reason(
     code, evidence = next(iter(signs.items()), otherwise)
     if code not in ("xid", "reboot", otherwise[0]):
         evidence += "; " + otherwise[1]
-    # what follows explains an end only together with what the job itself says
+    # What follows explains an end only together with what the job itself said.
     if facts.get("full_elsewhere"):
         full, place = facts["full_elsewhere"]
         signs.setdefault(full, escape_path(os.fsencode(place)) + " is full")
@@ -747,22 +752,26 @@ def seek_reason(
     return {"code": code, "evidence": evidence, "signs": signs, "shares": shares}
 
 
+# --- job_state -----------------------------------------------------------------------------------
+# How a job stands.
+
+
 Observed = namedtuple("Observed", "state started end held")
 
 
 def observe(job: Job) -> Observed:
-    """How the job stands, never guessed: what left neither an exit record nor a process was killed."""
+    """How the job stands. Nothing is guessed: a job that left neither an exit record nor a process was killed."""
     first = _look(job)
-    # the job may have started and ended between two reads of one look; a second look sees its record
+    # The job may have started and ended between two reads of one look. A second look sees its record.
     return _look(job) if first.state == "killed" and not first.end else first
 
 
 def _look(job: Job) -> Observed:
-    held = job.is_held()  # before the records are read: where it is free, they are final
+    held = job.is_held()  # This is read before the records: if the lock is free, they are final.
     started = job.started()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
-    final, main = _read(job.path("exit.json"), EXIT), _read(job.path("main.json"), EXIT)
+    final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)
     if not final and held:
         return Observed("lingering" if main else "running", started, main, held)
     left = [] if final else job.members()
@@ -780,12 +789,12 @@ def _look(job: Job) -> Observed:
 
 
 def _told_by_shell(end: dict) -> int | None:
-    """The signal that ended the command of a shell, which itself exits with 128 and its number."""
+    """The signal that ended a shell's command: the shell itself exits with 128 plus its number."""
     number = (end["exit_code"] or 0) - 128
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
 
-def _reason(job: Job, seen: Observed) -> dict | None:
+def end_reason(job: Job, seen: Observed) -> dict | None:
     if seen.state in LIVE or not seen.started:
         return None
     ending, end, started = job.ending(), seen.end, seen.started
@@ -802,19 +811,27 @@ def _reason(job: Job, seen: Observed) -> dict | None:
     elif _told_by_shell(end):
         otherwise = (
             "signal",
-            "exit status %d: a shell's word for signal %d"
+            "exit status %d: a shell's word for signal %s"
             % (end["exit_code"], _told_by_shell(end)),
         )
     else:
         otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
         if seen.state == "finished":
             return {"code": "exit", "evidence": otherwise[1]}
-    spec, kernel = job.spec(), _kernel_tells(started["start_ticks"])
-    if end and end["signal"] == "KILL" and _text_of("/proc/2/comm").strip() == "kthreadd":
-        kernel["main_pid"] = started["pid"]  # elsewhere the kernel counts processes otherwise
+    spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
+    if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
+        kernel["main_pid"] = started[
+            "pid"
+        ]  # In a PID namespace the kernel's own numbers are others.
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
-    return seek_reason(spec, _facts(spec, job.directory), _restarted(started), kernel, otherwise)
+    return seek_reason(
+        spec, end_facts(spec, job.directory), restarted_since(started), kernel, otherwise
+    )
+
+
+# --- status --------------------------------------------------------------------------------------
+# The verbs `status` and `tail`.
 
 
 def _log_part(job: Job, request: dict) -> dict:
@@ -840,29 +857,29 @@ def _sample(job: Job, seen: Observed) -> dict:
     names = ("index", "name", "util_pct", "mem_used_mib", "mem_total_mib", "temp_c")
     query = "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
     gpus = []
-    for line in _output("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
+    for line in output_of("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         gpu: dict = {n: int(c) if c.isdigit() else None for n, c in zip(names, cells)}  # noqa: B905  not in 3.7
         gpus.append(
             dict(gpu, name=cells[1]) if len(cells) == len(names) else {"unread": line[:200]}
         )
-    total = re.search(r"MemTotal:\s+(\d+) kB", _text_of("/proc/meminfo"))
+    total = re.search(r"MemTotal:\s+(\d+) kB", text_of("/proc/meminfo"))
     limits = [int(total.group(1)) * 1024] if total else []
     limits += [
         int(v)
-        for v in map(_text_of, _cgroup_files("memory.max", "memory.limit_in_bytes"))
+        for v in map(text_of, cgroup_files("memory.max", "memory.limit_in_bytes"))
         if v.strip().isdigit()
     ]
     used = None
-    for path in _cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
-        detail = _text_of(os.path.join(os.path.dirname(path), "memory.stat"))
+    for path in cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
+        detail = text_of(os.path.join(os.path.dirname(path), "memory.stat"))
         cache = re.search(
             r"^total_inactive_file (\d+)$|^inactive_file (\d+)$", detail, re.MULTILINE
         )
-        used = int(_text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
+        used = int(text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
     place = unescape_path(job.spec()["cwd"]) if seen.started else os.fsencode(job.home)
     return dict(
-        _room(place),
+        room_at(place),
         gpus=gpus,
         cpu_load1=round(os.getloadavg()[0], 2),
         mem_used_bytes=used,
@@ -891,21 +908,21 @@ def _brief(job: Job, seen: Observed) -> dict:
     }
 
 
-def _full(job: Job, seen: Observed) -> dict:
-    return dict(_brief(job, seen), reason=_reason(job, seen), now=time.time(), boot_id=_boot_id())
+def full_status(job: Job, seen: Observed) -> dict:
+    return dict(_brief(job, seen), reason=end_reason(job, seen), now=time.time(), boot_id=boot_id())
 
 
 def status(home: str, request: dict) -> dict:
-    """How one job stands, or every job in brief. Asked often, so it reads little."""
+    """How one job stands, or every job in brief. It is asked often, so it reads little."""
     if "job" not in request:
         return {
-            "jobs": [_brief(job, observe(job)) for job in _all_jobs(home)],
+            "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
             "now": time.time(),
-            "boot_id": _boot_id(),
+            "boot_id": boot_id(),
         }
     job = Job(home, request["job"])
     seen = observe(job)
-    reply = _full(job, seen)
+    reply = full_status(job, seen)
     if "offset" in request:
         reply["log"] = _log_part(job, request)
     if request.get("sample"):
@@ -921,17 +938,18 @@ def tail(home: str, request: dict) -> dict:
     return dict(_log_part(job, request), job=job.name)
 
 
-# --- start --------------------------------------------------------------------------------------
+# --- since ---------------------------------------------------------------------------------------
+# The moment from which written bytes count.
 
 
-def _set_since(home: str, name: str, directory: bytes) -> int:
+def set_since(home: str, name: str, directory: bytes) -> int:
     """The moment from which written bytes count is on record, by the clocks of the file systems.
 
-    The earlier of two clocks is taken: a skewed one then accounts for too much, not for too little.
+    Of two clocks the earlier one is taken: if one is wrong, too much is accounted for, and not too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
-        record = _read(path, SINCE)
+        record = read_record(path, SINCE)
         if record:
             return int(record["since_ns"])
         for place in (directory, os.fsencode(home)):
@@ -940,73 +958,34 @@ def _set_since(home: str, name: str, directory: bytes) -> int:
             moments.append(os.fstat(fd).st_ctime_ns)
             os.close(fd)
             os.unlink(marker)
-        _write(path, {"since_ns": min(moments)})
+        write_record(path, {"since_ns": min(moments)})
     return min(moments)
 
 
-def start(home: str, request: dict) -> dict:
-    """The job has been launched, by this call or an earlier one, exactly once.
-
-    Raises:
-        Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
-            called again), START_TIMEOUT (not known yet; call start again).
-    """
-    job, env = Job(home, request["job"]), request.get("env", {})
-    if not request["argv"]:
-        raise Refusal("BAD_REQUEST", "argv is empty")
-    spec = {
-        "cwd": escape_path(request["cwd"]),
-        "command": request["argv"][0],
-        "env_names": sorted(env),
-        "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
-        "discard": [Pattern(p).text for p in request.get("discard", [])],
-        "max_runtime_s": request.get("max_runtime_s"),
-        "grace_s": request.get("grace_s", 10),
-        "stop_signal": request.get("stop_signal", 15),
-        "oom_kills": _oom_kills(),
-        "limit_hits": _limit_hits(),
-    }
-    environment = dict(os.environb)
-    for name in request.get("env_unset", []):
-        environment.pop(_utf8(name), None)
-    environment.setdefault(b"PYTHONUNBUFFERED", b"1")
-    environment.update({_utf8(n): _utf8(v) for n, v in env.items()})
-    environment.update(job.marks)
-    os.makedirs(job.directory, 0o700, exist_ok=True)
-    give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
-    while job.started() is None:
-        lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if lock is None:
-            if time.monotonic() > give_up:
-                raise Refusal(
-                    "START_TIMEOUT", "another start of this job is under way; call start again"
-                )
-            time.sleep(0.02)
-            continue
-        try:
-            if job.started() is None:
-                os.makedirs(request["cwd"], exist_ok=True)
-                since_ns = _set_since(home, "since.json", request["cwd"])
-                _write(job.path("spec.json"), spec)
-                for name in ("main.json", "exit.json", "ending.json"):
-                    _reserve(job.path(name))
-                _launch(job, spec, [_utf8(a) for a in request["argv"]], environment, lock, give_up)
-                already = False
-        finally:
-            os.close(lock)  # and never unlock it: the supervisor shares it
-    end = _read(job.path("exit.json"), EXIT)
-    if end and end.get("error"):
-        raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
-    started = job.started() or {}
-    reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
-    return dict(reply, job=job.name, already=already, since_ns=since_ns)
+def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
+    """From when on written bytes count: by the record here, or from an earlier moment that the tenant names."""
+    since = read_record(os.path.join(home, "since.json"), SINCE)
+    if jobs and not since:
+        raise Refusal(
+            "RECORD_CORRUPT",
+            os.path.join(home, "since.json") + " is missing though a job was started",
+        )
+    push = read_record(os.path.join(home, "since-push.json"), SINCE)
+    moments = [one["since_ns"] for one in (since or push,) if one]
+    return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
 
 
-def _spawn(body: Callable[[], object], keep: set[int]) -> None:
-    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
+# --- detached ------------------------------------------------------------------------------------
+# A process that outlives its caller.
+
+
+def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
+    """Another process runs `body`; of its caller's open files it has only the descriptors in `keep`."""
     import signal
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # if our caller ignores it, the system reaps our child before we can wait for it
     courier = os.fork()
     if courier:
         os.waitpid(courier, 0)
@@ -1031,6 +1010,146 @@ def _spawn(body: Callable[[], object], keep: set[int]) -> None:
         os._exit(0)
 
 
+# --- stop ----------------------------------------------------------------------------------------
+# The verb `stop`, and how every process of a job is ended.
+
+
+START_LIMIT_S = 15.0
+KILL_LIMIT_S = 10.0
+
+
+def record_ending(job: Job, why: str) -> None:
+    """It is on record that we are about to end the job. The first such record stands."""
+    if job.ending() is None:
+        # A full disk must not keep a job running.
+        write_record_if_possible(
+            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
+        )
+
+
+def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
+    """No process of these jobs is left, but for those that are returned: they outlived even SIGKILL.
+
+    With each job comes the signal that asks it to end, and how many seconds it may take.
+    """
+    import signal
+
+    begun, told = time.monotonic(), set()
+    give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
+    while True:
+        passed, alive = time.monotonic() - begun, set()
+        for job, signum, grace_s in asked:
+            for process in job.members():
+                alive.add(process)
+                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
+                if process in told and passed < grace_s:
+                    continue
+                for number in numbers:
+                    try:
+                        if ticks_of(process.pid) == process.ticks:
+                            os.kill(process.pid, number)
+                    except OSError:
+                        pass
+        if not alive or passed > give_up:
+            return sorted(p.pid for p in alive)
+        told |= alive
+        time.sleep(0.05)
+
+
+def stop(home: str, request: dict) -> dict:
+    """The job has ended and none of its processes is left.
+
+    Raises:
+        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
+    """
+    job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
+    seen = observe(job)
+    while seen.state == "starting" and time.monotonic() < give_up:
+        time.sleep(0.05)
+        seen = observe(job)
+    if seen.state == "absent":
+        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
+    already = seen.state not in LIVE
+    if not already:
+        spec = job.spec()
+        record_ending(job, "stopped")
+        signum = request.get("signal", spec["stop_signal"])
+        left = end_jobs([(job, signum, request.get("grace_s", spec["grace_s"]))])
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while seen.state in LIVE and not left and time.monotonic() < give_up:
+            time.sleep(0.02)
+            seen = observe(job)
+        if seen.state in LIVE:
+            raise Refusal(
+                "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
+            )
+    return dict(full_status(job, seen), already=already)
+
+
+# --- launch --------------------------------------------------------------------------------------
+# The verb `start`: a job under a supervisor of its own.
+
+
+def start(home: str, request: dict) -> dict:
+    """The job has been launched exactly once, by this call or by an earlier one.
+
+    Raises:
+        Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
+            called again), START_TIMEOUT (not known yet; call start again).
+    """
+    job, env = Job(home, request["job"]), request.get("env", {})
+    if not request["argv"]:
+        raise Refusal("BAD_REQUEST", "argv is empty")
+    spec = {
+        "cwd": escape_path(request["cwd"]),
+        "command": request["argv"][0],
+        "env_names": sorted(env),
+        "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
+        "discard": [Pattern(p).text for p in request.get("discard", [])],
+        "max_runtime_s": request.get("max_runtime_s"),
+        "grace_s": request.get("grace_s", 10),
+        "stop_signal": request.get("stop_signal", 15),
+        "oom_kills": oom_kill_counts(),
+        "limit_hits": limit_hit_counts(),
+    }
+    environment = dict(os.environb)
+    for name in request.get("env_unset", []):
+        environment.pop(utf8_bytes(name), None)
+    environment.setdefault(b"PYTHONUNBUFFERED", b"1")
+    environment.update({utf8_bytes(n): utf8_bytes(v) for n, v in env.items()})
+    environment.update(job.marks)
+    os.makedirs(job.directory, 0o700, exist_ok=True)
+    give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
+    while job.started() is None:
+        lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            if time.monotonic() > give_up:
+                raise Refusal(
+                    "START_TIMEOUT", "another start of this job is under way; call start again"
+                )
+            time.sleep(0.02)
+            continue
+        try:
+            if job.started() is None:
+                os.makedirs(request["cwd"], exist_ok=True)
+                since_ns = set_since(home, "since.json", request["cwd"])
+                write_record(job.path("spec.json"), spec)
+                for name in ("main.json", "exit.json", "ending.json"):
+                    reserve_record(job.path(name))
+                _launch(
+                    job, spec, [utf8_bytes(a) for a in request["argv"]], environment, lock, give_up
+                )
+                already = False
+        finally:
+            os.close(lock)  # It is never unlocked: the supervisor shares the lock, and keeps it.
+    end = read_record(job.path("exit.json"), EXIT)
+    if end and end.get("error"):
+        raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
+    started = job.started() or {}
+    reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
+    return dict(reply, job=job.name, already=already, since_ns=since_ns)
+
+
 def _launch(
     job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float
 ) -> None:
@@ -1038,9 +1157,9 @@ def _launch(
     import select
 
     told, tell = os.pipe()
-    _spawn(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
+    spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
-    # the job's exec closes the last copy of `tell`, as does the death of all who could launch
+    # The last copy of `tell` is closed when the job's program begins, or when all who could begin it are dead.
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
@@ -1062,10 +1181,10 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
         adopts = (
             ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-        )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
+        )  # PR_SET_CHILD_SUBREAPER: also what becomes a daemon is our child then
     except (ImportError, OSError, AttributeError):
         adopts = False
-    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": _ticks(os.getpid())}
+    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
     main = os.fork()
     if main == 0:
         _become_job(job, spec, argv, environment, tell, supervisor)
@@ -1094,7 +1213,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             end = {
                 "exit_code": None if number else os.WEXITSTATUS(code),
                 "ended_at": time.time(),
-                "facts": _facts(spec, job.directory),
+                "facts": end_facts(spec, job.directory),
             }
             end["signal"] = names.get(number, "RT%d" % number) if number else None
         if pid:
@@ -1103,8 +1222,8 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             _insist(job.path("main.json"), end)
         if time.monotonic() >= expires:
             expires = float("inf")
-            _record_ending(job, "walltime")
-            _end([(job, spec["stop_signal"], spec["grace_s"])])
+            record_ending(job, "walltime")
+            end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
         wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
         select.select([woken], [], [], max(0.0, wait_s))
@@ -1117,10 +1236,10 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
 
 def _insist(path: str, record: dict) -> None:
-    """`path` holds `record`, however long that took: without it the job would count as killed."""
+    """`path` holds `record`, however long that took. Without that record the job would count as killed."""
     while True:
         try:
-            return _write(path, record)
+            return write_record(path, record)
         except OSError:
             time.sleep(1)
 
@@ -1128,7 +1247,7 @@ def _insist(path: str, record: dict) -> None:
 def _become_job(
     job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
 ) -> NoReturn:
-    """This process is the job's command, and that was on record before its first instruction."""
+    """This process is the job's command. That was on record before its first instruction."""
     import signal
 
     try:
@@ -1136,7 +1255,7 @@ def _become_job(
         for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
             try:
                 signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
-            except (OSError, ValueError):  # the C library keeps some for itself
+            except (OSError, ValueError):  # the C library keeps some signals for itself
                 pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -1145,11 +1264,11 @@ def _become_job(
         os.chdir(unescape_path(spec["cwd"]))
         me = {
             "pid": os.getpid(),
-            "start_ticks": _ticks(os.getpid()),
-            "boot_id": _boot_id(),
-            "init_ticks": _ticks(1),
+            "start_ticks": ticks_of(os.getpid()),
+            "boot_id": boot_id(),
+            "init_ticks": ticks_of(1),
         }
-        _write(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
+        write_record(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
     except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
         os.write(tell, str(error).encode("utf-8", "replace"))
         os._exit(127)
@@ -1163,368 +1282,12 @@ def _become_job(
         os._exit(127)
 
 
-# --- stop and guard -----------------------------------------------------------------------------
+# --- hashing -------------------------------------------------------------------------------------
+# SHA-256 of files, and the memory of hashes.
 
 
-def _record_ending(job: Job, why: str) -> None:
-    """It is on record that we are about to end the job; the first such record stands."""
-    if job.ending() is None:
-        # a full disk must not keep a job running
-        _write_if_possible(
-            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()}
-        )
-
-
-def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """No process of these jobs is left; those that outlive even SIGKILL are returned.
-
-    Each job goes with the signal that asks it to end, and with the seconds that it may take.
-    """
-    import signal
-
-    begun, told = time.monotonic(), set()
-    give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
-    while True:
-        passed, alive = time.monotonic() - begun, set()
-        for job, signum, grace_s in asked:
-            for process in job.members():
-                alive.add(process)
-                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
-                if process in told and passed < grace_s:
-                    continue
-                for number in numbers:
-                    try:
-                        if _ticks(process.pid) == process.ticks:
-                            os.kill(process.pid, number)
-                    except OSError:
-                        pass
-        if not alive or passed > give_up:
-            return sorted(p.pid for p in alive)
-        told |= alive
-        time.sleep(0.05)
-
-
-def stop(home: str, request: dict) -> dict:
-    """The job has ended and none of its processes is left.
-
-    Raises:
-        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
-    """
-    job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
-    seen = observe(job)
-    while seen.state == "starting" and time.monotonic() < give_up:
-        time.sleep(0.05)
-        seen = observe(job)
-    if seen.state == "absent":
-        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
-    already = seen.state not in LIVE
-    if not already:
-        spec = job.spec()
-        _record_ending(job, "stopped")
-        signum = request.get("signal", spec["stop_signal"])
-        left = _end([(job, signum, request.get("grace_s", spec["grace_s"]))])
-        give_up = time.monotonic() + KILL_LIMIT_S
-        while seen.state in LIVE and not left and time.monotonic() < give_up:
-            time.sleep(0.02)
-            seen = observe(job)
-        if seen.state in LIVE:
-            raise Refusal(
-                "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
-            )
-    return dict(_full(job, seen), already=already)
-
-
-def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline; a request without one is told how that stands.
-
-    What was asked before is replaced. At the end the jobs are asked to stop, each by its own signal;
-    what is to be kept is copied, where a `store` was given; and the box ends its own bill, where
-    `end` says how. `store` is kept in the memory of that process alone.
-    """
-    path, already = os.path.join(home, "guard.json"), False
-    with Locked(home, "guard.lock"):
-        try:
-            record = _read(path, GUARD) or dict(NO_GUARD)
-        except Refusal:
-            if "deadline" not in request and not request.get("disarm"):
-                raise
-            record = dict(NO_GUARD)
-        if record["state"] == "armed" and not _holds_still(record):
-            record["state"] = "not_armed"
-        if request.get("disarm"):
-            record = dict(NO_GUARD, state="disarmed")
-            _write(path, record)
-        elif "deadline" in request:
-            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
-            already = record["state"] == "armed" and "store" not in request
-            already = already and all(record.get(n) == v for n, v in wanted.items())
-            if not already:
-                _reserve(path)
-                record = _posted(home, request, wanted)
-                _write(path, record)
-    return dict(record, already=already, now=time.time())
-
-
-def _holds_still(record: dict) -> bool:
-    ticks: int = record["start_ticks"]
-    return record["boot_id"] == _boot_id() and _ticks(record["pid"]) == ticks > 0
-
-
-def _elapsed() -> float:
-    """Seconds that no change of the wall clock touches; those of a machine's sleep count."""
-    try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (AttributeError, OSError):
-        return time.monotonic()
-
-
-def _posted(home: str, request: dict, wanted: dict) -> dict:
-    """The record of a detached process that waits for the guard's lock, and then holds the deadline."""
-    left_s = request.get("left_s", request["deadline"] - time.time())
-    fires, held = _elapsed() + left_s, dict(request)
-    if "store" in request:
-        held["seal"] = _checked("manifest", request.get("seal"))
-    places = dict(request.get("scripts") or {})
-    held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
-    record = dict(wanted, state="armed", boot_id=_boot_id(), armed_at=time.time())
-    record["store"] = "held" if "store" in request else None
-    told, tell = os.pipe()
-
-    def body() -> None:
-        mine = dict(record, pid=os.getpid(), start_ticks=_ticks(os.getpid()))
-        os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
-        os.close(tell)
-        guarding = Guarding(home, held, mine, fires)
-        if guarding.holds():
-            guarding.ends()
-
-    _spawn(body, {tell})
-    os.close(tell)
-    with os.fdopen(told, "rb") as file:
-        pid, ticks = file.read().split()
-    return dict(record, pid=int(pid), start_ticks=int(ticks))
-
-
-class Guarding:
-    """What the guard's process does: it holds to what it was asked, whatever becomes of its record."""
-
-    def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
-        self._home, self._request, self._record, self._fires = home, request, record, fires
-        self._path = os.path.join(home, "guard.json")
-        self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = _elapsed()
-        self._look: object = None
-
-    def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long; False: another has taken over.
-
-        Time is what has passed since the guard was posted: a wall clock that is set neither
-        shortens nor prolongs the lease.
-        """
-        idle_s = self._request.get("idle_s")
-        while True:
-            why = "deadline" if _elapsed() >= self._fires else None
-            if why is None and idle_s is not None and self._quiet_s() >= idle_s:
-                if self._is_judged_idle(idle_s):
-                    why = "idle"
-                else:  # somebody works here, if no job of ours does
-                    self._quiet_since = _elapsed()
-            more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
-            if not self._notes(**more):
-                return False
-            if why:
-                return True
-            self._take_a_look()
-            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
-            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
-
-    def _notes(self, **more: object) -> bool:
-        """It is on record, where it can be; False where another guard has taken over, or no box is left."""
-        try:
-            with Locked(self._home, "guard.lock"):
-                if not self._is_ours():
-                    return False
-                if more:
-                    self._record.update(more)
-                    _write_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # what cannot be read is no reason to let go
-            return os.path.isdir(self._home)
-        return True
-
-    def _is_ours(self) -> bool:
-        """Whether no other guard is on record; a record that was lost or damaged is written again."""
-        try:
-            latest = _read(self._path, GUARD)
-        except Refusal:
-            latest = None
-        if latest is None:
-            _write_if_possible(self._path, self._record)
-            return True
-        return bool(latest["pid"] == os.getpid())
-
-    def _quiet_s(self) -> float:
-        """How long we have watched that no job lives and nobody looks; 0 before the first job."""
-        states, heartbeat = [], 0
-        for job in _all_jobs(self._home):
-            try:
-                states.append(observe(job).state)
-            except (Refusal, OSError):  # unknown, which is not idle
-                states.append("running")
-        try:
-            heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
-        except OSError:
-            pass
-        seen = (tuple(states), heartbeat)
-        if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, _elapsed()
-        return _elapsed() - self._quiet_since
-
-    def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees, by what all of this user's processes did; without one it is so."""
-        script = self._request["scripts"].get("activity")
-        if script is None or not os.path.isfile(script):
-            return True
-        try:
-            said = json.loads(
-                _output(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
-            )
-            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
-        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
-            return False
-
-    def _take_a_look(self) -> None:
-        """Once a minute somebody else judges what the box does; whatever becomes of that."""
-        import subprocess
-
-        script = self._request["scripts"].get("activity")
-        if script is None or _elapsed() < self._looked_at:
-            return
-        self._looked_at = _elapsed() + LOOK_S
-        null = subprocess.DEVNULL
-        try:
-            if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
-                self._look.kill()  # type: ignore[attr-defined]
-            if os.path.isfile(script):
-                argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
-                self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-        except OSError:
-            pass
-
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
-        most_s = self._request.get("grace_s", GUARD_GRACE_S)
-        asked, problems = [], {}
-        for job in _all_jobs(self._home):
-            signum, grace_s = 15, 10.0
-            try:
-                if observe(job).state not in LIVE:
-                    continue
-                spec = job.spec()
-                signum, grace_s = spec["stop_signal"], spec["grace_s"]
-                _record_ending(job, "deadline")
-            except (Refusal, OSError) as error:
-                problems[job.name] = str(error)
-            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
-        left = _end(asked)
-        if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
-            return
-        if "store" in self._request:
-            try:
-                kept = self._copied()
-            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
-                kept = {"ok": False, "message": type(error).__name__}
-            self._notes(kept=kept)
-        self._ends_the_bill()
-
-    def _copied(self) -> dict:
-        """What became of the copy to the store."""
-        give_up = time.monotonic() + KILL_LIMIT_S
-        while True:
-            try:
-                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
-                break
-            except (Refusal, OSError) as error:
-                if time.monotonic() > give_up:
-                    return {"ok": False, "message": str(error)[:300]}
-                time.sleep(0.2)
-        names = ("name", "at", "size", "sha256")
-        files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
-        wanted = {"store": self._request["store"], "files": files}
-        said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
-        kept, failed = said.get("kept") or [], said.get("failed") or []
-        why = said.get("message") or (json.dumps(failed[0]) if failed else "")
-        told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
-        return dict(told, at=time.time(), message=str(why)[:300])
-
-    def _ends_the_bill(self) -> None:
-        """The platform is asked until this box is no more, or until another guard has taken over."""
-        import signal
-
-        end = self._request.get("end") or {"kind": "none"}
-        if end["kind"] == "none" or "leave" not in self._request["scripts"]:
-            self._notes(meter="nothing on this box ends its bill")
-            return
-        tries, wait_s = 0, 1.0
-        wanted = {name: end[name] for name in ("kind", "command") if name in end}
-        wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed()
-        if (
-            end.get("on") == "waive"
-        ):  # its owner signed for what is past the deadline, and no idleness before
-            begins = max(begins, self._fires)
-        begins += float(end.get("after_s") or 0.0)
-        left_s = begins - _elapsed()
-        if left_s > 0:
-            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while _elapsed() < begins:
-            if not self._notes():
-                return
-            self._take_a_look()
-            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
-        while True:
-            said = self._ask("leave", "end", wanted, 60.0)
-            tries += 1
-            names = ("asked", "how", "status", "why", "message")
-            meter = {n: said[n] for n in names if said.get(n) is not None}
-            if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
-                return
-            if said.get("asked"):
-                signal.signal(
-                    signal.SIGTERM, signal.SIG_DFL
-                )  # a system that goes down need not wait
-                wait_s = max(wait_s, 30.0)
-            time.sleep(wait_s)
-            wait_s = min(wait_s * 2, 300.0)
-            if not self._notes():
-                return
-
-    def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """The reply of one of our scripts on this box, or why there is none."""
-        import subprocess
-
-        path = self._request["scripts"].get(script, "")
-        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
-        try:
-            done = subprocess.run(
-                argv,
-                input=json.dumps(request).encode(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=limit_s,
-                check=False,
-            )
-            said = json.loads(done.stdout.splitlines()[-1].decode())
-        except subprocess.TimeoutExpired:
-            return {"ok": False, "message": "it did not end within %d s" % limit_s}
-        except (OSError, ValueError, IndexError) as error:
-            return {
-                "ok": False,
-                "message": "%s gave no answer: %s" % (script, type(error).__name__),
-            }
-        return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
-
-
-# --- the seal -----------------------------------------------------------------------------------
+RACY_NS = 2_000_000_000
+CHUNK_BYTES = 1 << 20
 
 
 class Changing(Exception):
@@ -1532,10 +1295,10 @@ class Changing(Exception):
 
 
 class Hashes:
-    """SHA-256 of files, remembered where no change since could have gone unseen.
+    """SHA-256 of files. A hash is remembered if no later change of its file could go unseen.
 
-    What is remembered lies where jobs can write, so it is believed under a `key` of the tenant's alone,
-    which never lies on the box; without one nothing is remembered.
+    What is remembered lies where jobs can write. So it is signed with a `key` that only the tenant has,
+    and that is never stored on the box. Without a key nothing is remembered.
     """
 
     def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
@@ -1543,8 +1306,8 @@ class Hashes:
         self._used: dict = {}
         self._known: dict = {}
         try:
-            record = _read(self._path, {"proof": str, "hashes": dict}) if key else None
-        except Refusal:  # it only saves time
+            record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
+        except Refusal:  # the memory only saves time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
             self._known = record["hashes"]
@@ -1557,7 +1320,7 @@ class Hashes:
         return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
 
     def of(self, path: bytes) -> tuple[str, os.stat_result]:
-        """The hash and the status of a regular file that did not change meanwhile.
+        """The hash and the status of a regular file, which did not change while it was read.
 
         Raises:
             Changing, OSError.
@@ -1567,9 +1330,9 @@ class Hashes:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb", buffering=0) as file:
             before, began_ns = os.fstat(fd), time.time_ns()
-            key = _identity(before)
+            key = file_identity(before)
             known = self._known.get(key)
-            # a hash taken right after a change may be of what was there before another, in the same tick
+            # A hash that was taken right after a change may miss another change in the same tick of the clock.
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
                 digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
                 count = file.readinto(view)
@@ -1579,31 +1342,31 @@ class Hashes:
                     self._rest()
                     count = file.readinto(view)
                 known = [digest.hexdigest(), began_ns]
-        if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
+        if not os.path.lexists(path) or file_identity(os.lstat(path)) != key:
             raise Changing
         self._used[key] = known
         return known[0], before
 
     def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
-        """The same, but where the hash must be taken anew there is none."""
+        """The same, but the hash is None if the file would have to be read for it."""
         seen = os.lstat(path)
-        known = self._known.get(_identity(seen))
+        known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
-        """Whether the hash of that file need not be taken again."""
-        return _identity(seen) in self._known
+        """Whether the hash of that file is known without reading it."""
+        return file_identity(seen) in self._known
 
     def save(self) -> None:
         if self._key is None or all(self._known.get(k) == v for k, v in self._used.items()):
             return
         known = dict(self._known, **self._used)
         known = known if len(known) < 200_000 else self._used
-        _write_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
+        write_record_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
 
 
-def _identity(seen: os.stat_result) -> str:
+def file_identity(seen: os.stat_result) -> str:
     return "%d:%d:%d:%d:%d" % (
         seen.st_dev,
         seen.st_ino,
@@ -1613,8 +1376,12 @@ def _identity(seen: os.stat_result) -> str:
     )
 
 
-def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
-    """Files that a process has open for writing, as far as we may look: which, and who."""
+# --- open_files ----------------------------------------------------------------------------------
+# Which files processes have open.
+
+
+def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
+    """The files that a process has open for writing, and which process, as far as we may look."""
     found = {}
     for pid in (
         [name for name in os.listdir("/proc") if name.isdigit()]
@@ -1623,9 +1390,9 @@ def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], i
     ):
         try:
             for fd in os.listdir("/proc/%s/fd" % pid) if int(pid) != os.getpid() else ():
-                flags = re.search(r"^flags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
+                flags = re.search(r"^flags:\s+(\d+)", text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
                 flags = flags or re.search(
-                    r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd))
+                    r"\nflags:\s+(\d+)", text_of("/proc/%s/fdinfo/%s" % (pid, fd))
                 )
                 if flags and int(flags.group(1), 8) & os.O_ACCMODE in modes:
                     seen = os.stat("/proc/%s/fd/%s" % (pid, fd))
@@ -1635,8 +1402,16 @@ def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], i
     return found
 
 
+# --- survey --------------------------------------------------------------------------------------
+# One walk over all that jobs may have written.
+
+
+QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
+DEEPEST, LONGEST = 512, 3500
+
+
 class Survey:
-    """One pass over all the jobs may have written: every file is put where it belongs."""
+    """One pass over all that the jobs may have written: every file is put where it belongs."""
 
     def __init__(
         self,
@@ -1652,7 +1427,7 @@ class Survey:
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
         self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
-        self.leads: set[bytes] = set()  # where links in the work directory lead to
+        self.leads: set[bytes] = set()  # the targets of links in the work directory
         self.problems: list[dict] = []
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
@@ -1669,10 +1444,10 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """What was written from `rented_ns` on counts, too; before the first launch, not what is `quiet`.
+        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
 
-        That is what the image's own services write while they come up; and the work directory, where it
-        was cloned on the box.
+        Quiet is what the image's own services write while they come up, and a work directory that was
+        cloned on the box.
         """
         self.launched_ns = self.since_ns
         self.since_ns = min(rented_ns, rented_ns if self.since_ns is None else self.since_ns)
@@ -1696,12 +1471,12 @@ class Survey:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
 
     def inner(self, at: str) -> str | None:
-        """The path below the work directory, for what lies there."""
+        """The path below the work directory; None for what lies elsewhere."""
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Everything below `top` that was not yet seen is placed; links are not followed."""
-        if any(_is_below(top, place) for place in self._walked | self.skip):
+        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
+        if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
         while pending:
@@ -1733,8 +1508,8 @@ class Survey:
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
-        if not is_new and not self._reaches_out and not _is_below(path, self.work):
-            return  # most of a home directory, so said at once
+        if not is_new and not self._reaches_out and not is_below(path, self.work):
+            return  # That is most of a home directory, so it is decided first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -1743,17 +1518,17 @@ class Survey:
             target = os.path.realpath(path)
             if os.path.isdir(
                 target
-            ):  # no name holds %00: only a pattern for all that is below matches
+            ):  # no name holds %00, so only a pattern for all that is below matches
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
-            if inner is not None and not _is_below(self.work, target):
+            if inner is not None and not is_below(self.work, target):
                 self.leads.add(target)
         elif not stat.S_ISREG(seen.st_mode):
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
-            return  # whatever a pattern says
+            return  # whatever the patterns say
         elif claimed:
             self.files.append((name, path))
         elif is_new:
@@ -1766,12 +1541,12 @@ class Survey:
 
 
 def _is_shared(directory: os.stat_result) -> bool:
-    """Whether everybody may write there and nobody may touch what is another's, as in /tmp."""
+    """Whether everybody may write there, and only owners may remove what is theirs, as in /tmp."""
     return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
 
 
 def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
-    """Those that jobs of this user can have made; root's may have made any."""
+    """Those paths that a job of this user can have made. A job of root's can have made any."""
     for path in paths:
         try:
             if os.geteuid() in (0, os.lstat(path).st_uid):
@@ -1780,259 +1555,102 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
             continue
 
 
-def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here, all of which have ended; and no other waits to be."""
-    seen = [(job, observe(job).state) for job in _all_jobs(home)]
-    running = [job.name for job, state in seen if state in LIVE]
-    if running:
-        raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
-    waiting = _waiting(home)
-    if waiting:
-        told = ", ".join(waiting[:5]) + (" and %d more" % (len(waiting) - 5) if waiting[5:] else "")
-        raise Refusal("JOB_RUNNING", "queued, and may still run: " + told, jobs=waiting)
-    return [job for job, state in seen if state != "absent"]
+# --- mounts --------------------------------------------------------------------------------------
+# Mounts of another machine's disks, and of what is no disk.
 
 
-def _started(home: str) -> list[Job]:
-    """The jobs that were started here, also those that still run."""
-    return [job for job in _all_jobs(home) if observe(job).state != "absent"]
-
-
-def _waiting(home: str) -> list[str]:
-    """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
-    path = os.path.join(home, "queue", "journal")
-    try:
-        with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
-    except FileNotFoundError:
-        return []
-    try:
-        guard_record = _read(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
-    except Refusal:  # damaged, which says nothing
-        guard_record = NO_GUARD
-    if guard_record["state"] == "fired":
-        return []
-    waiting, withdrawn = {}, set()
-    try:
-        for line in map(json.loads, whole.splitlines()):
-            if "queued" in line:
-                waiting[line["queued"]] = True
-            elif "withdrawn" in line:
-                withdrawn.add(line["withdrawn"])
-            elif "ended" in line:
-                waiting[line["job"]] = not line["final"]
-    except (ValueError, TypeError, KeyError):
-        raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
-    return [name for name, waits in waiting.items() if waits and name not in withdrawn]
-
-
-def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
-    since = _read(os.path.join(home, "since.json"), SINCE)
-    if jobs and not since:
-        raise Refusal(
-            "RECORD_CORRUPT",
-            os.path.join(home, "since.json") + " is missing though a job was started",
-        )
-    push = _read(os.path.join(home, "since-push.json"), SINCE)
-    moments = [one["since_ns"] for one in (since or push,) if one]
-    return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
-
-
-def manifest(home: str, request: dict) -> dict:
-    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
-
-    With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
-    digest either. That is no seal, but enough to begin to fetch while the seal is made. With
-    `running: listed` jobs may run meanwhile: that is a look at what there is so far, and never has a digest.
-
-    What a job can write is believed only where nobody says better: `pushed`, `since_ns` and `ours` (the
-    hashes of the tenant's scripts) come from the tenant's own records, `key` is for the memory of hashes.
-
-    Raises:
-        Refusal: JOB_RUNNING, or AT_WORK where a process that is no job's is at work in what would be sealed.
-    """
-    is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
-    if is_look and reads:
-        raise Refusal(
-            "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
-        )
-    jobs = _started(home) if is_look else _refuse_running(home)
-    specs = [job.spec() for job in jobs]
-    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
-    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
-    since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
-    tops = [request["work"], *sorted(request.get("roots", []))]
-    bounds, problems = Bounds(home, request["work"], tops), []
-    artifacts = _good(wanted, None, problems)
-    discards = _good(unwanted, bounds, problems)
-    defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
-    own = Own(home, request, {job.name for job in jobs})
-    skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
-    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
-    survey.problems += problems
-    if request.get("rented_ns") and not request.get("ever"):
-        survey.before(request["rented_ns"], request.get("quiet", []), home)
-        survey.launched_ns = _since_ns(home, jobs, None)
-    for top in tops:
-        survey.walk(top, True)
-    places = [unescape_path(spec["cwd"]) for spec in specs]
-    for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
-        survey.walk(top, True)
-    at_work = AtWork(
-        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
-    )
-    if not is_look:
-        at_work.refuse()
-    for pattern in artifacts:  # a declared file counts wherever it lies
-        if not pattern.relative:
-            survey.walk(pattern.prefix, False)
-    survey.problems = [  # a place that need not be kept need not be read
-        p
-        for p in survey.problems
-        if p["why"] not in ("unreadable", "too_deep")
-        or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
-    ]
-    hashes = Hashes(home, request.get("key"))
-    entries: list[dict] = []
-    writers = _writers() if survey.files else {}
-    logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
-    for name, path in survey.files + logs:
-        at = escape_path(path)
-        try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
-        except (Changing, FileNotFoundError):
-            survey.problem(at, "changing", "it changed, or vanished, while it was read")
-            continue
-        except OSError as error:
-            survey.problem(at, "unreadable", error.strerror)
-            continue
-        if (seen.st_dev, seen.st_ino) in writers:
-            survey.problem(
-                at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino]
-            )
-        kind = "log" if name.startswith("log/") else "artifact"
-        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
-        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
-    entries += _link_entries(survey, {path for _, path in survey.files})
-
-    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
-    heaps.sort()
-    hashes.save()
-    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
-        raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
-    if not is_look:
-        at_work.refuse()
-    entries.sort(key=lambda entry: entry["name"])
-    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
-    return dict(
-        heaps.told(request.get("named", 20)),
-        sealed_at=time.time(),
-        boot_id=_boot_id(),
-        since_ns=since_ns,
-        digest=_digest(entries) if is_sure and not is_look else "",
-        entries=entries,
-        problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
-        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
-        elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
-    )
-
-
-def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
-    found = []
-    for text in dict.fromkeys(texts):
-        try:
-            pattern = Pattern(text)
-        except Refusal as refusal:
-            why, detail = "bad_pattern", refusal.reply["message"]
-        else:
-            wide = bounds.passed_by(pattern) if bounds else None
-            if wide is None:
-                found.append(pattern)
-                continue
-            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
-        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+def far_mounts(mountinfo: str) -> set[bytes]:
+    """The places where another machine's disks are mounted, or what is no disk."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system) or system.split(" ")[0] in (
+            "proc",
+            "sysfs",
+            "cgroup",
+            "cgroup2",
+            "devtmpfs",
+        ):
+            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
+            found.add(os.fsencode(place))
     return found
 
 
-def _plain(text: str) -> str:
-    """The pattern as a path that can be shown, whatever it holds."""
-    return escape_path(_utf8(text))
+ELSEWHERE = re.compile(
+    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
 
 
-TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that have nothing in common but that jobs write such
-    "a",
-    "zz9.bin",
-    "Q7",
-    ".h/x",
-    "d/e/f",
-    "model.pt",
-    "metrics.csv",
-    "README",
-    "7",
-    "ckpt-100/w.safetensors",
-    "x.y.z",
-    "checkpoints/last",
-    "results_final.json",
-    "1/2",
+def far_devices(mountinfo: str) -> set[int]:
+    """The devices whose files are dated by another machine's clock."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system):
+            major, minor = mount.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+
+
+# --- caches --------------------------------------------------------------------------------------
+# How a cache is known by its form.
+
+
+DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
+    rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
+    rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
+    rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
+    rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
 )
+CACHES = (
+    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
+    re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
+    re.compile(
+        rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
+        rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
+    ),
+    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
+)
+ENVIRONMENT = re.compile(
+    rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
+).fullmatch
+MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)/.*)").fullmatch
 
 
-def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
-    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+def is_cache(path: bytes) -> bool:
+    """Whether the file has the form of what such a cache holds, or is of an environment of the tenant's."""
+    if any(shape.fullmatch(path) for shape in CACHES):
+        return True
+    environment = ENVIRONMENT(path)
+    if environment:
+        return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
+    modules = MODULES(path)
+    if modules:
+        package = modules.group(2)
+        return package is None or os.path.isfile(
+            os.path.join(modules.group(1), package, b"package.json")
+        )
+    return False
 
 
-class Bounds:
-    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
-
-    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
-        login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
-        # What is temporary by its very name may be given up by that name.
-        kept = [top for top in tops if top not in TEMPORARY]
-        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
-        self._home = os.fsencode(home)
-
-    def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole, or None."""
-        if pattern.relative:
-            matched = [probe for probe in PROBES if pattern.matches(probe)]
-            return "all that is written" if _is_wide(matched) else None
-        for top in self._tops:
-            at = escape_path(top).rstrip("/") + "/"
-            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
-                return "all of " + escape_path(top)
-        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
-                pattern.prefix, self._own
-            )
-            if pattern.matches(others) or is_there:
-                return "what belongs to another lease"
-        return None
+# --- pushed_files --------------------------------------------------------------------------------
+# What a push has put on this box.
 
 
-def patterns(home: str, request: dict) -> dict:
-    """Of those patterns, which are none or give up too much: nothing was done."""
-    problems: list[dict] = []
-    tops = [request["work"], *sorted(request.get("roots", []))]
-    _good(request.get("artifacts", []), None, problems)
-    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
-    return {"problems": problems}
+INCOMING = b".gpu-tenant-incoming"
+INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class Sent:
-    """What a push has put in the work directory, by the tenant's record, or else by this box's own."""
+    """What a push has put in the work directory: by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
-        self._work, self._way = request["work"], {}
+        self._work: bytes = request["work"]
+        self._way: dict[bytes, bytes] = {}
         self._held: dict[bytes, set[tuple[int, str]]] = {}
         told = request.get("pushed")
         if told is None or request.get("older"):
-            for name, one in _pushed(home).items():
+            for name, one in pushed_record(home).items():
                 self._note(name, int(one["size"]), str(one["sha256"]))
         for name, versions in (told or {}).items():
             for size, sha256 in versions:
@@ -2046,11 +1664,11 @@ class Sent:
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """The hashes of what was sent there, of those of that size."""
+        """The hashes of what was sent to that place in that size."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """Under which names what was sent may lie among the incoming files, as the tenant makes them."""
+        """The names that the tenant gives to what was sent, while it lies among the incoming files."""
         import hashlib
 
         found = set()
@@ -2062,8 +1680,28 @@ class Sent:
         return found
 
 
+def pushed_record(home: str) -> dict[str, dict]:
+    """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
+    path = os.path.join(home, "pushed.json")
+    record = read_record(path, {}) or {}
+    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
+        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
+    return record
+
+
+# --- own_files -----------------------------------------------------------------------------------
+# What the tenant itself has put on this box.
+
+
+TENANT_SCRIPT = re.compile(
+    rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
+).fullmatch
+ARRIVING = re.compile(rb"\.gpu-tenant-[0-9a-f]{16}\.part").fullmatch
+SCRIPT_BYTES = 1 << 20
+
+
 class Own:
-    """What the tenant itself has put on this box: by exact name and form, and nothing else."""
+    """What the tenant itself has put on this box. It is known by its exact name and form, and by nothing else."""
 
     def __init__(self, home: str, request: dict, jobs: set[str]) -> None:
         self._home, self._work = os.path.realpath(os.fsencode(home)), request["work"]
@@ -2075,15 +1713,15 @@ class Own:
         self._beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is no job's."""
+        """Whether the file is the tenant's own, and no job's."""
         directory, name = os.path.split(path)
-        if _is_below(path, self._home):
+        if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
         if directory == os.path.join(self._work, INCOMING) and INCOMING_NAME(
             name.decode("ascii", "replace")
         ):
             if "pushed" not in self._request:
-                return True  # by hand nobody knows what is still coming
+                return True  # a person who works by hand has no list of what is still to come
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
@@ -2095,7 +1733,7 @@ class Own:
         return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
 
     def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether a link broke while the file came: it holds the beginning of what stands beside it, whole."""
+        """Whether it is a script of ours whose transfer broke off: the whole script lies beside it, and begins like this."""
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
             return False
         begun = _content_of(path)
@@ -2117,7 +1755,7 @@ class Own:
     def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
         if not stat.S_ISREG(seen.st_mode):
             return False
-        if inner in self._logs:  # it is sealed
+        if inner in self._logs:  # a log is an entry of the seal
             return True
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
@@ -2131,7 +1769,7 @@ class Own:
 
 
 RECORD_BYTES = 64 << 10
-RECORDS = (  # what the tenant's own files are called, how large they get, and what they hold
+RECORDS = (  # the names of the tenant's own files, how large they get, and what they hold
     (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
     (
         re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"),
@@ -2154,13 +1792,13 @@ RECORDS = (  # what the tenant's own files are called, how large they get, and w
         re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"),
         RECORD_BYTES,
         None,
-    ),  # a crash's
+    ),  # what a crash leaves
 )
 PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
 
 
 def _is_of_form(path: bytes, form: str) -> bool:
-    """Whether the file holds JSON objects, and nothing else: one, or one in each line."""
+    """Whether the file holds nothing but JSON: one object, or one in each line."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -2185,8 +1823,125 @@ def _content_of(path: bytes) -> bytes | None:
         return None
 
 
+# --- pattern_bounds ------------------------------------------------------------------------------
+# How much a pattern may give up; the verb `patterns`.
+
+
+def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(utf8_bytes(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that jobs write, with nothing else in common
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that matches those probes matches everything, or everything in directories."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole; None if it keeps within its bounds."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if is_below(self._work, self._own) and is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, self._leases) and not is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    good_patterns(request.get("artifacts", []), None, problems)
+    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}
+
+
+# --- unclaimed -----------------------------------------------------------------------------------
+# What was written and is no artifact: discarded, pushed, empty, or claimed by nobody.
+
+
+DEFAULT_DISCARD = [
+    "__pycache__/",
+    "*.pyc",
+    ".cache/",
+    ".ipynb_checkpoints/",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".nv/",
+    ".triton/",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    ".gpu-tenant-incoming-*",
+    "~/.bash_history",
+    "~/.python_history",
+    "~/.lesshst",
+    "~/.viminfo",
+    "~/.ssh/known_hosts",
+    "~/.rehearsal.json",
+]
+
+
 class Heaps:
-    """What was written since launch and is no artifact, each file in the heap where it belongs."""
+    """What was written since launch and is no artifact. Each file is put on the heap where it belongs."""
 
     def __init__(
         self,
@@ -2201,14 +1956,16 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._pushed, self._unclaimed, self._empty = [0, 0], [], []
+        self._unclaimed: list[tuple[int, str]] = []
+        self._empty: list[str] = []
+        self._pushed = [0, 0]
 
     def sort(self) -> None:
         odd: dict[str, list[tuple[int, str]]] = {}
         for at, path, size in self._survey.written:
             inner = self._survey.inner(at)
-            reason = _discarded_by(at, inner, self._discards, [])
-            default = None if reason else _discarded_by(at, inner, [], self._defaults)
+            reason = discarded_by(at, inner, self._discards, [])
+            default = None if reason else discarded_by(at, inner, [], self._defaults)
             if default is not None and not is_cache(path):
                 odd.setdefault(default, []).append((size, at))
             elif reason or default:
@@ -2220,13 +1977,13 @@ class Heaps:
             else:
                 self._empty.append(at)
         for default, files in odd.items():
-            # What bears a cache's name and is none by its form is given up unasked while it is little.
+            # What has a cache's name but not its form is given up unasked, as long as it is little.
             if sum(size for size, _ in files) > ODD_BYTES:
                 self._unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # Some marks and locks hold nothing; in the names of many there is room for everything.
+        # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
             self._unclaimed += [(0, at) for at in self._empty]
             self._empty = []
@@ -2272,46 +2029,70 @@ class Heaps:
         }
 
 
+ODD_BYTES, NAME_BYTES = 10 << 20, 2048
+
+
+def discarded_by(
+    at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
+) -> str | None:
+    """The text of the first pattern that discards the file; None if none does. Caches count outside of work, too."""
+    for pattern in discards:
+        text = inner if pattern.relative else at
+        if text is not None and pattern.matches(text):
+            return pattern.text
+    for pattern in defaults:
+        text = at if not pattern.relative else inner if inner is not None else at[1:]
+        if pattern.matches(text):
+            return pattern.text
+    return None
+
+
+# --- at_work -------------------------------------------------------------------------------------
+# Processes that belong to no job, and work where the seal is taken.
+
+
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # they carry others' work, or only show it; what they carry is looked at itself
+BESIDE = re.compile(  # they carry or show the work of other processes, and those are looked at themselves
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
 ).fullmatch
-WAITS = re.compile(  # they wait for a person, and compute when one asks
+WAITS = re.compile(  # they wait for a person, and compute only when asked
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
 IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
 
 
 class AtWork:
-    """Processes that are no job's and are at work in what is to be sealed."""
+    """Processes that belong to no job, and are at work in what is to be sealed."""
 
     def __init__(
         self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None
     ) -> None:
-        """`tops` are further places, where nobody but this lease is at work."""
+        """`tops` are further places where nobody but this lease works."""
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self) -> None:
-        """There is none.
+        """There is no such process.
 
-        A process may sleep for an hour before it writes, so it need not compute: it is enough that it was
-        born since launch, and stands in one of the places or has a file there open for writing.
+        A process may sleep for an hour before it writes, so one that does not compute counts as well. It is
+        enough that it began since launch, and works in one of the places or has a file there open for writing.
 
         Raises:
             Refusal: AT_WORK.
         """
         if self._since_ns is None or not os.path.isdir("/proc/self"):
             return
-        table, found = _processes(), []
+        table, found = living_processes(), []
         apart, pid = set(), os.getpid()
-        while pid in table and pid not in apart:  # who asks, and on whose behalf
+        while (
+            pid in table and pid not in apart
+        ):  # who asks for the seal, and all processes that this one came from
             apart.add(pid)
             pid = table[pid].parent
-        began = re.search(r"^btime (\d+)$", _text_of("/proc/stat"), re.MULTILINE)
+        began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
         if began is None:
             return
         since_ticks = (self._since_ns / 1e9 - 2 - int(began.group(1))) * os.sysconf("SC_CLK_TCK")
@@ -2338,7 +2119,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """Where of our places the process is at work, or None."""
+        """The place of ours where the process is at work; None if it is in none."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -2355,16 +2136,16 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether it is strictly below a place, for in a home directory itself every login stands."""
-        is_below = any(_is_below(path, place) and path != place for place in self._places)
-        return (is_below or path == self._places[0]) and not _is_below(path, self._home)
+        """Whether it is below a place. A place itself does not count: every login begins in the home directory."""
+        is_deeper = any(is_below(path, place) and path != place for place in self._places)
+        return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
     def _writes_to(self, pid: int) -> bytes | None:
         directory = "/proc/%d/" % pid
         try:
             for fd in os.listdir(directory + "fd"):
                 path = os.readlink(os.fsencode(directory + "fd/" + fd))
-                flags = re.search(r"flags:\s+(\d+)", _text_of(directory + "fdinfo/" + fd))
+                flags = re.search(r"flags:\s+(\d+)", text_of(directory + "fdinfo/" + fd))
                 is_open = flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
                 if is_open and path.startswith(b"/") and self._is_inside(path):
                     return path
@@ -2373,11 +2154,11 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether it is a shell that waits for a person, what carries or shows others' work, or ours."""
+        """Whether it is a shell that waits for a person, or carries or shows others' work, or is our own."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
-            return True  # the kernel's
+            return True  # it is the kernel's
         if name in SHELLS:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"
@@ -2399,11 +2180,11 @@ class AtWork:
 
 
 def _argv_of(pid: int) -> list[str]:
-    return [word for word in _text_of("/proc/%d/cmdline" % pid).split("\0") if word]
+    return [word for word in text_of("/proc/%d/cmdline" % pid).split("\0") if word]
 
 
 def _words_of(pid: int) -> str:
-    return escape_path(_utf8(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
+    return escape_path(utf8_bytes(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
 
 
 def _on_terminal(pid: int) -> bool:
@@ -2416,11 +2197,13 @@ def _on_terminal(pid: int) -> bool:
 
 
 def _cpu_s(pid: int) -> float:
-    fields = _text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    fields = text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
 
 
-# --- what lies where nobody looks ---------------------------------------------------------------
+# --- elsewhere -----------------------------------------------------------------------------------
+# What was written on this box outside of all that is accounted for.
+
 
 SYSTEM = {
     b"/bin",
@@ -2442,11 +2225,14 @@ SYSTEM = {
 ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
-def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
-    """What was written since launch on this box's disks outside of what is accounted for, as far as 2 s tell."""
+def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
+    """What was written since launch on this box's disks outside of all that is accounted for.
+
+    The search ends after two seconds; `whole` says whether it came to its end by itself.
+    """
     if since_ns is None:
         return None
-    skip = {*tops, *SYSTEM, *_far_mounts(_text_of("/proc/self/mountinfo"))}
+    skip = {*tops, *SYSTEM, *far_mounts(text_of("/proc/self/mountinfo"))}
     tops_there = {b"/var/tmp", *(os.path.join(b"/", name) for name in os.listdir(b"/"))}
     likely = (b"/tmp", b"/var/tmp", b"/opt", b"/srv", b"/mnt", b"/data")
     pending = deque(sorted(tops_there, key=lambda top: (top not in likely, top)))
@@ -2475,75 +2261,15 @@ def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
     }
 
 
-def _far_mounts(mountinfo: str) -> set[bytes]:
-    """Where another machine's disks are mounted, and what is no disk."""
-    found = set()
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system) or system.split(" ")[0] in (
-            "proc",
-            "sysfs",
-            "cgroup",
-            "cgroup2",
-            "devtmpfs",
-        ):
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found.add(os.fsencode(place))
-    return found
+# --- links ---------------------------------------------------------------------------------------
+# Symbolic links among the artifacts.
 
 
-ODD_BYTES, NAME_BYTES = 10 << 20, 2048
-DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
-    rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
-    rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
-    rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
-    rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
-)
-CACHES = (
-    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
-    re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
-    re.compile(
-        rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
-        rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
-    ),
-    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
-)
-ENVIRONMENT = re.compile(
-    rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
-).fullmatch
-MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)/.*)").fullmatch
+def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
+    """An entry for each link that leads to a place in the work directory. Any other link is a problem.
 
-
-def is_cache(path: bytes) -> bool:
-    """Whether the file is what such a directory holds by its form, or of the tenant's own."""
-    if any(shape.fullmatch(path) for shape in CACHES):
-        return True
-    environment = ENVIRONMENT(path)
-    if environment:
-        return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
-    modules = MODULES(path)
-    if modules:
-        package = modules.group(2)
-        return package is None or os.path.isfile(
-            os.path.join(modules.group(1), package, b"package.json")
-        )
-    return False
-
-
-def _digest(entries: list[dict]) -> str:
-    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
-    import hashlib
-
-    form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
-    lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """An entry per link that leads to somewhere in the work directory; any other is a problem.
-
-    Its target is what it says, or a plain way to the same place where that is absolute or winds; its
-    hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target is the link's own text. If that is absolute or goes up and down, it is a plain way to the
+    same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
     """
     import hashlib
 
@@ -2558,7 +2284,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         if not os.path.exists(path):
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
             continue
-        if not _is_below(target, survey.work) or not _is_below(path, survey.work):
+        if not is_below(target, survey.work) or not is_below(path, survey.work):
             survey.problem(
                 at,
                 "escapes",
@@ -2566,7 +2292,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
                 % escape_path(target),
             )
             continue
-        if not any(_is_below(file, target) for file in kept):
+        if not any(is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
         text = _plain_way(path, text, survey.work)
         facts = {
@@ -2588,7 +2314,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """What the link says, or, where that is absolute or winds, a way there that climbs at its beginning only."""
+    """The link's text; if that is absolute, or climbs in its middle, a way there that climbs only at its beginning."""
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
     parent = os.path.dirname(path)
@@ -2597,139 +2323,183 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
         return text
     head, tail = os.path.split(text.rstrip(b"/"))
     place = os.path.join(os.path.realpath(os.path.join(parent, head)), tail)
-    if tail in (b"", b".", b"..") or not _is_below(place, work):
+    if tail in (b"", b".", b"..") or not is_below(place, work):
         place = os.path.realpath(path)
     return os.path.relpath(place, parent)
 
 
-def _discarded_by(
-    at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
-) -> str | None:
-    """The text of the first pattern that discards the file; caches are caches outside of work too."""
-    for pattern in discards:
-        text = inner if pattern.relative else at
-        if text is not None and pattern.matches(text):
-            return pattern.text
-    for pattern in defaults:
-        text = at if not pattern.relative else inner if inner is not None else at[1:]
-        if pattern.matches(text):
-            return pattern.text
-    return None
+# --- seal ----------------------------------------------------------------------------------------
+# The verb `manifest`: every byte written since launch is accounted for.
 
 
-# --- what is complete while jobs run ------------------------------------------------------------
+def _refuse_running(home: str) -> list[Job]:
+    """The jobs that were started here. All of them have ended, and no other waits to be started."""
+    seen = [(job, observe(job).state) for job in all_jobs(home)]
+    running = [job.name for job, state in seen if state in LIVE]
+    if running:
+        raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
+    waiting = _waiting(home)
+    if waiting:
+        told = ", ".join(waiting[:5]) + (" and %d more" % (len(waiting) - 5) if waiting[5:] else "")
+        raise Refusal("JOB_RUNNING", "queued, and may still run: " + told, jobs=waiting)
+    return [job for job, state in seen if state != "absent"]
 
 
-PATIENCE_NS = 600 * 10**9
-UNDER_WAY = (
-    re.compile(  # the names of what is renamed when it is whole, as Orbax, transformers and curl do
-        rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
-        rb"|.+\.tmp\.[\w-]{1,16}"
-    ).fullmatch
-)
-STEP = re.compile(
-    rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
-)
-GROWS = re.compile(rb"(?i).*\.(?:log|txt|csv|jsonl|out|err)|events\.out\..*").fullmatch
-SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fullmatch
-DONE = re.compile(
-    rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
-).fullmatch
-WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
-    (
-        re.compile(rb"checkpoint-\d+/.*"),
-        "in",
-        re.compile(rb"trainer_state\.json|random_states_\d+\.pkl"),
-    ),
-    (re.compile(rb"[^/]*/.+\.distcp"), "in", re.compile(rb"\.metadata")),
-    (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
-    (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
-)
-ELSEWHERE = re.compile(
-    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
-).match
+def _started(home: str) -> list[Job]:
+    """The jobs that were started here, also those that still run."""
+    return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
 
-def complete(home: str, request: dict) -> dict:
-    """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
+def _waiting(home: str) -> list[str]:
+    """The jobs that runner.py may still start, by its journal. Once the guard has ended the work there are none."""
+    path = os.path.join(home, "queue", "journal")
+    try:
+        with open(path, "rb") as file:
+            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+    except FileNotFoundError:
+        return []
+    try:
+        guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
+    except Refusal:  # a damaged record says nothing
+        guard_record = NO_GUARD
+    if guard_record["state"] == "fired":
+        return []
+    waiting, withdrawn = {}, set()
+    try:
+        for line in map(json.loads, whole.splitlines()):
+            if "queued" in line:
+                waiting[line["queued"]] = True
+            elif "withdrawn" in line:
+                withdrawn.add(line["withdrawn"])
+            elif "ended" in line:
+                waiting[line["job"]] = not line["final"]
+    except (ValueError, TypeError, KeyError):
+        raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
+    return [name for name, waits in waiting.items() if waits and name not in withdrawn]
 
-    A look, and no seal: it proves what each file held, and not that nothing else was written. Complete
-    is what the job's own convention says: what bears no temporary name, of a checkpoint that has what is
-    written last into it, and what was equal at two looks `quiet_s` apart and is open for writing by nobody.
 
-    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
-    most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+def manifest(home: str, request: dict) -> dict:
+    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
+
+    With `hash: recalled` no file is read. A hash that is not known from before is then missing, and so is the
+    digest. That is no seal, but it is enough to begin to fetch while the seal is made. With
+    `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
+
+    A job can write to our records here, so they are believed only if the tenant says nothing better:
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
+    for the memory of hashes.
+
+    Raises:
+        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
     """
-    share = min(1.0, max(0.01, request.get("share", SHARE)))
-    began, turn = time.monotonic(), _Turn(share)
-    stepped_back = _step_back()
-    survey, running = _artifacts_now(home, request)
-    hashes = Hashes(home, request.get("key"), turn.rest)
-    quiet_ns = int(request.get("quiet_s", 5) * 1e9)
-    seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
-    listing = _listing(seen, request["work"])
-    done = [re.compile(_segment(text)[0]).fullmatch for text in request.get("done", [])]
-    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
-    newest_first = sorted(
-        (one for one in survey.files if one[1] in seen and one[1] not in held_back),
-        key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
+    is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
+    if is_look and reads:
+        raise Refusal(
+            "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
+        )
+    jobs = _started(home) if is_look else _refuse_running(home)
+    specs = [job.spec() for job in jobs]
+    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    bounds = Bounds(home, request["work"], tops)
+    problems: list[dict] = []
+    artifacts = good_patterns(wanted, None, problems)
+    discards = good_patterns(unwanted, bounds, problems)
+    defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
+    own = Own(home, request, {job.name for job in jobs})
+    skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    survey.problems += problems
+    if request.get("rented_ns") and not request.get("ever"):
+        survey.before(request["rented_ns"], request.get("quiet", []), home)
+        survey.launched_ns = accounted_since_ns(home, jobs, None)
+    for top in tops:
+        survey.walk(top, True)
+    places = [unescape_path(spec["cwd"]) for spec in specs]
+    for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
+        survey.walk(top, True)
+    at_work = AtWork(
+        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
     )
-    names = [name for name, path in survey.files if path in held_back]
-    entries, kept, read, left_out, saved = [], set(), 0, 0, began
-    for name, path in newest_first:
-        fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
-        over = read + fresh > request.get("limit_bytes", 1 << 62)
-        if read and fresh and (over or time.monotonic() - began > request.get("limit_s", 1 << 62)):
-            names, left_out = [*names, name], left_out + 1
-            continue
-        read += fresh
-        try:
-            sha256, now = hashes.of(path)
-        except (Changing, OSError):
-            names.append(name)
-            continue
-        if time.monotonic() - saved > 30:  # so that what was read is known though the link breaks
-            hashes.save()
-            saved = time.monotonic()
-        facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
-        at = escape_path(path)
-        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
-        kept.add(path)
-    hashes.save()
-    links = _link_entries(survey, kept)
-    amiss = {problem["at"] for problem in survey.problems}
-    return {
-        "files": entries + [link for link in links if link["at"] not in amiss],
-        "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
-        "left_out": left_out,
-        "unfinished": sorted(names),
-        "running": running,
-        "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
-        "now": time.time(),
-        "login": escape_path(os.path.realpath(os.path.expanduser(b"~"))),
-    }
-
-
-def _artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
-    """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in _all_jobs(home) if job.started()]
-    wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
-    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
-    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
-    skip.add(os.path.join(request["work"], INCOMING))
-    survey = Survey(request["work"], skip, None, artifacts)
-    survey.walk(request["work"], False)
-    for pattern in artifacts:
+    if not is_look:
+        at_work.refuse()
+    for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    return survey, [job.name for job in jobs if observe(job).state in LIVE]
+    survey.problems = [  # a place that need not be kept need not be read
+        p
+        for p in survey.problems
+        if p["why"] not in ("unreadable", "too_deep")
+        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
+    ]
+    hashes = Hashes(home, request.get("key"))
+    entries: list[dict] = []
+    writers = open_files() if survey.files else {}
+    logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
+    for name, path in survey.files + logs:
+        at = escape_path(path)
+        try:
+            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+        except (Changing, FileNotFoundError):
+            survey.problem(at, "changing", "it changed, or vanished, while it was read")
+            continue
+        except OSError as error:
+            survey.problem(at, "unreadable", error.strerror)
+            continue
+        if (seen.st_dev, seen.st_ino) in writers:
+            survey.problem(
+                at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino]
+            )
+        kind = "log" if name.startswith("log/") else "artifact"
+        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
+    entries += link_entries(survey, {path for _, path in survey.files})
+
+    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
+    heaps.sort()
+    hashes.save()
+    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+        raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
+    if not is_look:
+        at_work.refuse()
+    entries.sort(key=lambda entry: entry["name"])
+    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
+    return dict(
+        heaps.told(request.get("named", 20)),
+        sealed_at=time.time(),
+        boot_id=boot_id(),
+        since_ns=since_ns,
+        digest=_digest(entries) if is_sure and not is_look else "",
+        entries=entries,
+        problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
+        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
+        elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+    )
 
 
-class _Turn:
-    """Whoever rests after every piece of work has worked `share` of the time at most.
+def _digest(entries: list[dict]) -> str:
+    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
+    import hashlib
 
-    Work is what it computed, and while it read from a disk all of that time: one that waits for a core
-    that others use has taken nothing from them.
+    form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
+    lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+# --- pace ----------------------------------------------------------------------------------------
+# How the caretaker keeps out of the way of jobs: by its share of the time, and its priority.
+
+
+SHARE = 0.25
+
+
+class Pace:
+    """If it rests after every piece of work, this process works at most `share` of the time.
+
+    Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
+    for a core that others use, it takes nothing from them.
     """
 
     def __init__(self, share: float) -> None:
@@ -2753,17 +2523,17 @@ class _Turn:
 
 
 def _read_bytes() -> str:
-    """How much this process has had from a disk, as the kernel writes it; nothing where it does not say."""
-    found = re.search(r"^read_bytes: \d+", _text_of("/proc/self/io"), re.MULTILINE)
+    """How much this process has read from a disk, as the kernel writes it; empty if it does not say."""
+    found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
-def _step_back() -> str:
-    """This process goes after all others, as far as the system lets it; what could be had, in words."""
+def step_back() -> str:
+    """All other processes go first, as far as the system allows it; the words say how far that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is None or sys.maxsize < 1 << 32:  # in another ABI the number means another call
+    if number is None or sys.maxsize < 1 << 32:  # in another ABI that number is another call
         return words
     try:
         import ctypes
@@ -2775,68 +2545,40 @@ def _step_back() -> str:
     return words
 
 
-def _looked_twice(
-    files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
-) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """The regular files as they are, and which of them are being written.
-
-    A file that this kernel's clock dates before the last `quiet_ns` is as it was then: one look tells
-    both. One with another clock's dates (a network's file system, the future) is looked at twice.
-    """
-    first = _looked(files)
-    remote = _elsewhere(_text_of("/proc/self/mountinfo"))
-    now_ns = time.time_ns()
-    undated = {
-        path
-        for path, seen in first.items()
-        if seen.st_dev in remote or max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns
-    }
-    if not all(hashes.knows(first[path]) for path in undated):
-        time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), _writers() if files else {}
-    busy = set()
-    for path, seen in second.items():
-        if path in undated:
-            is_busy = _identity(first[path]) != _identity(seen)
-        else:
-            is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
-        if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:
-            busy.add(path)
-    return second, busy
+# --- checkpoints ---------------------------------------------------------------------------------
+# Whether a checkpoint is whole, by names and times alone.
 
 
-def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
-    found = {}
-    for _, path in files:
-        try:
-            seen = os.lstat(path)
-        except OSError:
-            continue
-        if stat.S_ISREG(seen.st_mode):
-            found[path] = seen
-    return found
-
-
-def _elsewhere(mountinfo: str) -> set[int]:
-    """The devices whose files another machine dates."""
-    found = set()
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system):
-            major, minor = mount.split()[2].split(":")
-            found.add(os.makedev(int(major), int(minor)))
-    return found
-
-
-# whether a checkpoint is whole, by names and times alone
-
+PATIENCE_NS = 600 * 10**9
+UNDER_WAY = re.compile(  # names of what gets its own name once it is whole, as Orbax, transformers and curl do it
+    rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
+    rb"|.+\.tmp\.[\w-]{1,16}"
+).fullmatch
+STEP = re.compile(
+    rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
+)
+GROWS = re.compile(rb"(?i).*\.(?:log|txt|csv|jsonl|out|err)|events\.out\..*").fullmatch
+SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fullmatch
+DONE = re.compile(
+    rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
+).fullmatch
+WRITTEN_LAST = (  # what such a directory holds; where its job writes the last file; and what that is called
+    (
+        re.compile(rb"checkpoint-\d+/.*"),
+        "in",
+        re.compile(rb"trainer_state\.json|random_states_\d+\.pkl"),
+    ),
+    (re.compile(rb"[^/]*/.+\.distcp"), "in", re.compile(rb"\.metadata")),
+    (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
+    (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
+)
 if TYPE_CHECKING:
     Dates = dict[bytes, tuple[int, int]]  # name: its mtime_ns and ctime_ns
     Dated = dict[bytes, Dates]  # by directory
 
 
 def _unit(path: bytes) -> bytes | None:
-    """The directory of the checkpoint that the file is of: the outermost that bears its step's number."""
+    """The directory of the file's checkpoint: the outermost one that is named with the number of its step."""
     found, number, directory = None, None, os.path.dirname(path)
     while directory not in (b"/", b""):
         named = STEP.findall(os.path.basename(directory))
@@ -2848,8 +2590,8 @@ def _unit(path: bytes) -> bytes | None:
     return found
 
 
-def _listing(files: Iterable[bytes], work: bytes) -> Dated:
-    """What lies beside those files, and all that is in the checkpoints that they are of."""
+def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
+    """What lies beside those files, and all that is in their checkpoints."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
     units = {unit for unit in map(_unit, files) if unit is not None}
@@ -2873,16 +2615,16 @@ def unfinished(
     work: bytes,
     now_ns: int,
     quiet_ns: int,
-    done: list[Callable[[str], object]],
+    done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Of the files, those that are being written, or are of something that is; by names and times alone.
+    """Those of the files that are being written, or belong to something that is. Names and times alone decide.
 
-    Where nothing changed in a checkpoint for PATIENCE_NS it is taken as it is: no rule fits every job.
+    A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
     """
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
     for path in files:
-        parts = (path[len(work) :] if _is_below(path, work) else path).split(b"/")
+        parts = (path[len(work) :] if is_below(path, work) else path).split(b"/")
         if path in busy or any(UNDER_WAY(part) for part in parts if part):
             found.add(path)
             continue
@@ -2900,20 +2642,20 @@ def _is_whole(
     listing: Dated,
     now_ns: int,
     quiet_ns: int,
-    done: list[Callable[[str], object]],
+    done: Sequence[Callable[[str], object]],
 ) -> bool:
-    """Whether the checkpoint, a directory or a file, has all that its job writes into it."""
+    """Whether the checkpoint has all that its job writes into it. It is a directory or a file."""
     parent, name = os.path.split(what)
     beside = listing.get(parent, {})
-    inside = {  # by its way below `what`; nothing in a file
+    inside = {  # by its path below `what`; empty if that is a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
-        if _is_below(folder, what)
+        if is_below(folder, what)
         for inner, dated in names.items()
         if os.path.join(folder, inner) not in listing
     }
     of_it = inside or {b"": beside.get(name, (0, 0))}
-    # a log that goes on does not keep a checkpoint from being whole
+    # A log that still grows does not keep a checkpoint from being whole.
     lasting = {at: d for at, d in of_it.items() if not GROWS(os.path.basename(at))} or of_it
     if max(max(dated) for dated in lasting.values()) < now_ns - PATIENCE_NS:
         return True
@@ -2923,7 +2665,9 @@ def _is_whole(
     ):
         return False
     stem = name[: -len(b".ckpt")] if name.endswith(b".ckpt") else name
-    if {stem + b"-unfinished", name + b".unfinished"} & set(beside):  # NeMo says so beside it
+    if {stem + b"-unfinished", name + b".unfinished"} & set(
+        beside
+    ):  # NeMo marks a checkpoint so, beside it
         return False
     if not _has_all_shards(inside or beside, None if inside else name):
         return False
@@ -2932,17 +2676,17 @@ def _is_whole(
     is_mark = any(matches(escape_path(name)) for matches in done)
     if last is None and STEP.search(name) and not is_mark:
         last = _done_of(what, listing, done)
-        alike = [n for n in beside if _group(n) == _group(name)]
+        alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
-            # its like had a marker, so it will have one
+            # If others like it have a marker, this one will have one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # old transformers write their random states just after what is last now
+    # Old versions of transformers write their random states just after what is the last file now.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """When that was written which such a job writes last; None where nothing shows what it is."""
+    """When the file was written that such a job writes last; None if nothing shows which job it is."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -2950,8 +2694,8 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
     return None
 
 
-def _done_of(what: bytes, listing: Dated, done: list[Callable[[str], object]]) -> list[int]:
-    """When the markers were written that say of the checkpoint that it is done, in it or beside it."""
+def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
+    """When the markers were written that say that the checkpoint is done. They lie in it or beside it."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -2972,34 +2716,158 @@ def _done_of(what: bytes, listing: Dated, done: list[Callable[[str], object]]) -
     return found
 
 
-def _group(name: bytes) -> bytes:
+def name_group(name: bytes) -> bytes:
     return re.sub(rb"\d+", b"#", name)
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether of every set `x-00001-of-00004` all are there, or of the set that `one` is of."""
+    """Whether all files of each set like `x-00001-of-00004` are there; with `one`, of its set alone."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
     if one is not None:
-        match = SHARD(one)
-        there = {match.group(1, 3, 4): there.get(match.group(1, 3, 4), set())} if match else {}
+        shard = SHARD(one)
+        there = {shard.group(1, 3, 4): there.get(shard.group(1, 3, 4), set())} if shard else {}
     return all(len(found) >= int(of[1]) for of, found in there.items())
 
 
-# --- what its owner no longer wants -------------------------------------------------------------
+# --- complete ------------------------------------------------------------------------------------
+# The verb `complete`: what is whole while jobs run.
+
+
+def complete(home: str, request: dict) -> dict:
+    """The declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
+
+    This is no seal: it proves what each file held, and not that nothing else was written. A file is complete
+    by its job's own convention: it has no temporary name, and its checkpoint has the file that is written
+    last. It was the same at two looks `quiet_s` apart, and nobody has it open for writing.
+
+    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
+    most `limit_bytes` are read, but always one file. What is left out has its turn in the next call.
+    """
+    share = min(1.0, max(0.01, request.get("share", SHARE)))
+    began, turn = time.monotonic(), Pace(share)
+    stepped_back = step_back()
+    survey, running = artifacts_now(home, request)
+    hashes = Hashes(home, request.get("key"), turn.rest)
+    quiet_ns = int(request.get("quiet_s", 5) * 1e9)
+    seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
+    listing = checkpoint_listing(seen, request["work"])
+    done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
+    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
+    newest_first = sorted(
+        (one for one in survey.files if one[1] in seen and one[1] not in held_back),
+        key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
+    )
+    names = [name for name, path in survey.files if path in held_back]
+    entries: list[dict] = []
+    kept: set[bytes] = set()
+    read, left_out, saved = 0, 0, began
+    for name, path in newest_first:
+        fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
+        over = read + fresh > request.get("limit_bytes", 1 << 62)
+        if read and fresh and (over or time.monotonic() - began > request.get("limit_s", 1 << 62)):
+            names, left_out = [*names, name], left_out + 1
+            continue
+        read += fresh
+        try:
+            sha256, now = hashes.of(path)
+        except (Changing, OSError):
+            names.append(name)
+            continue
+        if time.monotonic() - saved > 30:  # so that it need not be read again if the link breaks
+            hashes.save()
+            saved = time.monotonic()
+        facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
+        at = escape_path(path)
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
+        kept.add(path)
+    hashes.save()
+    links = link_entries(survey, kept)
+    amiss = {problem["at"] for problem in survey.problems}
+    return {
+        "files": entries + [link for link in links if link["at"] not in amiss],
+        "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
+        "left_out": left_out,
+        "unfinished": sorted(names),
+        "running": running,
+        "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
+        "now": time.time(),
+        "login": escape_path(os.path.realpath(os.path.expanduser(b"~"))),
+    }
+
+
+def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
+    """Every declared artifact that is there, and the jobs that run."""
+    jobs = [job for job in all_jobs(home) if job.started()]
+    wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
+    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
+    skip.add(os.path.join(request["work"], INCOMING))
+    survey = Survey(request["work"], skip, None, artifacts)
+    survey.walk(request["work"], False)
+    for pattern in artifacts:
+        if not pattern.relative:
+            survey.walk(pattern.prefix, False)
+    return survey, [job.name for job in jobs if observe(job).state in LIVE]
+
+
+def _looked_twice(
+    files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
+) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
+    """The regular files as they are, and which of them are being written.
+
+    If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
+    is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
+    """
+    first = _looked(files)
+    remote = far_devices(text_of("/proc/self/mountinfo"))
+    now_ns = time.time_ns()
+    undated = {
+        path
+        for path, seen in first.items()
+        if seen.st_dev in remote or max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns
+    }
+    if not all(hashes.knows(first[path]) for path in undated):
+        time.sleep(quiet_ns / 1e9)
+    second, writers = _looked(files), open_files() if files else {}
+    busy = set()
+    for path, seen in second.items():
+        if path in undated:
+            is_busy = file_identity(first[path]) != file_identity(seen)
+        else:
+            is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
+        if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:
+            busy.add(path)
+    return second, busy
+
+
+def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
+    found = {}
+    for _, path in files:
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(seen.st_mode):
+            found[path] = seen
+    return found
+
+
+# --- prune ---------------------------------------------------------------------------------------
+# The verb `prune`, the one that removes anything.
 
 
 def prune(home: str, request: dict) -> dict:
-    """Of the checkpoints those are gone that are as they were named, byte for byte; any other is left whole.
+    """Those checkpoints are gone that are what was named, byte for byte. Any other is left whole.
 
     Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. What is removed is in the log `pruned` first. Never the newest of its kind, nor what
-    is open, linked to, or all that a declared pattern matches.
+    all that is in it. Before it is removed it is in the log `pruned`. Never removed are the newest of its
+    kind, what is open or linked to, and all that is left of what a declared pattern matches.
     """
-    survey, _ = _artifacts_now(home, request)
-    hashes = Hashes(home, request.get("key"), _Turn(SHARE).rest)
-    _step_back()
+    survey, _ = artifacts_now(home, request)
+    hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
+    step_back()
     left = {path for _, path in survey.files}
     gone, refused, count, size = [], [], 0, 0
     with Locked(home, "home.lock"):
@@ -3045,8 +2913,8 @@ def _why_kept(
     left: set[bytes],
     hashes: Hashes,
 ) -> str | None:
-    """Why the checkpoint may not go, or None."""
-    if os.path.realpath(top) != top or not all(_is_below(path, top) for path in files):
+    """Why the checkpoint may not go; None if it may."""
+    if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
         return "it is no declared artifact, or is gone"
@@ -3060,13 +2928,13 @@ def _why_kept(
     around = [path for _, path in survey.links] + [
         os.path.join(beside, n) for n in os.listdir(beside)
     ]
-    if any(os.path.islink(p) and _is_below(os.path.realpath(p), top) for p in around):
+    if any(os.path.islink(p) and is_below(os.path.realpath(p), top) for p in around):
         return "a link leads to it"
     for pattern in survey.artifacts:
         matched = {path for path in left if _means(pattern, path, survey)}
         if matched and matched <= set(files):
             return "it is all that is left of the artifact " + pattern.text
-    opened = _writers((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
+    opened = open_files((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
     for path, (size, sha256, mtime_ns, ino) in files.items():
         try:
             seen = os.lstat(path)
@@ -3081,15 +2949,15 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether one of the same kind beside it bears a higher number."""
+    """Whether there is one of the same kind beside it with a higher number."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
         path[len(parent) + 1 :].split(b"/")[0]
         for path in left
-        if _is_below(path, parent) and not _is_below(path, top)
+        if is_below(path, parent) and not is_below(path, top)
     }
-    alike = (STEP.findall(n) for n in beside if _group(n) == _group(name))
+    alike = (STEP.findall(n) for n in beside if name_group(n) == name_group(name))
     return bool(steps) and any([int(found[2]) for found in other] > steps for other in alike)
 
 
@@ -3101,13 +2969,13 @@ def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
 
 def _log_pruned(home: str, checkpoint: dict) -> None:
     line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
-    _put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
+    put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
 def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
-    """The files are gone, and what was a directory of nothing else; or all are there, and why.
+    """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
-    They are taken out of the way first and looked at again there: a job may put another in one's place.
+    They are first renamed and then looked at again, because a job may put another file in a place meanwhile.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -3128,7 +2996,9 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     for aside, path in moved.items():
         if why is not None:
             try:
-                os.link(aside, path, follow_symlinks=False)  # never over what came there since
+                os.link(
+                    aside, path, follow_symlinks=False
+                )  # this never overwrites what has come there since
             except OSError:
                 why += "; what was there is " + escape_path(aside)
                 continue
@@ -3141,21 +3011,32 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     return why
 
 
-# --- files pushed to the box --------------------------------------------------------------------
+# --- push ----------------------------------------------------------------------------------------
+# The verbs `index`, `receive` and `place`: files pushed to the box.
+
+
+PLACED: dict = {
+    "name": str,
+    "incoming": str,
+    "size": int,
+    "sha256": str,
+    "mode": int,
+    "mtime": NUMBER,
+}
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, for a push to compare with; and what there is room for.
+    """What the regular files among `paths` hold, so that a push can compare; and how much room there is.
 
-    `placed` of it is what this box itself has on record of pushed files, which a job can write.
+    `placed` is this box's own record of pushed files. A job can write to it.
     """
-    hashes, files, known = Hashes(home, request.get("key")), {}, _pushed(home)
+    hashes, files, known = Hashes(home, request.get("key")), {}, pushed_record(home)
     since = None
     if request.get("begin"):
         os.makedirs(request["work"], exist_ok=True)
-        since = _set_since(home, "since-push.json", request["work"])
+        since = set_since(home, "since-push.json", request["work"])
     for text in request["paths"]:
-        path = os.path.join(request["work"], _inner_path(unescape_path(text)))
+        path = os.path.join(request["work"], inner_path(unescape_path(text)))
         try:
             if stat.S_ISREG(os.lstat(path).st_mode):
                 sha256, seen = hashes.of(path)
@@ -3167,15 +3048,15 @@ def index(home: str, request: dict) -> dict:
 
 
 def _room_below(work: bytes) -> dict:
-    """Where the work directory really is, and the room there, also before it was made."""
+    """Where the work directory really is, and how much room there is, even before it was made."""
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
-    return dict(_room(there), work=escape_path(work))
+    return dict(room_at(there), work=escape_path(work))
 
 
 def receive(home: str, request: dict) -> dict:
-    """The files of the tar on stdin lie below `work`, each whole from the moment it is seen.
+    """The files of the tar on stdin lie below `work`. Each is whole from the moment it can be seen.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
@@ -3184,7 +3065,7 @@ def receive(home: str, request: dict) -> dict:
 
     work = request["work"]
     os.makedirs(work, exist_ok=True)
-    _set_since(home, "since-push.json", work)
+    set_since(home, "since-push.json", work)
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     try:
@@ -3196,12 +3077,12 @@ def receive(home: str, request: dict) -> dict:
             errors="surrogateescape",
         )
         for member in archive:
-            inner = _inner_path(_utf8(member.name))
+            inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
         while sys.stdin.buffer.read(
             CHUNK_BYTES
-        ):  # the padding: a sender must not find the pipe closed
+        ):  # the padding is read, too, or the sender would find the pipe closed
             pass
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
@@ -3211,17 +3092,17 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Those are known for pushed files; where nothing more is coming, there is no place for it."""
+    """Those are on record as pushed files. If no more is to come, the directory for what comes is gone."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
         pass
     with Locked(home, "home.lock"):
-        _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
+        write_record(os.path.join(home, "pushed.json"), dict(pushed_record(home), **placed))
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
-    """Where the pushed file really goes: its directory, which may be missing, and itself.
+    """Where the pushed file really goes: its directory, which may be missing, and its own path.
 
     Raises:
         Refusal: UNSAFE_MEMBER.
@@ -3229,7 +3110,7 @@ def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
     parent, base = os.path.split(os.path.join(work, inner))
     parent = os.path.realpath(parent)
     target = os.path.join(parent, base)
-    if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
+    if not is_below(parent, work) or is_below(target, os.fsencode(home)):
         raise _unsafe(inner)
     return parent, target
 
@@ -3249,7 +3130,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
+    """The member is in place under its own name, and whole. A job that had the old file open keeps that one."""
     import hashlib
 
     work = request["work"]
@@ -3258,7 +3139,7 @@ def _receive_member(
         os.makedirs(target, exist_ok=True)
         return
     os.makedirs(parent, exist_ok=True)
-    incoming = os.path.join(work, INCOMING)  # a temporary name beside might get too long
+    incoming = os.path.join(work, INCOMING)  # beside its target a temporary name could get too long
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
         incoming = parent
@@ -3267,16 +3148,18 @@ def _receive_member(
         os.unlink(temporary)
     try:
         if member.issym():
-            if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
+            if not is_below(
+                os.path.realpath(os.path.join(parent, utf8_bytes(member.linkname))), work
+            ):
                 raise _unsafe(inner)
-            os.symlink(_utf8(member.linkname), temporary)
+            os.symlink(utf8_bytes(member.linkname), temporary)
             _may_replace(request, inner, target, None)
             os.replace(temporary, target)
             return
         source: IO[bytes] | None = None
         if member.islnk():
-            first = os.path.realpath(os.path.join(work, _inner_path(_utf8(member.linkname))))
-            if _is_below(first, work) and os.path.isfile(first):
+            first = os.path.realpath(os.path.join(work, inner_path(utf8_bytes(member.linkname))))
+            if is_below(first, work) and os.path.isfile(first):
                 source = open(first, "rb")  # noqa: SIM115  closed with the member below
         elif member.isreg():
             source = archive.extractfile(member)
@@ -3301,16 +3184,16 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """By the bytes of their names, for the two ends do not escape the same characters."""
+    """What may be replaced, by the bytes of its name: the two ends do not escape the same characters."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """What lies at `target` may go: it is what `over` says that it may be, or the very bytes that come.
+    """What lies at `target` may be replaced: `over` allows it, or it already holds the bytes that come.
 
-    Without `over` everything may, as by hand.
+    Without `over` everything may be replaced, as when a person works by hand.
 
     Raises:
         Refusal: NOT_SAVED; it was left as it is.
@@ -3338,16 +3221,17 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Files that were written among the incoming ones are in their places, each proved and then renamed.
+    """Files that lay among the incoming ones are in their places. Each was proved first, and then renamed.
 
-    What holds other bytes than was said is taken away and named in `other`, and so is what is `stale`.
+    An incoming file with other bytes than was said is removed and named in `other`. What is `stale` is
+    removed, too.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
     """
     work = request["work"]
     os.makedirs(work, exist_ok=True)
-    _set_since(home, "since-push.json", work)
+    set_since(home, "since-push.json", work)
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     other = []
@@ -3383,8 +3267,11 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
-    work, inner = request["work"], _inner_path(unescape_path(said["name"]))
+    """Where the file lies now; None if its bytes are not what was said.
+
+    Whoever had the old file open keeps that one.
+    """
+    work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
@@ -3394,7 +3281,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     try:
         there = os.lstat(arrived)
         if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
-            # no rename leads from one file system to another
+            # a rename cannot lead from one file system to another
             source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
             _copy(arrived, source)
         if not _holds_what_was_said(source, said):
@@ -3413,7 +3300,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
 
 
 def _copy(path: bytes, destination: bytes) -> None:
-    """The regular file lies there, too."""
+    """A copy of the regular file lies there."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
         made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
@@ -3424,7 +3311,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds those bytes; then it has its mode and its time, too."""
+    """Whether the regular file holds those bytes. If so, it has its mode and its time, too."""
     import hashlib
 
     try:
@@ -3441,7 +3328,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         for count in iter(lambda: file.readinto(view), 0):
             digest.update(view[:count])
             TELLING.did(0, count)
-        # Whoever still wrote to it over a link that was given up has spoilt the proof.
+        # A connection that was given up may still write to the file, and then this proves nothing.
         is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
         if digest.hexdigest() != said["sha256"] or not is_still:
             return False
@@ -3450,45 +3337,29 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
     return True
 
 
-def _pushed(home: str) -> dict[str, dict]:
-    """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
-    path = os.path.join(home, "pushed.json")
-    record = _read(path, {}) or {}
-    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
-        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
-    return record
+# --- requests ------------------------------------------------------------------------------------
+# What each verb takes, and its arguments in their own types.
 
-
-# --- the call -----------------------------------------------------------------------------------
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere"
 )
-VERBS = {  # what each takes; `!` marks what it cannot do without
-    "start": (
-        start,
-        "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
-    ),
-    "status": (status, "job offset limit sample"),
-    "tail": (tail, "job! offset limit"),
-    "stop": (stop, "job! grace_s signal"),
-    "manifest": (
-        manifest,
-        SEALING,
-    ),
-    "patterns": (patterns, "work! roots artifacts discard"),
-    "complete": (complete, "work! artifacts done quiet_s limit_bytes limit_s share key"),
-    "prune": (prune, "work! artifacts checkpoints! key"),
-    "index": (index, "work! paths! begin key"),
-    "receive": (receive, "work! over"),
-    "place": (place, "work! files! stale over"),
-    "guard": (
-        guard,
-        "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
-    ),
+TAKES = {  # what each verb takes; it cannot do without those with a `!`
+    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
+    "status": "job offset limit sample",
+    "tail": "job! offset limit",
+    "stop": "job! grace_s signal",
+    "manifest": SEALING,
+    "patterns": "work! roots artifacts discard",
+    "complete": "work! artifacts done quiet_s limit_bytes limit_s share key",
+    "prune": "work! artifacts checkpoints! key",
+    "index": "work! paths! begin key",
+    "receive": "work! over",
+    "place": "work! files! stale over",
+    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
 }
-FIELDS = {  # kind, and help for a person
+FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
     "argv": ("texts", ""),
     "cwd": ("path", "directory the job runs in; made if missing"),
@@ -3554,13 +3425,13 @@ FIELDS = {  # kind, and help for a person
 }
 
 
-def _checked(verb: str, arguments: object) -> dict:
+def checked_arguments(verb: str, arguments: object) -> dict:
     """The arguments in their own types: paths as real paths in bytes, signals as numbers.
 
     Raises:
         Refusal: BAD_REQUEST.
     """
-    names = {name.rstrip("!"): name for name in (VERBS[verb][1] + " tenant tells_s").split()}
+    names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
         raise Refusal(
             "BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values()))
@@ -3572,9 +3443,9 @@ def _checked(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = _valued(FIELDS[name][0], value)
+            checked[name] = valued(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
-            # without the value, which may be a secret
+            # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
             raise Refusal(
                 "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)
@@ -3582,13 +3453,13 @@ def _checked(verb: str, arguments: object) -> dict:
     return checked
 
 
-def _valued(kind: str, value: object) -> object:
+def valued(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [_valued(kind[:-1], item) for item in value]
+        return [valued(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {_valued("text", name): _valued("text", text) for name, text in value.items()}
+        return {valued("text", name): valued("text", text) for name, text in value.items()}
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -3605,12 +3476,330 @@ def _valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [_valued("object", item) for item in value]
+        return [valued("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
         return value
     raise ValueError("it is %s" % ascii(value)[:80])
+
+
+# --- guard ---------------------------------------------------------------------------------------
+# The verb `guard`: the deadline is held on the box, by a process there.
+
+
+LOOK_S = 60.0
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+GUARD_GRACE_S, COPY_S = 60.0, 1800.0
+
+
+def guard(home: str, request: dict) -> dict:
+    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
+
+    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
+    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    `store` is kept in the memory of that process, and nowhere else.
+    """
+    path, already = os.path.join(home, "guard.json"), False
+    with Locked(home, "guard.lock"):
+        try:
+            record = read_record(path, GUARD) or dict(NO_GUARD)
+        except Refusal:
+            if "deadline" not in request and not request.get("disarm"):
+                raise
+            record = dict(NO_GUARD)
+        if record["state"] == "armed" and not _holds_still(record):
+            record["state"] = "not_armed"
+        if request.get("disarm"):
+            record = dict(NO_GUARD, state="disarmed")
+            write_record(path, record)
+        elif "deadline" in request:
+            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
+            already = record["state"] == "armed" and "store" not in request
+            already = already and all(record.get(n) == v for n, v in wanted.items())
+            if not already:
+                reserve_record(path)
+                record = _posted(home, request, wanted)
+                write_record(path, record)
+    return dict(record, already=already, now=time.time())
+
+
+def _holds_still(record: dict) -> bool:
+    ticks: int = record["start_ticks"]
+    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
+
+
+def _elapsed() -> float:
+    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.monotonic()
+
+
+def _posted(home: str, request: dict, wanted: dict) -> dict:
+    """The record of a new, detached process that holds the deadline."""
+    left_s = request.get("left_s", request["deadline"] - time.time())
+    fires, held = _elapsed() + left_s, dict(request)
+    if "store" in request:
+        held["seal"] = checked_arguments("manifest", request.get("seal"))
+    places = dict(request.get("scripts") or {})
+    held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
+    record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
+    record["store"] = "held" if "store" in request else None
+    told, tell = os.pipe()
+
+    def body() -> None:
+        mine = dict(record, pid=os.getpid(), start_ticks=ticks_of(os.getpid()))
+        os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
+        os.close(tell)
+        guarding = Guarding(home, held, mine, fires)
+        if guarding.holds():
+            guarding.ends()
+
+    spawn_detached(body, {tell})
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        pid, ticks = file.read().split()
+    return dict(record, pid=int(pid), start_ticks=int(ticks))
+
+
+class Guarding:
+    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
+
+    def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
+        self._home, self._request, self._record, self._fires = home, request, record, fires
+        self._path = os.path.join(home, "guard.json")
+        self._quiet: tuple = ()
+        self._quiet_since = self._looked_at = _elapsed()
+        self._look: object = None
+
+    def holds(self) -> bool:
+        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
+
+        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
+        shorter nor longer.
+        """
+        idle_s = self._request.get("idle_s")
+        while True:
+            why = "deadline" if _elapsed() >= self._fires else None
+            if why is None and idle_s is not None and self._quiet_s() >= idle_s:
+                if self._is_judged_idle(idle_s):
+                    why = "idle"
+                else:  # somebody works here, even if no job of ours does
+                    self._quiet_since = _elapsed()
+            more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
+            if not self._notes(**more):
+                return False
+            if why:
+                return True
+            self._take_a_look()
+            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
+
+    def _notes(self, **more: object) -> bool:
+        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
+        try:
+            with Locked(self._home, "guard.lock"):
+                if not self._is_ours():
+                    return False
+                if more:
+                    self._record.update(more)
+                    write_record_if_possible(self._path, self._record)
+        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
+            return os.path.isdir(self._home)
+        return True
+
+    def _is_ours(self) -> bool:
+        """Whether no other guard is on record. A record that was lost or damaged is written again."""
+        try:
+            latest = read_record(self._path, GUARD)
+        except Refusal:
+            latest = None
+        if latest is None:
+            write_record_if_possible(self._path, self._record)
+            return True
+        return bool(latest["pid"] == os.getpid())
+
+    def _quiet_s(self) -> float:
+        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
+        states, heartbeat = [], 0
+        for job in all_jobs(self._home):
+            try:
+                states.append(observe(job).state)
+            except (Refusal, OSError):  # unknown, which is not idle
+                states.append("running")
+        try:
+            heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
+        except OSError:
+            pass
+        seen = (tuple(states), heartbeat)
+        if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
+            self._quiet, self._quiet_since = seen, _elapsed()
+        return _elapsed() - self._quiet_since
+
+    def _is_judged_idle(self, idle_s: float) -> bool:
+        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
+        script = self._request["scripts"].get("activity")
+        if script is None or not os.path.isfile(script):
+            return True
+        try:
+            said = json.loads(
+                output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+            )
+            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
+        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
+            return False
+
+    def _take_a_look(self) -> None:
+        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
+        import subprocess
+
+        script = self._request["scripts"].get("activity")
+        if script is None or _elapsed() < self._looked_at:
+            return
+        self._looked_at = _elapsed() + LOOK_S
+        null = subprocess.DEVNULL
+        try:
+            if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
+                self._look.kill()  # type: ignore[attr-defined]
+            if os.path.isfile(script):
+                argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
+                self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
+        except OSError:
+            pass
+
+    def ends(self) -> None:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+        asked, problems = [], {}
+        for job in all_jobs(self._home):
+            signum, grace_s = 15, 10.0
+            try:
+                if observe(job).state not in LIVE:
+                    continue
+                spec = job.spec()
+                signum, grace_s = spec["stop_signal"], spec["grace_s"]
+                record_ending(job, "deadline")
+            except (Refusal, OSError) as error:
+                problems[job.name] = str(error)
+            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
+        left = end_jobs(asked)
+        if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
+            return
+        if "store" in self._request:
+            try:
+                kept = self._copied()
+            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
+                kept = {"ok": False, "message": type(error).__name__}
+            self._notes(kept=kept)
+        self._ends_the_bill()
+
+    def _copied(self) -> dict:
+        """What became of the copy to the store."""
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while True:
+            try:
+                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
+                break
+            except (Refusal, OSError) as error:
+                if time.monotonic() > give_up:
+                    return {"ok": False, "message": str(error)[:300]}
+                time.sleep(0.2)
+        names = ("name", "at", "size", "sha256")
+        files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
+        wanted = {"store": self._request["store"], "files": files}
+        said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
+        kept, failed = said.get("kept") or [], said.get("failed") or []
+        why = said.get("message") or (json.dumps(failed[0]) if failed else "")
+        told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
+        return dict(told, at=time.time(), message=str(why)[:300])
+
+    def _ends_the_bill(self) -> None:
+        """The platform is asked until this box is no more, or until another guard has taken over."""
+        import signal
+
+        end = self._request.get("end") or {"kind": "none"}
+        if end["kind"] == "none" or "leave" not in self._request["scripts"]:
+            self._notes(meter="nothing on this box ends its bill")
+            return
+        tries, wait_s = 0, 1.0
+        wanted = {name: end[name] for name in ("kind", "command") if name in end}
+        wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
+        begins = _elapsed()
+        if (
+            end.get("on") == "waive"
+        ):  # the owner signed for the time after the deadline, and not for idleness before it
+            begins = max(begins, self._fires)
+        begins += float(end.get("after_s") or 0.0)
+        left_s = begins - _elapsed()
+        if left_s > 0:
+            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
+        while _elapsed() < begins:
+            if not self._notes():
+                return
+            self._take_a_look()
+            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+        while True:
+            said = self._ask("leave", "end", wanted, 60.0)
+            tries += 1
+            names = ("asked", "how", "status", "why", "message")
+            meter = {n: said[n] for n in names if said.get(n) is not None}
+            if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
+                return
+            if said.get("asked"):
+                signal.signal(
+                    signal.SIGTERM, signal.SIG_DFL
+                )  # a system that shuts down need not wait for us
+                wait_s = max(wait_s, 30.0)
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, 300.0)
+            if not self._notes():
+                return
+
+    def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
+        """The reply of one of our scripts on this box, or why there is none."""
+        import subprocess
+
+        path = self._request["scripts"].get(script, "")
+        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
+        try:
+            done = subprocess.run(
+                argv,
+                input=json.dumps(request).encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=limit_s,
+                check=False,
+            )
+            said = json.loads(done.stdout.splitlines()[-1].decode())
+        except subprocess.TimeoutExpired:
+            return {"ok": False, "message": "it did not end within %d s" % limit_s}
+        except (OSError, ValueError, IndexError) as error:
+            return {
+                "ok": False,
+                "message": "%s gave no answer: %s" % (script, type(error).__name__),
+            }
+        return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
+
+
+# --- __main__ ------------------------------------------------------------------------------------
+
+
+VERBS = {
+    "start": start,
+    "status": status,
+    "tail": tail,
+    "stop": stop,
+    "manifest": manifest,
+    "patterns": patterns,
+    "complete": complete,
+    "prune": prune,
+    "index": index,
+    "receive": receive,
+    "place": place,
+    "guard": guard,
+}
 
 
 def _by_hand(argv: list[str]) -> tuple[str, str, object]:
@@ -3624,13 +3813,13 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", required=True, help="where records and logs are kept")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, (body, takes) in VERBS.items():
+    for verb, body in VERBS.items():
         summary = (body.__doc__ or "").splitlines()[0]
         flags = verbs.add_parser(verb, help=summary, description=summary)
         flags.add_argument(
             "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
         )
-        for name in (takes + " tenant tells_s").replace("!", "").split():
+        for name in (TAKES[verb] + " tenant tells_s").replace("!", "").split():
             kind, text = FIELDS[name]
             flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
                 "_", "-"
@@ -3674,7 +3863,7 @@ def _answer(argv: list[str]) -> dict:
             argv[1],
             argv[2],
             None,
-        )  # without argparse, which costs a status its speed
+        )  # without argparse, which takes longer than a status reply
     else:
         home, verb, arguments = _by_hand(argv)
     if arguments is None:
@@ -3683,7 +3872,7 @@ def _answer(argv: list[str]) -> dict:
             arguments = json.loads(content.decode())
         except ValueError:
             raise Refusal("BAD_REQUEST", "stdin holds no JSON object") from None
-    request = _checked(verb, arguments)
+    request = checked_arguments(verb, arguments)
     home = os.path.realpath(os.path.expanduser(home))
     os.makedirs(home, 0o700, exist_ok=True)
     TELLING.every_s = request.pop("tells_s", None)
@@ -3691,9 +3880,9 @@ def _answer(argv: list[str]) -> dict:
         try:
             with open(os.path.join(home, "heartbeat"), "ab") as file:
                 os.utime(file.fileno())
-        except OSError:  # a full disk
+        except OSError:  # the disk is full
             pass
-    return dict(VERBS[verb][0](home, request), ok=True)
+    return dict(VERBS[verb](home, request), ok=True)
 
 
 def main(argv: list[str]) -> int:

@@ -47,7 +47,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
     def __init__(self, code, message, **more):
         super().__init__(message)

@@ -49,7 +49,7 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -58,7 +58,7 @@ class Refusal(Exception):
 
 
 class Passing(Exception):
-    """This request failed, and another may not."""
+    """This request failed, but the next may succeed."""
 
 
 class Absent(Exception):
@@ -66,7 +66,7 @@ class Absent(Exception):
 
 
 HIDDEN = object()
-"""The size of what this key may neither read nor list: it may be there, or not."""
+"""Stands for the size of an object that this key may neither read nor list: it may be there, or not."""
 ONLY_NEW = {"If-None-Match": "*"}
 
 
@@ -90,7 +90,7 @@ def main(argv):
     except KeyboardInterrupt:
         reply = Refusal("INTERRUPTED", "interrupted; the same command goes on from here").reply
     except Exception as error:  # noqa: BLE001  a bug too is told as JSON, and not in the words of a library,
-        reply = Refusal("KEEP_BROKE", type(error).__name__).reply  # which may quote a header
+        reply = Refusal("KEEP_BROKE", type(error).__name__).reply  # its text may quote a header
     print(json.dumps(reply), flush=True)
     if reply.get("code") == "BAD_REQUEST":
         return 2
@@ -135,7 +135,7 @@ def asked(argv):
 
 
 def requested(given, raw):
-    """The store and the files, checked; no error quotes the request, which holds a key."""
+    """The store and the files, checked. No error quotes the request, because it holds a key."""
     try:
         request = json.loads(raw.decode("utf-8"))
         store, files = request["store"], request.get("files", [])
@@ -159,7 +159,7 @@ def requested(given, raw):
 
 
 def text(store, field, default=None, pattern="[!-~]+"):
-    """That field of the store, of plain letters; its value is never repeated."""
+    """That field of the store, which has plain letters only. No error repeats its value."""
     value = store.get(field, default)
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
         raise Refusal("BAD_REQUEST", "the store's {} is missing or wrong".format(field))
@@ -167,7 +167,7 @@ def text(store, field, default=None, pattern="[!-~]+"):
 
 
 def inside(name):
-    """The bytes that the name stands for, which lead nowhere but down."""
+    """The bytes that the name stands for. As a path they lead down, and nowhere else."""
     raw = urllib.parse.unquote_to_bytes(name)
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in raw.split(b"/")):
         raise Refusal("BAD_REQUEST", "a name is relative, and leads down")
@@ -192,13 +192,13 @@ def prove(store):
         store.remove(name)
         left = None
     except (Refusal, Passing, Absent) as error:
-        # Written and read is what counts; a key that cannot delete is the better one.
+        # It is enough that it was written and read. A key that cannot delete is the better one.
         left = str(error)
     return {"ok": True, "proved": name, "deleted": left is None, "left_because": left}
 
 
 def keep(store, files):
-    """Each file lies in the store, as it was read back, or is named with the reason why not."""
+    """Each file lies in the store, and was read back from there, or is named with the reason why not."""
     kept, failed = [], []
     now = time.time()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + "{:.6f}".format(now % 1)[1:]
@@ -223,7 +223,7 @@ def keep(store, files):
 
 
 def kept_one(store, file, stamp):
-    """Whether the file had to be sent; in the store it is, as it was read back."""
+    """Whether the file had to be sent. It is in the store, and was read back from there."""
     name = file["name"]
     size = store.size(name)
     if size == file["size"] and same(store, file):
@@ -240,7 +240,7 @@ def kept_one(store, file, stamp):
 
 
 def same(store, file):
-    """Whether the store's bytes are those of the file, every one of them read."""
+    """Whether the store's bytes are those of the file. Every one of them was read."""
     digest, size = hashlib.sha256(), 0
     try:
         for content in store.chunks(file["name"]):
@@ -252,9 +252,9 @@ def same(store, file):
 
 
 def opened(file):
-    """The regular file on the box, of the size that was sealed."""
+    """The regular file on the box, opened. It has the size that was sealed."""
     path = os.path.expanduser(os.fsdecode(urllib.parse.unquote_to_bytes(file["at"])))
-    # Not waiting: a named pipe that lies in a file's place would never open.
+    # It must not wait: a named pipe in a file's place would never open.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     held = os.fstat(fd)
     if not stat.S_ISREG(held.st_mode) or held.st_size != file["size"]:
@@ -374,7 +374,7 @@ class Stretch:
 
 
 class Bucket:
-    """Objects below one prefix, spoken to by requests that are signed here (AWS signature, version 4)."""
+    """Objects below one prefix of a bucket. The requests are signed here (AWS signature, version 4)."""
 
     def __init__(self, given, store):
         endpoint = urllib.parse.urlsplit(text(store, "endpoint"))
@@ -402,7 +402,7 @@ class Bucket:
     # what the verbs need
 
     def size(self, name):
-        # Not by HEAD: without a text nobody can tell a wrong clock from a missing right.
+        # This is no HEAD, because its answer has no text: a wrong clock would look like a missing right.
         try:
             with self._asked("GET", name, headers={"Range": "bytes=0-0"}) as response:
                 whole = (response.headers.get("Content-Range") or "").rpartition("/")[2]
@@ -411,16 +411,16 @@ class Bucket:
         except Absent:
             return None
         except Refusal as refusal:
-            # To a key that may not list, what is absent looks forbidden; an empty one has no first byte.
+            # To a key that may not list, a missing object looks forbidden. An empty one has no first byte.
             if refusal.code in ("FORBIDDEN", "NO_RANGE"):
                 return HIDDEN if refusal.code == "FORBIDDEN" else 0
             raise
 
     def must_keep_what_it_has(self):
-        """A write that is only for a new name was refused for a name that is taken, by this very store."""
+        """This very store has just refused a write that is for new names only, because the name is taken."""
         if self._keeps:
             return
-        for _ in range(2):  # the first may have been the one that made it
+        for _ in range(2):  # our own first try may have made it
             try:
                 self._answer("PUT", ".proof/once", headers=ONLY_NEW)
             except Refusal as refusal:
@@ -437,11 +437,11 @@ class Bucket:
         )
 
     def aside(self, name, to, size):
-        """What lies under `name` lies under `to` as well, copied by the store itself."""
+        """The store itself has copied what lies under `name` to `to`."""
         of = urllib.parse.quote("/{}/{}{}".format(self._bucket, self._prefix, written(name)))
         copy = {"x-amz-copy-source": of}
         if size <= COPY_BYTES:
-            # It may answer 200 and say in the text that it failed.
+            # A store may answer 200 and say in the text that it failed.
             if b"<Error" in self._answer("PUT", to, headers=copy):
                 raise Refusal("STORE_SAYS_NO", "the store does not keep the older version aside")
             return
@@ -486,7 +486,7 @@ class Bucket:
         self._in_parts(name, parts(), sealed, first)
 
     def chunks(self, name):
-        # A stream that breaks is begun again by its reader's own next request, from where it broke.
+        # If a stream breaks, its reader asks again, from where it broke.
         done, failures = 0, 0
         while True:
             fields = {"Range": "bytes={}-".format(done)} if done else {}
@@ -516,7 +516,7 @@ class Bucket:
     # in parts
 
     def _in_parts(self, name, parts, sealed, joining=None):
-        """The object is there, made of those parts, after `sealed` had no objection; or nothing is."""
+        """The object is there, made of those parts, and `sealed` had no objection. Otherwise nothing is there."""
         answer = self._answer("POST", name, query={"uploads": ""})
         upload = found("UploadId", answer)
         if not upload:
@@ -524,7 +524,7 @@ class Bucket:
         try:
             self._joined(name, upload, parts, sealed, joining)
         except BaseException:
-            # Parts that nobody joins are billed, and no list of objects shows them.
+            # Parts that nobody joins cost money, and no list of objects shows them.
             try:
                 self._answer("DELETE", name, query={"uploadId": upload})
             except (Refusal, Passing, Absent):
@@ -567,7 +567,7 @@ class Bucket:
             return response.read(LONGEST_ANSWER)
 
     def _asked(self, method, name, query=None, body=b"", sha256=EMPTY, headers=None):
-        """The response; passing failures were asked again.
+        """The response. After a passing failure it was asked for again.
 
         Raises:
             Absent, Refusal: the store said no. Passing: it did not answer, however often it was asked.
@@ -623,7 +623,7 @@ class Bucket:
             raise Passing("the store does not answer: {}".format(type(error).__name__)) from None
 
     def _meaning(self, error):
-        """What a status means. Of the store's words only its code is repeated: others quote the key."""
+        """What a status means. Of the store's words only the code is repeated, because others quote the key."""
         try:
             code = found("Code", error.read(LONGEST_ANSWER)) or ""
         except (OSError, http.client.HTTPException):
@@ -683,7 +683,7 @@ class Bucket:
 
 
 def written(name):
-    """The name as an object's: another client of ours has a use of its own for one quotation mark."""
+    """The name as that of an object. One quotation mark has a meaning of its own to another client of ours."""
     return name.replace("\u201b", "%E2%80%9B")
 
 
@@ -693,7 +693,7 @@ def stretches(size, most):
 
 
 def found(tag, said):
-    """What one element of an answer holds; no parser, which a hostile store could keep busy."""
+    """What one element of an answer holds. There is no parser here that a hostile store could keep busy."""
     match = re.search("<{0}>([^<]*)</{0}>".format(tag), said.decode("utf-8", "replace"))
     return match.group(1) if match else None
 

@@ -43,11 +43,11 @@ FIELDS = {"kind": ("none", "vastai", "runpod", "command"), "may": ("stop", "term
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
-    def __init__(self, code, message):
+    def __init__(self, code, message, **more):
         super().__init__(message)
-        self.reply = {"ok": False, "code": code, "message": message}
+        self.reply = dict(more, ok=False, code=code, message=message)
 
 
 class Cannot(Exception):
@@ -65,10 +65,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def rehearsed():
-    """What stands for this box's platform; None on a real box.
+    """The file that stands for this box's platform in a rehearsal; None on a real box.
 
     Raises:
-        Cannot: there is something, and it cannot be read: nothing may be done then.
+        Cannot: there is such a file, but it cannot be read. Then nothing may be done.
     """
     for directory in _around():
         path = os.path.join(directory, MARKER)
@@ -88,11 +88,11 @@ def rehearsed():
 
 
 def _around():
-    """Our home, where we are and where this file lies, and all that is above those."""
+    """Our home, the working directory and that of this file, and all directories above these."""
     places, seen = [os.environ.get("HOME"), os.path.expanduser("~"), os.path.dirname(__file__)], []
     try:
         places.append(os.getcwd())
-    except OSError:  # it was deleted
+    except OSError:  # the working directory was deleted
         pass
     for place in places:
         directory = os.path.realpath(place or "/")
@@ -103,7 +103,7 @@ def _around():
 
 
 def refused():
-    """Why no command may switch this machine off; None where one may."""
+    """Why no command may switch this machine off; None if one may."""
     if rehearsed() is not None:
         return "this is a rehearsal"
     if "GPU_TENANT_NO_POWEROFF" in os.environ:
@@ -167,7 +167,7 @@ class Api:
         if not self.id.isalnum():
             raise Cannot("%s is no id" % name_of_id)
         self._base = real if stands is None else stands["api"]
-        # A proxy for the world is none for this computer, and a key is not carried along elsewhere.
+        # A proxy is for the world and not for this computer, and a redirect must not carry the key elsewhere.
         proxies = [] if stands is None else [urllib.request.ProxyHandler({})]
         self._opener = urllib.request.build_opener(_Stay, *proxies)
 
@@ -175,7 +175,7 @@ class Api:
         """The status and the JSON object of the answer.
 
         Raises:
-            Cannot: there was none.
+            Cannot: there was no answer.
         """
         headers = {
             "Authorization": "Bearer " + self.key,
@@ -217,7 +217,7 @@ def _answered(status, what):
 
 
 class Vast:
-    """An instance is stopped with its own key, which may start, stop and destroy it and nothing else."""
+    """An instance is stopped with its own key, which may start, stop and destroy it, and nothing else."""
 
     def __init__(self, request, stands):
         self._api = Api(stands, VAST, "CONTAINER_ID", "CONTAINER_API_KEY")
@@ -229,7 +229,7 @@ class Vast:
         shown = said.get("instances")
         if status == 200 and isinstance(shown, dict) and str(shown.get("id")) == self._api.id:
             return
-        # To look may be more than the key can. It can start what runs already, which changes nothing.
+        # The key may have no right to look. But it can start what already runs, and that changes nothing.
         status, said = self._api.ask("PUT", self._own, {"state": "running"})
         if status != 200 or said.get("success") is False:
             raise _answered(status, "the key")
@@ -242,7 +242,7 @@ class Vast:
 
 
 class Runpod:
-    """A pod ends itself with its own key, where its owner has signed for what is on it."""
+    """A pod ends itself with its own key, if its owner has signed for what is on it."""
 
     def __init__(self, request, stands):
         if request.get("may") != "terminate":
@@ -306,7 +306,7 @@ class Command:
 
 
 def as_root(words, euid):
-    """The command with the whole path of its program, through sudo where we are not root."""
+    """The command with the whole path of its program; through sudo if we are not root."""
     path = shutil.which(words[0], path=os.environ.get("PATH", "") + ":" + PLACES)
     if path is None:
         raise Cannot("there is no %s on this box" % words[0])

@@ -30,13 +30,13 @@ LEASE = re.compile(r"[a-z][a-z0-9_]*-[a-z0-9]+").fullmatch
 SCRIPT = re.compile(r"[a-z]+-([0-9a-f]{16})\.py").fullmatch
 MOST_SHOWN = 10
 QUIET_BYTES = 1 << 20
-"""A file of the image's own services is small; whatever is larger is somebody's."""
+"""A file of the image's own services is small. Whatever is larger is somebody's work."""
 APART_NS = 300 * 10**9
-"""Clocks that differ by more cannot be compared: what one says of a moment means nothing on the other."""
+"""If two clocks differ by more, they cannot be compared: a time of the one means nothing by the other."""
 SAMPLE_S = 0.3
 BUSY_CORES = 0.1
 DOORS = {"sshd", "sshd-session", "sshd-auth", "dropbear"}
-RESTING = {  # what a person leaves open; it holds nothing that a file does not, unless it computes
+RESTING = {  # what a person leaves open; unless it computes, nothing is lost with it
     "bash",
     "sh",
     "dash",
@@ -62,11 +62,11 @@ EDITORS = re.compile(r"/\.(?:vscode|cursor|windsurf|vscodium)-server/")
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
-    def __init__(self, code, message):
+    def __init__(self, code, message, **more):
         super().__init__(message)
-        self.reply = {"ok": False, "code": code, "message": message}
+        self.reply = dict(more, ok=False, code=code, message=message)
 
 
 class Parser(argparse.ArgumentParser):
@@ -114,7 +114,7 @@ def answer(argv):
 
 
 def read_json(path):
-    """The object in that file; None where there is none that can be read."""
+    """The object in that file; None if none can be read."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -144,7 +144,7 @@ def leases_below(top):
 
 
 def others(top, lease, request):
-    """The leases besides this one whose marks hold."""
+    """The other leases whose marks hold."""
     found, now = [], time.time()
     passed_over = set(request.get("over", ()))
     ended = set(request.get("ended", ()))
@@ -167,7 +167,7 @@ def others(top, lease, request):
 
 
 def marked(home, request):
-    """Whether the lease stands here, by its mark, which is put here where it may be."""
+    """Whether the lease stands here, by its mark. The mark is put here if it may be."""
     lease = request["lease"]
     if not LEASE(lease) or os.path.basename(os.path.dirname(home)) != lease:
         raise Refusal("BAD_REQUEST", "DIR is not the caretaker's home of that lease")
@@ -212,9 +212,9 @@ def marked_alone(home, top, request):
 
 
 def counts_from(request):
-    """From when on what is written here counts, by this box's clocks: since now, or since it was `made`.
+    """From when on written files count, by this box's clocks: from now on, or since the box was `made`.
 
-    That is by another clock; where one of ours differs from it by too much, all that there is counts.
+    `made` is by another clock. If one of ours differs from it by too much, all that there is counts.
     """
     clocks = [time.time_ns(), *(clock_of(place) for place in request.get("roots", ()))]
     clocks = [clock for clock in clocks if clock]
@@ -244,7 +244,7 @@ def told(state, path, standing):
 
 
 def clock_of(place):
-    """What time the file system there has, which may be another machine's; 0 where that cannot be asked."""
+    """What time the file system there has, which may be another machine's; 0 if that is unknown."""
     place = os.path.expanduser(place)
     try:
         if os.stat(place).st_dev == os.stat(os.path.expanduser("~")).st_dev:
@@ -261,7 +261,7 @@ def clock_of(place):
 
 
 def left(home):
-    """The lease stands here no more: its mark is gone, whatever else it left is as it was."""
+    """The lease stands here no more: its mark is gone. Whatever else it left is as it was."""
     for name in (UNTIL, MARK):
         try:
             os.unlink(os.path.join(home, name))
@@ -298,12 +298,12 @@ def listed(directory):
 
 
 def files_since(home, since_ns, request, ours):
-    """What below the roots is no directory and changed since, but for what is ours or the image's own."""
+    """What has changed below the roots since, directories apart, and what is ours or the image's own."""
     login = os.path.realpath(os.path.expanduser("~"))
     quiet = [os.path.join(login, name) for name in request.get("quiet", ())]
     top = os.path.dirname(os.path.dirname(home))
     skip = {home, "/proc", "/sys", "/dev"}
-    # Of what the system itself keeps elsewhere nothing is asked: only where work would be lost.
+    # What the system itself keeps elsewhere is not looked at, but only places where work would be lost.
     pending = [os.path.realpath(os.path.expanduser(root)) for root in request.get("roots", ())]
     count, size, shown, unreadable, walked = 0, 0, [], 0, set()
     while pending:
@@ -339,7 +339,7 @@ def files_since(home, since_ns, request, ours):
 
 
 def is_mine(path):
-    """Whether this user can have made it, where everybody may write; root can have made any."""
+    """Whether this user can have made it, in a place where everybody may write. Root can have made any file."""
     try:
         return os.geteuid() in (0, os.lstat(path).st_uid)
     except OSError:
@@ -351,8 +351,10 @@ def is_at(path, place):
 
 
 def is_script(path, top, ours):
-    """Whether it is a script of the tenant's: under the hash of what it holds, and one of `ours`, where
-    the tenant has said which those are. Anybody can name a file by its hash.
+    """Whether it is a script of the tenant's.
+
+    It has the hash of its content in its name. Anybody can name a file so: if the tenant has said which are
+    `ours`, it is one of these, too.
     """
     named = SCRIPT(os.path.basename(path)) if os.path.dirname(path) == top else None
     if named is None or not os.path.isfile(path) or os.path.islink(path):
@@ -377,7 +379,7 @@ def raw(path):
 
 
 def stat_of(pid):
-    """The name, the parent, the terminal and the CPU seconds of a living process, or None."""
+    """The name, the parent, the terminal and the CPU seconds of a living process; None if there is no such process."""
     head, _, rest = raw("/proc/{}/stat".format(pid)).rpartition(b")")
     fields = rest.split()
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
@@ -393,9 +395,9 @@ def stat_of(pid):
 def busy(home, scope, ours):
     """Who is logged in, and what runs that no ledger of this lease has started.
 
-    Whoever came in by a door carries that in the environment, and so does all that they leave running
-    (nohup, setsid, tmux); what the system and its image start by themselves does not. A machine may be several
-    boxes, each a home with a door of its own: only what came by our door, or works in our home, counts.
+    A login has the door that it came in by in its environment, and so has all that it leaves running (nohup,
+    setsid, tmux). What the system and its image start by themselves has not. A machine may be several boxes,
+    each a home with a door of its own. So only what came in by our door, or works in our home, counts.
     """
     if scope == "none":
         return [], []
@@ -448,7 +450,7 @@ def script_run_by(words, directory):
 
 
 def whose(pid, seen, table, home, login, scope, ours):
-    """None where it is ours or the system's; else what besides its name is to be said of it."""
+    """None if the process is ours or the system's; else what is to be said of it besides its name."""
     environ = raw("/proc/{}/environ".format(pid)).split(b"\0")
     if seen["name"] in DOORS or environ == [b""]:
         return None
@@ -467,7 +469,7 @@ def whose(pid, seen, table, home, login, scope, ours):
         return None
     caretaker = named.get(b"GPU_TENANT_CARETAKER")
     if caretaker is not None:
-        # The seal itself tells of this lease's own jobs.
+        # The seal tells of this lease's own jobs.
         return None if caretaker == os.fsencode(home) else ", a job of another lease"
     entered = any(name in named for name in (b"SSH_CONNECTION", b"SSH_CLIENT", b"SSH_TTY"))
     entered = entered or 136 <= (seen["terminal"] >> 8) & 0xFFF <= 143

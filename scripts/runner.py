@@ -44,7 +44,7 @@ TICK_S, LOOK_S, PAUSE_S = 0.1, 2.0, 5.0
 REACH_S, READY_S = 3.0, 20.0
 STAY_GRACE_S = 30.0
 DELIVERY_S = 0.2
-"""What ended so shortly before we were asked to leave may have had the same signal from the same sender."""
+"""A run that ended so shortly before we were asked to leave may have had the same signal from the same sender."""
 LONGEST_NAME = 60
 LATER_RUN = re.compile(r"(.+)\.(?:[2-9]|[1-9][0-9]+)").fullmatch
 MOST_ENV_BYTES = 64 << 20
@@ -77,7 +77,7 @@ class Turn:
 
     @property
     def begun(self):
-        """The run of which no end is on record, if there is one."""
+        """The run whose end is not on record; None if there is none."""
         return self.runs[-1] if self.runs and not self.runs[-1]["end"] else None
 
     @property
@@ -87,25 +87,25 @@ class Turn:
 
     @property
     def settled(self):
-        """Whether it will never begin, or never again; what runs is not settled."""
+        """Whether it will never begin, or never again. What runs is not settled."""
         if self.begun:
             return False
         return self.withdrawn or bool(self.runs and self.runs[-1]["end"]["final"])
 
     @property
     def made(self):
-        """How many attempts it has had; an interruption is none."""
+        """How many attempts it has had. An interruption does not count."""
         return sum(1 for run in self.runs if not run["end"] or run["end"]["counts"])
 
     def next_run(self):
-        """The name of the caretaker's job that its next run is."""
+        """The name of its next run, as a job of the caretaker."""
         if self.begun:
             return self.begun["run"]
         return "%s.%d" % (self.name, len(self.runs) + 1) if self.runs else self.name
 
 
 class Queue:
-    """What was queued in this home, and what became of it, as the journal tells."""
+    """What was queued in this home, and what became of it, by the journal."""
 
     def __init__(self, home):
         self.home, self.directory = home, os.path.join(home, "queue")
@@ -118,7 +118,7 @@ class Queue:
         return caretaker.Locked(self.directory, "lock")
 
     def read(self):
-        """What has been written since is known; a line that was cut off by a death was never written."""
+        """All that was written since is known. A line that was cut off by a death counts as never written."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self.offset)
@@ -136,7 +136,7 @@ class Queue:
         self.offset += len(whole) + 1 if whole else 0
 
     def write(self, lines):
-        """The lines are on the disk and known, or none of them is. The lock is held, and all was read."""
+        """The lines are on the disk and known, or none of them is. The caller holds the lock, and has read all."""
         if not lines:
             return
         content = b"".join(json.dumps(x, separators=(",", ":")).encode() + b"\n" for x in lines)
@@ -202,9 +202,9 @@ class Queue:
         return [turn for turn in self.turns.values() if not turn.settled]
 
     def ended(self, turn, session=None, interrupted=False):
-        """The line that says how the begun run has ended, or None where it runs, or never started.
+        """The line that says how the begun run has ended; None if it still runs, or never started.
 
-        `session` is the runner's that asks, `interrupted` whether it has itself ended that run.
+        `session` is that of the runner that asks. `interrupted` says whether it has ended that run itself.
         """
         run = turn.begun
         job = caretaker.Job(self.home, run["run"])
@@ -212,11 +212,11 @@ class Queue:
         if seen.state in caretaker.LIVE or seen.state == "absent":
             return None
         reason, ending, end = (
-            (caretaker._reason(job, seen) or {}).get("code"),
+            (caretaker.end_reason(job, seen) or {}).get("code"),
             job.ending(),
             seen.end or {},
         )
-        # A stay that is over and did not live to note this end was taken, and its jobs with it.
+        # If a stay did not live to note this end, its allocation was taken away, and its jobs with it.
         if run["stay"] and run["by"] != session and seen.state == "killed" and not ending:
             interrupted = True
         if interrupted or (ending and ending["why"] == "interrupted"):
@@ -243,19 +243,21 @@ class Queue:
 
 
 def standing(queue):
-    """Whether a runner is alive, from its own record: {"state": ...} and what it wrote."""
-    record = caretaker._read(os.path.join(queue.directory, "runner.json"), STANDING)
+    """Whether a runner is alive, by its own record: {"state": ...} and what it wrote."""
+    record = caretaker.read_record(os.path.join(queue.directory, "runner.json"), STANDING)
     if record is None:
         return {"state": "none"}
-    same_boot = record["boot_id"] == caretaker._boot_id()
+    same_boot = record["boot_id"] == caretaker.boot_id()
     if record.get("left"):
         state = "left"
     elif not same_boot and record["host"] != socket.gethostname():
         state = "elsewhere"
-    elif caretaker._restarted(record):
+    elif caretaker.restarted_since(record):
         state = "gone"
     else:
-        state = "alive" if caretaker._ticks(record["pid"]) == record["start_ticks"] > 0 else "gone"
+        state = (
+            "alive" if caretaker.ticks_of(record["pid"]) == record["start_ticks"] > 0 else "gone"
+        )
     return dict(record, state=state)
 
 
@@ -265,18 +267,18 @@ def shown(stands):
 
 
 def has_fired(home):
-    """Whether the guard has ended this box's work; then nothing begins here until it holds a new deadline."""
+    """Whether the guard has ended this box's work. If so, nothing begins here until it holds a new deadline."""
     try:
-        record = caretaker._read(os.path.join(home, "guard.json"), caretaker.GUARD)
-    except caretaker.Refusal:  # damaged, which says nothing
+        record = caretaker.read_record(os.path.join(home, "guard.json"), caretaker.GUARD)
+    except caretaker.Refusal:  # a damaged record says nothing
         return False
     return bool(record and record["state"] == "fired")
 
 
 def settle(queue):
-    """What ended while no runner was there to note it is on record; the lock is held.
+    """What ended while no runner was there is on record. The caller holds the lock.
 
-    The names of the begun runs that never came to a start are returned.
+    It returns the names of the turns whose run was about to begin and never did.
     """
     if standing(queue)["state"] not in ("gone", "left", "none"):
         return set()
@@ -286,7 +288,7 @@ def settle(queue):
 
 
 def at_socket(directory, what):
-    """`what("socket")` where that short name is the socket's: a path to it may be too long for one."""
+    """The result of `what("socket")`, called in the socket's directory: a whole path may be too long for a socket."""
     here = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.chdir(directory)
@@ -297,7 +299,7 @@ def at_socket(directory, what):
 
 
 def hand_over(queue, env):
-    """The session of the runner that holds these values now, or None: no runner can be reached."""
+    """The session of the runner that holds these values now; None if no runner can be reached."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(REACH_S)
         try:
@@ -321,7 +323,7 @@ def received(line, most):
 
 
 class Runner:
-    """The process that takes from the queue; it holds the runner's lock, and dies with it."""
+    """The process that takes from the queue. It holds the runner's lock as long as it lives."""
 
     def __init__(self, home, kind, lock, env=None, asked=None):
         self.queue, self.kind, self.lock = Queue(home), kind, lock
@@ -329,25 +331,25 @@ class Runner:
         self.session = os.urandom(8).hex()
         self.leave_by, self.left_at = None, 0.0
         self._paused, self._watched, self._seen_bytes = {}, [], 0
-        self._empty_since, self._trouble = None, None
+        self._empty_since = None
 
     def appears(self):
-        """It can be reached, and is on record."""
+        """This runner can be reached, and is on record."""
         pid = os.getpid()
         self._record = {
             "session": self.session,
             "kind": self.kind,
             "pid": pid,
-            "start_ticks": caretaker._ticks(pid),
-            "boot_id": caretaker._boot_id(),
-            "init_ticks": caretaker._ticks(1),
+            "start_ticks": caretaker.ticks_of(pid),
+            "boot_id": caretaker.boot_id(),
+            "init_ticks": caretaker.ticks_of(1),
             "host": socket.gethostname(),
             "started_at": time.time(),
             "left": None,
             "trouble": None,
         }
         self._path = os.path.join(self.queue.directory, "runner.json")
-        caretaker._reserve(self._path)
+        caretaker.reserve_record(self._path)
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             at_socket(self.queue.directory, self._opened)
@@ -361,7 +363,7 @@ class Runner:
         if self.kind == "stay":
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 signal.signal(number, self._ask_to_leave)
-        caretaker._write(self._path, self._record)
+        caretaker.write_record(self._path, self._record)
 
     def _opened(self, name):
         try:
@@ -376,14 +378,14 @@ class Runner:
             self.leave_by, self.left_at = signal.Signals(number).name, time.time()
 
     def serve(self):
-        """Nothing may run any more, or it was asked to leave: then why, which is on record, too."""
+        """Why this runner left: nothing may run any more, or it was asked to. That is on record, too."""
         while True:
             self._reap()
             if self.leave_by:
                 return self._interrupt()
             if not os.path.isdir(self.queue.directory):
                 return "home"
-            lock = caretaker._lock(
+            lock = caretaker.lock_file(
                 os.path.join(self.queue.directory, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB
             )
             if lock is None:
@@ -397,12 +399,12 @@ class Runner:
             finally:
                 os.close(lock)
             if did:
-                self._listen(0.002)  # whoever waits for the lock has a turn, too
+                self._listen(0.002)  # whoever else waits for the lock shall have it, too
             else:
                 self._wait()
 
     def _step(self):
-        """One thing was done, if there was one to do; and why there is no more to do here, if so."""
+        """One thing was done, if there was one to do. It says so, and why there is no more to do here, if that is so."""
         self.queue.read()
         self._seen_bytes = self._journal_bytes()
         self._watched, absent = [], set()
@@ -412,7 +414,10 @@ class Runner:
             try:
                 line = self.queue.ended(turn, self.session)
                 if line and self.leave_by:
-                    return True, None  # asked meanwhile: that decides what this end was
+                    return (
+                        True,
+                        None,
+                    )  # we were asked to leave meanwhile, and that decides what this end was
                 if line:
                     lines.append(line)
                 elif job.started() is None and not job.is_held():
@@ -449,7 +454,7 @@ class Runner:
                 continue
             if not set(turn.env_names) <= set(held) or self._paused.get(turn.name, 0) > now:
                 continue
-            # The guard lists what it stops after it is on record that it does, and under this lock.
+            # The guard first records that it ends the work, and then lists what it stops, under this lock.
             with caretaker.Locked(self.queue.home, "guard.lock"):
                 if has_fired(self.queue.home):
                     return False
@@ -483,7 +488,7 @@ class Runner:
                 return  # that was the launch, and its record tells the rest
             self._paused[turn.name] = time.monotonic() + PAUSE_S
             place = os.fsencode(self.queue.home)
-            if why != "LAUNCH_FAILED" or caretaker._full_of(caretaker._room(place)):
+            if why != "LAUNCH_FAILED" or caretaker.what_is_full(caretaker.room_at(place)):
                 return  # not known yet, or no fault of the job: the same start is tried again
             line = {
                 "ended": run,
@@ -501,7 +506,7 @@ class Runner:
             self.queue.write([line])
 
     def _wait(self):
-        """Something has happened that may concern the queue, or a while has passed."""
+        """Something has happened that may concern the queue, or some time has passed."""
         until = time.monotonic() + LOOK_S
         while time.monotonic() < until and not self.leave_by:
             if self._listen(TICK_S):
@@ -518,7 +523,7 @@ class Runner:
             return 0
 
     def _listen(self, most_s):
-        """Whether a signal or a `queue` came within that time; its values are held."""
+        """Whether a signal or a `queue` came within that time. The values that a `queue` brought are held."""
         ready = select.select([self._door, self._woken], [], [], most_s)[0]
         if self._woken in ready:
             try:
@@ -538,7 +543,7 @@ class Runner:
         return bool(ready)
 
     def _interrupt(self):
-        """The jobs were asked to save, have ended, and that is on record; then why this runner left."""
+        """Why this runner left. The jobs were asked to save, and have ended, and that is on record."""
         asked, turns = [], []
         with self.queue.locked():
             self.queue.read()
@@ -555,12 +560,12 @@ class Runner:
                 ended_at = (seen.end or {}).get("ended_at", float("inf"))
                 if seen.state not in caretaker.LIVE and ended_at < self.left_at - DELIVERY_S:
                     continue
-                caretaker._record_ending(job, "interrupted")
+                caretaker.record_ending(job, "interrupted")
                 turns.append(turn.name)
                 if seen.state in caretaker.LIVE:
                     signum = self.asked.get("signal", job.spec()["stop_signal"])
                     asked.append((job, signum, self.asked.get("grace_s", STAY_GRACE_S)))
-        caretaker._end(asked)
+        caretaker.end_jobs(asked)
         give_up = time.monotonic() + caretaker.KILL_LIMIT_S
         while any(job.is_held() for job, _, _ in asked) and time.monotonic() < give_up:
             time.sleep(0.02)
@@ -572,19 +577,19 @@ class Runner:
         return self.leave_by
 
     def _leaves(self, why):
-        """It is on record that this runner is no more; the lock of the queue is held."""
+        """It is on record that this runner is no more. The caller holds the lock of the queue."""
         self._record["left"] = why
-        caretaker._write_if_possible(self._path, self._record)
+        caretaker.write_record_if_possible(self._path, self._record)
         self._door.close()
         os.close(self.lock)
 
     def _tell(self, trouble):
         if trouble != self._record["trouble"]:
             self._record["trouble"] = trouble
-            caretaker._write_if_possible(self._path, self._record)
+            caretaker.write_record_if_possible(self._path, self._record)
 
     def _reap(self):
-        """Where this is process 1, the dead of the whole container are ours."""
+        """No dead child waits to be reaped. If this is process 1, that means all the dead of its container."""
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -593,7 +598,7 @@ class Runner:
 
 
 def posted(home, lock, env):
-    """The session of a detached runner that is alive and can be reached; it holds the lock from now on."""
+    """The session of a new, detached runner, which can be reached and holds the lock from now on."""
     told, tell = os.pipe()
 
     def body():
@@ -605,9 +610,9 @@ def posted(home, lock, env):
             runner.serve()
         except Exception as error:  # noqa: BLE001  there is nobody else to tell
             runner._record["left"] = "%s: %s" % (type(error).__name__, error)
-            caretaker._write_if_possible(runner._path, runner._record)
+            caretaker.write_record_if_possible(runner._path, runner._record)
 
-    caretaker._spawn(body, {lock, tell})
+    caretaker.spawn_detached(body, {lock, tell})
     os.close(tell)
     ready = select.select([told], [], [], READY_S)[0]
     said = os.read(told, 64).decode() if ready else ""
@@ -658,8 +663,8 @@ def queue(home, request):
         lock, session = reached(here, env, starts=request["runner"] == "here")
         here.write(lines)
         if request["runner"] == "here":
-            if lock is None:  # it may have died since
-                lock = caretaker._lock(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock is None:  # that runner may have died since
+                lock = caretaker.lock_file(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is not None:
                 try:
                     session = posted(home, lock, env)
@@ -685,7 +690,7 @@ def entry(asked):
     attempts = asked.pop("attempts", 1)
     if type(attempts) is not int or not 1 <= attempts <= 100:
         raise caretaker.Refusal("BAD_REQUEST", "attempts is a whole number from 1 to 100")
-    checked = caretaker._checked("start", asked)
+    checked = caretaker.checked_arguments("start", asked)
     checked.pop("tenant", None)
     name, env = checked["job"], checked.get("env", {})
     if not caretaker.JOB_NAME(name) or len(name) > LONGEST_NAME:
@@ -720,11 +725,11 @@ def runner_lock(here):
 
 
 def reached(here, env, starts):
-    """The runner's lock, which was free; or the session of the one that holds it and these values."""
+    """The runner's lock, if it was free; else the session of the runner that holds it and these values."""
     give_up = time.monotonic() + REACH_S
     while True:
         if starts:
-            lock = caretaker._lock(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = caretaker.lock_file(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is not None:
                 return lock, None
         session = hand_over(here, env) if env else None
@@ -781,7 +786,7 @@ def roll(home, _request):
         "runner": shown(stands),
         "slots": here.slots,
         "now": time.time(),
-        "boot_id": caretaker._boot_id(),
+        "boot_id": caretaker.boot_id(),
     }
 
 
@@ -801,12 +806,12 @@ def brief(turn, stands, absent):
 
 
 def stay(home, request):
-    """This process was the runner, and nothing may run any more, or it was asked to leave."""
+    """This process was the runner, until nothing might run any more or it was asked to leave."""
     here = Queue(home)
     with here.locked():
         if has_fired(home):
             raise caretaker.Refusal("DEADLINE_PASSED", "the guard has ended this box's work")
-        lock = caretaker._lock(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = caretaker.lock_file(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             raise caretaker.Refusal("RUNNER_ALIVE", "another runner takes from this queue")
         here.read()
@@ -848,8 +853,8 @@ def checked(verb, arguments):
         if value is None:
             continue
         try:
-            request[name] = caretaker._valued(kinds[name], value)
-        except (ValueError, KeyError):  # without the value, which may hold a secret
+            request[name] = caretaker.valued(kinds[name], value)
+        except (ValueError, KeyError):  # the value is not repeated, because it may hold a secret
             raise caretaker.Refusal(
                 "BAD_REQUEST", "%s is not a proper %s" % (name, kinds[name])
             ) from None
@@ -884,13 +889,13 @@ def answer(given):
         try:
             with open(os.path.join(home, "heartbeat"), "ab") as file:
                 os.utime(file.fileno())
-        except OSError:  # a full disk
+        except OSError:  # the disk is full
             pass
     return dict(VERBS[given.verb][0](home, request), ok=True)
 
 
 def loaded(path):
-    """The caretaker as a module, without a trace of that beside it; None where there is none."""
+    """The caretaker as a module; None if there is no such file. No bytecode is left beside it."""
     if not os.path.isfile(path):
         return None
     sys.dont_write_bytecode = True

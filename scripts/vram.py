@@ -31,7 +31,7 @@ NUMBERS = ("pid", "start_ticks", "init_ticks", "supervisor_pid", "supervisor_tic
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
     def __init__(self, code, message, **more):
         super().__init__(message)
@@ -95,7 +95,7 @@ def answer(asked):
 
 
 def homes(given):
-    """The caretakers' homes that were named, and the one this process was started under."""
+    """The caretakers' homes that were named, and the one that this process was started under."""
     found = [os.path.realpath(os.path.expanduser(home)) for home in given if home]
     for home in found:
         if not os.path.isdir(os.path.join(home, "jobs")):
@@ -105,7 +105,7 @@ def homes(given):
 
 
 def records(home):
-    """Each job that was started there, by its own record; one that cannot be read is no ground to end."""
+    """Each job that was started there, by its own record. A record that cannot be read is no reason to end anything."""
     top = os.path.join(home, "jobs")
     for name in sorted(os.listdir(top)) if os.path.isdir(top) else ():
         try:
@@ -118,7 +118,7 @@ def records(home):
 
 
 def restarted(record):
-    """Whether no process of that launch can be left: the machine or the container began anew since."""
+    """Whether no process of that launch can be left: the machine or the container was started again since."""
     if record.get("boot_id") != text(PROC + "/sys/kernel/random/boot_id").strip():
         return True
     first = ticks(1)
@@ -134,7 +134,7 @@ def text(path):
 
 
 def stat_of(pid):
-    """The parent, the session and the start of a living process, or None."""
+    """The parent, the session and the start of a living process; None if there is no such process."""
     try:
         with open("{}/{}/stat".format(PROC, pid), "rb") as file:
             # The name in brackets may hold brackets and spaces itself.
@@ -209,7 +209,7 @@ def mebibytes(element, path):
 
 
 def driver():
-    """Every GPU as `nvidia-smi -q -x` tells of it."""
+    """What `nvidia-smi -q -x` says of every GPU."""
     if shutil.which("nvidia-smi") is None:
         raise Refusal(
             "NO_NVIDIA_SMI", "there is no nvidia-smi here: no GPU is attached, or no driver"
@@ -265,7 +265,7 @@ def gpu(index, element):
 
 
 def minor_of(address):
-    """The number of the device file, by the kernel module's own table, whose addresses are spelt otherwise."""
+    """The number of the device file, by the kernel module's own table. That spells the addresses in another way."""
     top = PROC + "/driver/nvidia/gpus"
     for name in os.listdir(top) if os.path.isdir(top) else ():
         match = re.search(r"Device Minor:\s*(\d+)", text(os.path.join(top, name, "information")))
@@ -317,13 +317,13 @@ def described(pid, job, mib):
 
 
 def report(jobs):
-    """For each GPU, whose its memory is, as far as can be seen from here."""
+    """Whose the memory of each GPU is, as far as that can be seen from here."""
     gpus = driver()
     held, closed = holders()
     owned = owners(jobs, living())
     for one in gpus:
         listed = one.pop("driver_lists")
-        # Where the device file is not known, any GPU that a process holds may be this one.
+        # If the device file is unknown, any GPU that a process holds may be this one.
         here = sorted(
             p for p, files in held.items() if one["device"] is None or one["device"] in files
         )
@@ -384,14 +384,14 @@ def words(one, closed):
 
 
 def ours(job):
-    """Whether the process of that record is alive, and no other that was given its number since."""
+    """Whether the process of that record is alive, and its number was not given to another."""
     return (
         bool(job["start_ticks"]) and not restarted(job) and ticks(job["pid"]) == job["start_ticks"]
     )
 
 
 def end(pid, jobs, grace_s):
-    """The process is gone, and it was the one that a caretaker of ours had started under this number.
+    """The process is gone. It was the one that a caretaker of ours had started under this number.
 
     Raises:
         Refusal: NOT_OURS, NO_SUCH_PROCESS, STILL_ALIVE.
@@ -421,7 +421,7 @@ def end(pid, jobs, grace_s):
             "{} bears neither the number nor the start time of anything a caretaker of ours started; "
             "it was left alone{}".format(pid, "" if jobs else " (no --home was named)"),
         )
-    # Where the system can, the process is held by a descriptor: a number given anew is then no danger.
+    # If the system can, a descriptor holds the process: then it does no harm if its number is given to another.
     try:
         handle = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
     except OSError:  # an old kernel, or a container that forbids it

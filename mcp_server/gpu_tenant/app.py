@@ -1,4 +1,4 @@
-"""The composition root: the environment is read here, once, and the parts are put together."""
+"""Puts the parts together: the environment is read here, once."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -38,10 +38,9 @@ def open_tenancy(
     tell: Callable[[str], None] = lambda words: None,
     tending: Literal["on", "off"] = "on",
 ) -> Tenancy:
-    """The tenancy of this computer's one user; `tell` receives what a person should know meanwhile.
+    """The tenancy of this computer's one user. `tell` receives what a person should know meanwhile.
 
-    With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on
-    record.
+    With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on record.
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be trusted.
@@ -64,7 +63,8 @@ def open_tenancy(
         raise
     connectors: dict[str, Connector] = {}
     for slug, profile in profiles.items():
-        # In a rehearsal no real provider is asked: its clock is a different one, and its money is real.
+        # In a rehearsal no real provider is asked: its clock is a different one, and its money is
+        # real.
         if rehearsal and profile.credential and slug != rehearsal.provider:
             continue
         connector = connect(profile, home, environ, clock, tell=tell)
@@ -86,7 +86,7 @@ def open_tenancy(
 
 
 def known_platforms() -> Mapping[str, Profile]:
-    """Every platform's profile by its slug; nothing is opened, and nobody is asked."""
+    """Every platform's profile by its slug. Nothing is opened, and nobody is asked."""
     return load_profiles(skill_directory() / "profiles")
 
 
@@ -215,7 +215,7 @@ def _transport(
 
 
 def _shell(slug: str, at: str | None, home: Home, tell: Callable[[str], None]) -> Transport:
-    """A machine that all of a provider's leases share; its host key is pinned under the provider's slug."""
+    """A machine that all of a provider's leases share. Its host key is pinned under the provider's slug."""
     if at is not None:
         return _over_ssh(LeaseId(slug), SshAddress(target=at), home, tell)
     from gpu_tenant.transports.local import LocalTransport
@@ -272,7 +272,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
 
 
 def _located(lease: Lease, stage: str | None) -> Address | None:
-    """Where the lease's box is, inside a rehearsal or outside; None if it is nowhere now."""
+    """Where the lease's box is, inside a rehearsal or outside. None if it is nowhere now."""
     if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address
     from gpu_tenant.emulators.rehearsal_client import really_at

@@ -1,4 +1,4 @@
-"""Do many things at once, up to a limit; a failure of one neither stops nor hides the others."""
+"""Does many things at once, up to a limit. A failure of one neither stops nor hides the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,8 +25,8 @@ async def each(
 ) -> list[T | Exception]:
     """The outcome of each thing, in the order of the things: what `do` returned, or what it raised.
 
-    `heard` is called as soon as one has ended. When this is cancelled, nothing more is begun. What is under way
-    is cancelled too, or goes on to its end, as `begun` says; either way it has ended when this returns.
+    `heard` is called as soon as one has ended. When this is cancelled, nothing more is begun. What is under way is
+    cancelled too, or goes on to its end, as `begun` says. Either way it has ended when this returns.
     """
     waiting = list(enumerate(things))
     waiting.reverse()
@@ -51,7 +51,7 @@ async def each(
         waiting.clear()
         for worker in workers if begun == "is cut" else ():
             worker.cancel()
-        # Another cancellation may arrive here: wait on until every worker has really ended.
+        # Another cancellation may arrive here. Wait on until every worker has really ended.
         while not all(worker.done() for worker in workers):
             with suppress(asyncio.CancelledError):
                 await asyncio.wait(workers)

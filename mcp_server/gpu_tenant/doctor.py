@@ -1,4 +1,4 @@
-"""Check whether this computer is fit for a tenant: state, ledger, key, profiles, tools, boxes."""
+"""Checks whether this computer is fit for a tenant: state, ledger, key, profiles, tools, boxes."""
 
 import asyncio
 import shutil
@@ -40,7 +40,7 @@ class Examined(Record):
 
 
 class Checkup(Record):
-    """Everything that was looked at; `healthy` when nothing blocks."""
+    """Everything that was looked at. `healthy` when nothing blocks."""
 
     healthy: bool
     findings: tuple[Examined, ...]
@@ -55,7 +55,7 @@ async def examine(
     environ: Mapping[str, str],
     patience_s: float = PATIENCE_S,
 ) -> Checkup:
-    """What was looked at, and what was found; nothing is changed."""
+    """What was looked at, and what was found. Nothing is changed."""
     findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
@@ -184,7 +184,7 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
 
 
 def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Examined]:
-    """Each channel for alarms, and where its address is kept; nothing is sent."""
+    """Each channel for alarms, and where its address is kept. Nothing is sent."""
     try:
         channels = read_channels(home.configuration)
     except TenantError as error:
@@ -226,7 +226,7 @@ async def _asked(
     ledger: Ledger,
     patience_s: float,
 ) -> list[Examined]:
-    """What each provider answered; all are asked at once, so that one that hangs holds up no other."""
+    """What each provider answered. All are asked at once, so that one that hangs holds up no other."""
 
     async def ask(one: tuple[Profile, str]) -> Examined:
         profile, source = one

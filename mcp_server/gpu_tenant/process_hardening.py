@@ -1,8 +1,8 @@
-"""Keep this process's secrets from the programs that it starts, and from others like them.
+"""Keeps this process's secrets from the programs that it starts, and from others like them.
 
-Linux shows each process's initial environment variables, and its memory, to every other process of the same
-user. So the variables are overwritten where the system shows them, and the process is marked as one that its
-user may not look into. Root may look into everything: against root, only the overwriting helps.
+Linux shows each process's initial environment variables, and its memory, to every other process of the same user.
+So the variables are overwritten where the system shows them, and the process is marked as one that its user may
+not look into. Root may look into everything. Against root, only the overwriting helps.
 """
 
 import ctypes

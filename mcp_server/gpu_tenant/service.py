@@ -1,7 +1,7 @@
 """Tenancy: the verbs of a lease, as every face offers them.
 
-Each method's docstring is the tool's description and the command's help, its signature the schema,
-its return model the structured output and the `--json` output.
+Each method's docstring is the tool's description and the command's help. Its signature is the schema. Its return
+model is the structured output and the `--json` output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from gpu_tenant.domain.offers import Trust, Wish
 from gpu_tenant.domain.ports import Clock, Market
 from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.sweep_grid import Grid, grid_of
-from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.domain.terms import Asked, SaidWhenDone, WhenIdle
 from gpu_tenant.files.patterns import require_patterns
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
@@ -45,7 +45,7 @@ from gpu_tenant.leases.cards import Card, Leases, TornDown
 from gpu_tenant.leases.context import WAIT_S, Context, call_bytes_s, progress_to
 from gpu_tenant.leases.end import end_verified, is_signed, waive
 from gpu_tenant.leases.inspection import must_be_the_box
-from gpu_tenant.leases.lifecycle import LeaseName, change
+from gpu_tenant.leases.lifecycle import LeaseName, change, must_be_on_failure
 from gpu_tenant.leases.multinode_launch import gang_words
 from gpu_tenant.leases.offers import Found, find_offers
 from gpu_tenant.leases.overview import PAGE, card_of, history, overview
@@ -53,6 +53,7 @@ from gpu_tenant.leases.provision import intend, require_smoke
 from gpu_tenant.leases.read_logs import run_of
 from gpu_tenant.leases.readiness import active, fulfilled, running
 from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rented
+from gpu_tenant.leases.take_work import held_for_work, wanted
 from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, store_again
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.providers.credentials import references, resolve_all
@@ -61,7 +62,7 @@ from gpu_tenant.sweeps.commands import Tended, begin_sweep, must_be_reckoned, te
 from gpu_tenant.transfer.bandwidth_share import share_of
 
 _AGENT_LOG_BYTES = 6_000
-"""So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
+"""How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -93,7 +94,7 @@ class Tenancy:
         return self.context.clock
 
     async def aclose(self) -> None:
-        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        """Every connection is closed. Boxes, jobs and leases go on as they are."""
         await self.context.aclose()
 
     async def find_offers(
@@ -108,12 +109,10 @@ class Tenancy:
         vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
         disk_gb: Annotated[int, Field(ge=8)] = 40,
         region: Annotated[str | None, Field(description="part of a region's name")] = None,
-        trust: Annotated[
-            Trust, Field(description="whose machine is good enough for code and data")
-        ] = "any",
+        trust: Annotated[Trust, Field(description="whose machine is good enough")] = "any",
         interruptible: Literal["no", "yes", "either"] = "no",
-        upload_gb: Annotated[float, Field(ge=0, description="to be moved to the box")] = 0,
-        download_gb: Annotated[float, Field(ge=0, description="to be moved off the box")] = 0,
+        upload_gb: Annotated[float, Field(ge=0, description="to the box")] = 0,
+        download_gb: Annotated[float, Field(ge=0, description="off the box")] = 0,
         provider: Annotated[str | None, Field(description="only this one")] = None,
         explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
@@ -150,28 +149,30 @@ class Tenancy:
         self,
         provider: Annotated[
             str,
-            Field(
-                description="local, own (over ssh), or whose console rented it; not with a quote"
-            ),
+            Field(description="local, own (ssh), or whose console rented it; not with quotes"),
         ] = "local",
         target: Annotated[
             str | None,
             Field(description="user@host[:port], an alias, or a pasted ssh command; or a box id"),
         ] = None,
         hours: Annotated[
-            float | None, Field(description="until the deadline, when the box stops its jobs")
+            float | None, Field(description="to the deadline, when its jobs stop")
         ] = None,
         price_usd_h: Annotated[
             Amount | None, Field(description="what the box costs, if you know")
         ] = None,
         max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
         budget_usd: Annotated[
-            Amount | None, Field(description="total cap; the lease is ended before it is passed")
+            Amount | None, Field(description="total cap; ended before it is passed")
         ] = None,
         idle_h: Annotated[
             Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
         ] = None,
         when_idle: WhenIdle = "end",
+        when_done: Annotated[SaidWhenDone, Field(description="end if rented, keep if own")] = "",
+        on_failure: Annotated[
+            str, Field(description="'end after 15m', 'park after 1h' or 'hold'")
+        ] = "",
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data past the end; a day's")
         ] = None,
@@ -186,12 +187,10 @@ class Tenancy:
             Field(description="nothing ends its bill if this computer dies: a person signs"),
         ] = "refuse",
         smoke: Annotated[
-            str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
+            str | None, Field(description="a passed smoke_test's id, or 'none'")
         ] = None,
-        quotes: Annotated[
-            list[str], Field(description="from find_offers, tried in this order until one is had")
-        ] = [],  # noqa: B006 - never changed; a schema default
-        wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
+        quotes: Annotated[list[str], Field(description="from find_offers, tried in order")] = [],  # noqa: B006 - never changed; a schema default
+        wait_s: Annotated[float, Field(ge=0, le=3600, description="to boot")] = WAIT_S,
         count: Annotated[int, Field(ge=1, le=MOST, description="boxes; caps are their sum")] = 1,
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
@@ -205,6 +204,8 @@ class Tenancy:
             budget_usd=budget_usd,
             idle_h=idle_h,
             when_idle=when_idle,
+            when_done=when_done or None,
+            on_failure=must_be_on_failure(on_failure) if on_failure else None,
             rescue_usd=rescue_usd,
             store=context.known_store(store),
             recover=tuple(recover),
@@ -248,7 +249,7 @@ class Tenancy:
             address=None,
             allowed=context.owner.allows,
         )
-        with context.held(lease.id, "provision"):
+        async with context.held_in_turn(lease.id, "provision"):
             lease = await fulfilled(context, lease)
         return card_of(context, lease, None)
 
@@ -319,7 +320,7 @@ class Tenancy:
         """
         context = self.context
         found = await active(context, lease)
-        with context.held(found.id, "push"):
+        async with context.held_in_turn(found.id, "push"):
             return await push(
                 context.session(found),
                 Path(directory).expanduser(),
@@ -418,6 +419,8 @@ class Tenancy:
                 cells=cells,
                 prefix=name,
             )
+            for each in dict.fromkeys((lease, *leases)):
+                await wanted(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -433,8 +436,8 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*artifacts, *discard))
-        found = await active(context, lease)
-        with context.held(found.id, "launch"):
+        found = await wanted(context, lease)
+        async with held_for_work(context, found, "launch") as found:
             values = resolve_all(env, context.environ, account=context.account)
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
@@ -534,14 +537,14 @@ class Tenancy:
         return await self.monitor(lease, run, wait_s=0)
 
     async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
-        """What the box knows by that name has ended: it was asked first, and killed after the grace.
+        """What the box knows by that name has ended. It was asked first, and killed after the grace.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
         """
         context = self.context
         found = await running(context, lease)
-        with context.held(found.id, "stop"):
+        async with context.held_in_turn(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
             context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
 
@@ -563,7 +566,7 @@ class Tenancy:
         found = await running(context, lease)
         directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
-        with context.held(found.id, "collect"):
+        async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)
             collected = await collect(
                 context.session(found),
@@ -580,7 +583,7 @@ class Tenancy:
         return collected.model_copy(update=await self._stored(found))
 
     async def _stored(self, lease: Lease) -> dict[str, str]:
-        """What of it lies in the lease's store, too; a store that fails does not undo a collect."""
+        """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
         context = self.context
         try:
             kept = await store_again(context, lease.id)
@@ -594,27 +597,27 @@ class Tenancy:
         self,
         lease: LeaseName,
         action: Annotated[
-            Literal["extend", "park", "resume", "terms", "recover"],
+            Literal["extend", "park", "resume", "terms", "recover", "hold"],
             Field(
-                description="park stops the GPU meter and keeps the disk; resume starts it again; "
-                "recover goes on elsewhere where its box was taken"
+                description="park stops the GPU meter and keeps the disk; "
+                "recover goes on elsewhere if it was taken; hold: more work comes"
             ),
         ],
         hours: Annotated[
             float | None,
-            Field(gt=0, description="extend, resume: the deadline is so long from now"),
+            Field(ge=0, description="extend, resume: to the deadline; hold"),
         ] = None,
         address: Annotated[
-            str | None, Field(description="resume: where the console shows the box now")
+            str | None, Field(description="resume: where its console shows it")
         ] = None,
-        budget_usd: Annotated[Amount | None, Field(description="terms")] = None,
-        max_price_usd_h: Annotated[Amount | None, Field(description="terms")] = None,
+        budget_usd: Amount | None = None,
+        max_price_usd_h: Amount | None = None,
         idle_h: Annotated[Hours | None, Field(description="terms; 0: never")] = None,
-        rescue_usd: Annotated[Amount | None, Field(description="terms")] = None,
+        rescue_usd: Amount | None = None,
+        when_done: SaidWhenDone = "",
+        on_failure: str = "",
     ) -> Card:
-        """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
-        it costs then.
-        """
+        """Move a lease's deadline, change its terms, park its box, or resume it."""
         context = self.context
         return await change(
             context,
@@ -627,6 +630,8 @@ class Tenancy:
                 "max_price_usd_h": max_price_usd_h,
                 "idle_h": idle_h,
                 "rescue_usd": rescue_usd,
+                "when_done": when_done or None,
+                "on_failure": on_failure or None,
             },
         )
 

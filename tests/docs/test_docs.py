@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from docs import architecture, drawing
+from docs.decisions import FOLDER, ORDER, contents, decisions
 
 from gpu_tenant.domain import errors
 from gpu_tenant.domain.errors import TenantError
@@ -22,6 +24,7 @@ PAGES = [
     *sorted(ROOT.glob("profiles/*.md")),
 ]
 KILOBYTE = 1024
+CODE = "mcp_server/gpu_tenant"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -102,9 +105,21 @@ def with_block(page: Path, name: str, content: str) -> str:
     return pattern.sub(lambda m: m[1] + content + m[2], text)
 
 
+DESIGN = [
+    ROOT / "mcp_server/DESIGN.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "mcp_server/decisions").glob("*.md")),
+]
+ROWS_OF_A_SCREEN = 40
+
 GENERATED = {
     "README.md": lambda: with_block(ROOT / "README.md", "platforms", platforms()),
     "SKILL.md": lambda: with_block(ROOT / "SKILL.md", "selector", selector()),
+    "mcp_server/architecture.svg": architecture.picture,
+    "mcp_server/decisions/README.md": contents,
+    "tests/e2e/pictures/demo.svg": lambda: drawing.demo(
+        (ROOT / "tests/e2e/pictures/demo.txt").read_text(encoding="utf-8")
+    ),
     "references/errors.md": error_page,
     "references/tools.md": tool_page,
 }
@@ -150,3 +165,38 @@ def test_every_command_that_a_page_shows_exists() -> None:
         shown = set(re.findall(r"`?gpu-tenant ([a-z]+)\b", page.read_text(encoding="utf-8")))
         prose = {"rents", "contributors", "is"}
         assert shown - prose <= set(SUMMARIES), page.name
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
+def test_every_file_that_a_page_of_the_design_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", text)
+    folders = [
+        path.name for path in [ROOT, *ROOT.iterdir(), *(ROOT / CODE).iterdir()] if path.is_dir()
+    ]
+    named = {
+        name
+        for name in re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|md|sh|yaml|json))`", text)
+        if name.split("/")[0] in folders
+    }
+    places = [page.parent, ROOT, ROOT / CODE, ROOT / CODE / "faces/dashboard"]
+
+    assert [name for name in linked if not (page.parent / name).exists()] == []
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_decision_has_its_parts_and_fits_a_screen(name: str) -> None:
+    for decision in decisions(FOLDER / f"{name}.md"):
+        date, _, *rest = decision.body.splitlines()
+
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", date), decision.title
+        for part in (r"\*\*Decision\.\*\*", r"\*\*Why\.\*\*", r"\*\*(Cost|Rejected)\.\*\*"):
+            assert re.search(rf"^{part} ", "\n".join(rest), re.MULTILINE), (
+                f"{decision.title}: {part}"
+            )
+        assert len(rest) < ROWS_OF_A_SCREEN, decision.title
+
+
+def test_every_page_of_decisions_is_in_the_table_of_contents() -> None:
+    assert {page.stem for page in FOLDER.glob("*.md")} == {*ORDER, "README"}

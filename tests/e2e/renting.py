@@ -202,6 +202,11 @@ class Tenant(Staged):
         """What the provider has billed for that box."""
         return Decimal(self.meter["by_thing"][box])
 
+    def assert_no_destroy_was_asked(self) -> None:
+        method, path = DESTROY[self.slug]
+        asked = [x for x in self.ask("requests") if x["method"] == method and path in x["path"]]
+        assert asked == []
+
     def assert_nothing_bills(self) -> None:
         assert self.alive == []
         assert self.billing_usd_h == 0

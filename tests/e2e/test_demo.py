@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+PICTURED = Path(__file__).parent / "pictures/demo.txt"
+"""The second half of a demo; `make docs` draws the README's picture of it."""
+
 LIMIT_S = 170
 """What the README promises."""
 
@@ -85,6 +88,21 @@ def test_a_teardown_is_refused_before_the_collect_and_proved_after_it(toured: To
     assert refused < sealed < receipt
     assert "because this would be lost: " in toured.said[refused:sealed]
     assert re.search(r"^  ground +verified$", toured.said[receipt:], re.MULTILINE)
+
+
+def test_the_picture_of_the_readme_shows_what_the_demo_says(toured: Toured) -> None:
+    """By the first two words of each line: sums, times and names differ from run to run."""
+    if os.environ.get("GPU_TENANT_SNAPSHOTS") == "write":
+        PICTURED.write_text(toured.said[toured.said.index("[phase 4]") :], encoding="utf-8")
+
+    def beginnings(said: str) -> list[str]:
+        lines = [re.sub(r"\d\S*|local-\w+", "#", line).split() for line in said.splitlines()]
+        return [" ".join(words[:2]) for words in lines]
+
+    shown = beginnings(PICTURED.read_text(encoding="utf-8"))
+
+    assert len(shown) > 20
+    assert [words for words in shown if words not in beginnings(toured.said)] == []
 
 
 def test_nothing_of_it_is_left_but_what_was_kept_and_the_ledger(

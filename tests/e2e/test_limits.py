@@ -125,6 +125,8 @@ async def test_a_lease_s_terms_are_loosened_over_a_person_s_signature_alone(
             {"action": "terms", "rescue_usd": 50000},
             {"action": "terms", "idle_h": 0},
             {"action": "terms", "idle_h": 100},
+            {"action": "terms", "when_done": "keep"},
+            {"action": "terms", "on_failure": "hold"},
             {"action": "extend", "hours": 8700},
             {"action": "extend", "hours": 100},
         ]
@@ -140,8 +142,9 @@ async def test_a_lease_s_terms_are_loosened_over_a_person_s_signature_alone(
 
         assert [words.split(":")[0] for words in told] == ["SIGNATURE_WANTED"] * len(looser)
         assert "its budget goes from 5 to 5000 USD" in told[0]
-        assert "beyond the limit hours of 168" in told[5]
-        assert "more than its budget of 5 USD" in told[6]
+        assert "bills on when its work is done" in told[5]
+        assert "beyond the limit hours of 168" in told[7]
+        assert "more than its budget of 5 USD" in told[8]
         assert (card["budget_usd"], card["max_price_usd_h"]) == ("4", "0.29")
 
         # The person signs for one of them, and the same call goes through, once.

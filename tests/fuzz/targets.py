@@ -263,9 +263,9 @@ def requested(draw: random.Random) -> Generator[Find | None, None, None]:
             began = time.process_time()
             find = None
             try:
-                checked = script._checked(verb, json.loads(raw)[1])
+                checked = script.checked_arguments(verb, json.loads(raw)[1])
                 checked.pop("tenant", None)
-                script.VERBS[verb][0](str(home), checked)
+                script.VERBS[verb](str(home), checked)
             except (script.Refusal, OSError):
                 pass
             except Exception as surprise:  # noqa: BLE001  that is what is looked for
@@ -511,7 +511,7 @@ def remembered(draw: random.Random) -> Generator[Find | None, None, None]:
                 if verb == "roll":
                     queue.roll(str(home), queue.checked("roll", asked[verb]))
                 else:
-                    caretaker.VERBS[verb][0](str(home), caretaker._checked(verb, asked[verb]))
+                    caretaker.VERBS[verb](str(home), caretaker.checked_arguments(verb, asked[verb]))
             except (caretaker.Refusal, OSError):
                 pass
             except Exception as surprise:  # noqa: BLE001  that is what is looked for

@@ -3,7 +3,6 @@
 import ast
 import base64
 import contextlib
-import importlib.util
 import json
 import os
 import random
@@ -13,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from arranged import PATIENCE_S
+
+from box_scripts.caretaker.failure_cause import seek_reason
+from box_scripts.caretaker.processes import _processes_by_ps
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
@@ -101,16 +102,6 @@ def box(tmp_path: Path) -> Iterator[Box]:
             and b"caretaker" in Path(f"/proc/{guard['pid']}/cmdline").read_bytes()
         ):
             os.kill(guard["pid"], signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def caretaker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("caretaker_on_the_box", CARETAKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # --- survival -----------------------------------------------------------------------------------
@@ -559,8 +550,8 @@ def test_it_is_python_3_7_and_imports_nothing_but_the_library() -> None:
     assert {name.split(".")[0] for name in imports} <= sys.stdlib_module_names
 
 
-def test_without_proc_a_process_is_known_by_ps(caretaker: ModuleType) -> None:
-    seen, me = caretaker._processes_by_ps(), os.getpid()
+def test_without_proc_a_process_is_known_by_ps() -> None:
+    seen, me = _processes_by_ps(), os.getpid()
 
     assert (seen[me].parent, seen[me].session) == (os.getppid(), os.getpgrp())
     assert abs(seen[me].ticks - time.time()) < 86400  # noqa: TID251
@@ -590,7 +581,6 @@ MEMCG = "Memory cgroup out of memory: Killed process 7 (python)"
     ],
 )
 def test_the_strongest_evidence_is_the_reason(
-    caretaker: ModuleType,
     facts: Reply,
     restart: str | None,
     kernel: Reply,
@@ -599,9 +589,7 @@ def test_the_strongest_evidence_is_the_reason(
 ) -> None:
     spec = {"oom_kills": {"m": 2, "/proc/vmstat": 5}, "limit_hits": {"l": 0}}
 
-    reason = caretaker.seek_reason(
-        spec, facts, restart, QUIET | kernel, ("signal", "ended by SIGKILL")
-    )
+    reason = seek_reason(spec, facts, restart, QUIET | kernel, ("signal", "ended by SIGKILL"))
 
     assert reason["code"] == code
     assert quoted in reason["evidence"]
@@ -618,20 +606,20 @@ def test_the_strongest_evidence_is_the_reason(
     ],
 )
 def test_what_explains_an_end_only_with_the_log_is_told_beside_the_reason(
-    caretaker: ModuleType, facts: Reply, kernel: Reply, sign: str
+    facts: Reply, kernel: Reply, sign: str
 ) -> None:
     spec: Reply = {"oom_kills": {}, "limit_hits": {}}
 
-    reason = caretaker.seek_reason(spec, facts, None, QUIET | kernel, ("exit", "exit status 1"))
+    reason = seek_reason(spec, facts, None, QUIET | kernel, ("exit", "exit status 1"))
 
     assert reason["code"] == "exit"
     assert sign in reason["signs"]
 
 
-def test_the_machine_s_own_count_speaks_only_where_no_cgroup_counts(caretaker: ModuleType) -> None:
+def test_the_machine_s_own_count_speaks_only_where_no_cgroup_counts() -> None:
     spec, facts = {"oom_kills": {"/proc/vmstat": 5}}, {"oom_kills": {"/proc/vmstat": 6}}
 
-    reason = caretaker.seek_reason(spec, facts, None, QUIET, ("signal", "ended by SIGKILL"))
+    reason = seek_reason(spec, facts, None, QUIET, ("signal", "ended by SIGKILL"))
 
     assert reason["code"] == "host_oom"
 

@@ -1,35 +1,28 @@
 """Which checkpoints are whole by their jobs' own conventions, at what pace they are read, and what may be removed."""
 
-import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from box_scripts.caretaker.checkpoints import unfinished
+from box_scripts.caretaker.mounts import far_devices
+from box_scripts.caretaker.pace import Pace
+from box_scripts.caretaker.patterns import segment_regex
+from box_scripts.caretaker.prune import _unlinked
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 NOW_NS = 1_800_000_000 * 10**9
 QUIET_NS = 5 * 10**9
 Reply = dict[str, Any]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("caretaker_that_looks", CARETAKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-caretaker = load()
 
 
 def held_back(
@@ -44,8 +37,8 @@ def held_back(
         while directory != b"/w":
             directory, name = os.path.split(directory)
             listing.setdefault(directory, {}).setdefault(name, (at_ns, at_ns))
-    matches = [caretaker.re.compile(caretaker._segment(text)[0]).fullmatch for text in done]
-    found = caretaker.unfinished(
+    matches = [re.compile(segment_regex(text)[0]).fullmatch for text in done]
+    found = unfinished(
         files,
         {os.fsencode(f"/w/{name}") for name in busy},
         listing,
@@ -155,11 +148,11 @@ def test_files_that_another_machine_dates_are_known_by_their_mount() -> None:
         "38 25 0:40 / /mnt/b rw - fuse.sshfs h:/ rw\n"
     )
 
-    assert caretaker._elsewhere(mounts) == {os.makedev(0, 34), os.makedev(0, 40)}
+    assert far_devices(mounts) == {os.makedev(0, 34), os.makedev(0, 40)}
 
 
 def test_whoever_rests_after_each_piece_works_its_share_of_the_time_at_most() -> None:
-    turn, began, worked = caretaker._Turn(0.25), time.monotonic(), 0.0
+    turn, began, worked = Pace(0.25), time.monotonic(), 0.0
     while worked < 0.1:
         since = time.thread_time()
         sum(range(200_000))
@@ -346,7 +339,7 @@ def test_what_came_in_its_place_at_the_last_moment_is_put_back(box: Box) -> None
         os.fsencode(old / "b.pt"): (1, "", 1, 1),
     }
 
-    why = caretaker._unlinked(os.fsencode(old), asked)
+    why = _unlinked(os.fsencode(old), asked)
 
     assert why.startswith("it was changed at the last moment")
     assert sorted(path.name for path in old.iterdir()) == ["a.pt", "b.pt"]

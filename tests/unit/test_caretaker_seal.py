@@ -2,7 +2,6 @@
 
 import ctypes
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -16,7 +15,6 @@ import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pathspec
@@ -25,24 +23,16 @@ from arranged import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from box_scripts.caretaker import survey
+from box_scripts.caretaker.hashing import Changing, Hashes
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.patterns import Pattern
 from gpu_tenant.domain.untrusted_text import bare
 from gpu_tenant.files import paths
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 Reply = dict[str, Any]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("caretaker_on_the_box", CARETAKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-caretaker = load()
 
 
 def obey_permissions() -> None:
@@ -139,9 +129,9 @@ def whys(sealed: Reply) -> dict[str, str]:
 @settings(deadline=None)  # the machine may be busy
 @given(st.binary(max_size=60))
 def test_a_name_survives_the_wire(raw: bytes) -> None:
-    text = caretaker.escape_path(raw)
+    text = escape_path(raw)
 
-    assert caretaker.unescape_path(text) == raw
+    assert unescape_path(text) == raw
     assert not [
         c
         for c in text
@@ -158,7 +148,7 @@ def test_both_sides_write_every_letter_of_a_name_alike_and_plain() -> None:
         if (not 0xD800 <= n < 0xDC80 and n < 0xDD00) or n > 0xDFFF
     ]
 
-    assert not [c for c in letters if caretaker.escape_path(os.fsencode(c)) != paths.escape(c)]
+    assert not [c for c in letters if escape_path(os.fsencode(c)) != paths.escape(c)]
     assert not [
         c for c in letters if paths.is_unseen(shown := paths.escape(c)) or bare(shown) != shown
     ]
@@ -175,7 +165,7 @@ def test_both_sides_write_every_letter_of_a_name_alike_and_plain() -> None:
     ],
 )
 def test_only_what_cannot_be_printed_is_escaped(raw: bytes, text: str) -> None:
-    assert caretaker.escape_path(raw) == text
+    assert escape_path(raw) == text
 
 
 # --- patterns -----------------------------------------------------------------------------------
@@ -194,7 +184,7 @@ def is_odd(path: str) -> bool:
 def test_a_pattern_means_what_gitignore_means(glob: str, path: str) -> None:
     theirs = pathspec.GitIgnoreSpec.from_lines([glob]).match_file(path)
 
-    assert bool(caretaker.Pattern(glob).matches(path)) == theirs
+    assert bool(Pattern(glob).matches(path)) == theirs
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -203,10 +193,10 @@ def test_a_pattern_means_what_gitignore_means(glob: str, path: str) -> None:
 )
 def test_a_name_taken_literally_matches_itself(raw: bytes) -> None:
     raw = raw.replace(b"/", b"_")
-    quoted = re.sub(r"([\\*?\[!~])", r"\\\1", caretaker.escape_path(raw))
+    quoted = re.sub(r"([\\*?\[!~])", r"\\\1", escape_path(raw))
 
-    assert caretaker.Pattern(quoted).matches(caretaker.escape_path(raw))
-    assert not caretaker.Pattern(quoted).matches(caretaker.escape_path(raw + b"x"))
+    assert Pattern(quoted).matches(escape_path(raw))
+    assert not Pattern(quoted).matches(escape_path(raw + b"x"))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +222,7 @@ def test_a_name_taken_literally_matches_itself(raw: bytes) -> None:
     ],
 )
 def test_patterns_in_particular(glob: str, path: str, is_meant: bool) -> None:
-    assert bool(caretaker.Pattern(glob).matches(path)) == is_meant
+    assert bool(Pattern(glob).matches(path)) == is_meant
 
 
 @pytest.mark.parametrize(
@@ -377,13 +367,10 @@ def test_hostile_names_are_sealed_and_come_back(box: Box) -> None:
     entries = [entry for entry in box.seal("**")["entries"] if entry["class"] == "artifact"]
 
     found = {
-        caretaker.unescape_path(entry["name"]).removeprefix(b"work/"): entry["sha256"]
-        for entry in entries
+        unescape_path(entry["name"]).removeprefix(b"work/"): entry["sha256"] for entry in entries
     }
     assert found == {name: hashlib.sha256(name).hexdigest() for name in hostile}
-    assert all(
-        Path(os.fsdecode(caretaker.unescape_path(entry["at"]))).exists() for entry in entries
-    )
+    assert all(Path(os.fsdecode(unescape_path(entry["at"]))).exists() for entry in entries)
 
 
 # --- problems -----------------------------------------------------------------------------------
@@ -482,13 +469,13 @@ def test_in_a_directory_for_all_what_others_made_is_not_ours(
     (shared / "file").write_bytes(b"")
     paths = [os.fsencode(shared / "file"), os.fsencode(shared / "gone")]
 
-    assert caretaker._is_shared(shared.stat())
-    assert not caretaker._is_shared(tmp_path.stat())
-    assert list(caretaker._ours_of(paths)) == paths[:1]
+    assert survey._is_shared(shared.stat())
+    assert not survey._is_shared(tmp_path.stat())
+    assert list(survey._ours_of(paths)) == paths[:1]
     monkeypatch.setattr(os, "geteuid", lambda: (shared / "file").stat().st_uid + 1)
-    assert list(caretaker._ours_of(paths)) == []
+    assert list(survey._ours_of(paths)) == []
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert list(caretaker._ours_of(paths)) == paths[:1], "root's jobs may give a file to anybody"
+    assert list(survey._ours_of(paths)) == paths[:1], "root's jobs may give a file to anybody"
 
 
 def test_a_file_somebody_has_open_for_writing_is_a_problem(box: Box) -> None:
@@ -509,7 +496,7 @@ def test_a_file_that_changes_under_the_hash_is_a_problem(
     path = box.work / "a.pt"
     path.write_bytes(b"a" * 10)
     box.home.mkdir()
-    hashes, fstat = caretaker.Hashes(str(box.home), None), os.fstat
+    hashes, fstat = Hashes(str(box.home), None), os.fstat
 
     def meddle(fd: int) -> os.stat_result:
         seen = fstat(fd)
@@ -518,7 +505,7 @@ def test_a_file_that_changes_under_the_hash_is_a_problem(
 
     monkeypatch.setattr(os, "fstat", meddle)
 
-    with pytest.raises(caretaker.Changing):
+    with pytest.raises(Changing):
         hashes.of(os.fsencode(path))
 
 
@@ -560,7 +547,7 @@ def test_a_hash_is_remembered_only_under_the_key_that_never_lies_there(box: Box)
     assert sealed_by("ours") == true
 
     # What whoever has the key has noted is believed, or a seal would read all anew.
-    theirs = caretaker.Hashes(str(box.home), "ours")
+    theirs = Hashes(str(box.home), "ours")
     theirs._used = forged
     theirs.save()
     assert sealed_by("ours") == "0" * 64

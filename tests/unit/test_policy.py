@@ -10,7 +10,7 @@ from unit.test_term_checks import lease
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.policy import ends_unseen, must_end_unseen, rules_of
+from gpu_tenant.domain.policy import ends_unseen, must_be_doable, must_end_unseen, rules_of
 from gpu_tenant.domain.protection import protection
 
 
@@ -69,9 +69,31 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
         "it is parked, and its disk bills on; else",
         "archive",
         "the same platform, then at runpod",
+        "when its work is done: it is kept",
     ):
         assert words in told
     assert len(bare.splitlines()) == 1
+
+
+def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
+    agreed = lease(when_done="end", budget_usd="30")
+
+    told = "\n".join(rules_of(agreed, PROFILES["vastai"]))
+    alone = "\n".join(rules_of(agreed, PROFILES["vastai"], looked_after="unwatched"))
+
+    assert "torn down once all is proved, after 30 s" in told
+    assert "ended before that is passed, by the watchdog" in told
+    assert alone.count("by a watchdog alone, and none looks now") == 2
+
+
+def test_nothing_is_to_be_parked_where_no_stop_keeps_a_disk() -> None:
+    for parked in (
+        {"when_done": "park"},
+        {"when_done": "end", "on_failure": {"does": "park", "after_s": 900}},
+    ):
+        with pytest.raises(Refused, match="no stop there keeps its disk"):
+            must_be_doable(lease(**parked).terms, PROFILES["lambda_cloud"])
+        must_be_doable(lease(**parked).terms, PROFILES["vastai"])
 
 
 def test_what_its_owner_signed_for_is_said_as_plainly_as_it_is() -> None:

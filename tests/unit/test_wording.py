@@ -30,6 +30,7 @@ from gpu_tenant.domain.wording import TOOL_OF, in_commands, in_tools
         ),
         ("--recover same, or a provider", "recover=['same'], or a provider"),
         ("give --hours 8.", "give hours=8."),
+        ("`gpu-tenant hold x 30m`", "`change_lease(lease='x', hours=0.5, action='hold')`"),
         ("`gpu-tenant leases --all`", "`list_leases(which='all')`"),
         ("`gpu-tenant push DIR x`", "`push(directory='DIR', lease='x')`"),
         ("`gpu-tenant adopt user@host[:port]`", "`provision(target='user@host[:port]')`"),

@@ -1,1 +1,4 @@
-"""What a job leaves, on its way home: push, collect, snapshot, prune, restore."""
+"""What a job leaves, on its way home: push, collect, snapshot, prune, restore.
+
+Here are copies and evidence: `formats` says whether a file loads, `stores` what outlives this computer.
+"""

@@ -14,18 +14,18 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.ledger import Event, Ledger, Ran
 
 _MOST_OF_MTBI = 1 / 50
-"""As in `scripts/cadence.py`: beyond it a second interruption before the next save is no longer rare."""
+"""As in `scripts/cadence.py`. Beyond it, a second interruption before the next save is no longer rare."""
 _PRIOR_S = 86_400 / float(INTERRUPTIONS_PER_DAY)
 _WRITE_BYTES_S = 200e6
-"""The least that a container's disk writes per second; used if nothing shows how long a save took."""
+"""The least that a container's disk writes per second. Used if nothing shows how long a save took."""
 _APART_S = 20
-"""Files that were written closer together than this are one save."""
+"""Files that were written closer together than this belong to one save."""
 _LOOKED_AT = 8
-"""How many of the newest saves count. Few, so that a changed interval is soon believed."""
+"""How many of the newest saves count. Few, so that a changed interval soon shows."""
 _BOXES = 256
-"""How many of the newest boxes count: enough for a mean, but not too many for every look at a job."""
+"""How many of the newest boxes count. Enough for a mean, and few enough to read at every look at a job."""
 _WORTH_SAYING = 1.5
-"""The loss is flat around its best value: saving half as often, or twice as often, costs a quarter more."""
+"""The loss is flat around its best value. Saving half as often, or twice as often, costs a quarter more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Cadence:
 
     interval_s: float
     lost_share: float
-    """The share of the paid time that goes into saves and into work done twice."""
+    """The share of the paid time that is spent on saves and on work done twice."""
     holds: bool
-    """Whether the formula is reliable for such times."""
+    """Whether the formula is reliable for these times."""
     notice: Literal["none", "fits", "too_short"]
     """Whether a save fits into the notice that the platform gives before it takes the box."""
 
@@ -95,10 +95,10 @@ class Measured:
 
 
 def measured(saves: Sequence[Save]) -> Measured | None:
-    """How long one save takes and how far apart saves are; None if there are too few saves to tell.
+    """How long one save takes, and how far apart saves are. None if there are too few saves to tell.
 
-    A save lasts from its first file to its last, and never less than its bytes take on a slow disk.
-    Small files between the checkpoints, such as logs and plots, do not count as saves.
+    A save lasts from its first file to its last, and never less than its bytes take on a slow disk. Small files
+    between the checkpoints, such as logs and plots, do not count as saves.
     """
     largest = max((save.size_bytes for save in saves), default=0)
     whole = [save for save in saves if save.size_bytes * 2 >= largest][-_LOOKED_AT:]
@@ -112,8 +112,8 @@ def measured(saves: Sequence[Save]) -> Measured | None:
 def between_interruptions(ledger: Ledger, provider: str, now: datetime) -> tuple[float, int]:
     """The provider's mean time between interruptions, in seconds, and how many of this user's it rests on.
 
-    The prior assumption counts as one observation, so that neither one early interruption nor one
-    lucky day decides alone.
+    The prior assumption counts as one observation. So neither one early interruption nor one lucky day decides
+    alone.
     """
     exposed_s, interruptions = 0.0, 0
     for box in ledger.interruptible(provider, most=_BOXES):
@@ -156,10 +156,10 @@ def advice_for(
     mtbi_s: float | None = None,
     grace_s: float | None = None,
 ) -> str | None:
-    """One sentence on how often the lease's jobs should save; None if they do well or need not save.
+    """One sentence on how often the lease's jobs should save. None if they do well or need not save.
 
-    A stated `mtbi_s` takes precedence over what was observed. When asked again while a job runs, the
-    answer uses what has been seen since.
+    A stated `mtbi_s` takes precedence over what was observed. When asked again while a job runs, the answer uses
+    what has been seen since.
     """
     if not _interruptible(lease):
         return None

@@ -1,4 +1,4 @@
-"""What a job can resume from: the newest files of a lease that are whole here, re-read, and load."""
+"""What a job can resume from: the newest files of a lease that are here, complete, re-read, and load."""
 
 import asyncio
 import os
@@ -23,22 +23,25 @@ LISTS = ".snapshots"
 
 
 class Listed(Record):
-    """Everything that a job could go on from as a snapshot left it; written beside what it lists."""
+    """What a job could resume from when a snapshot ended. It is written beside the files that it lists."""
 
     taken_at: AwareDatetime
     login: str
-    """The login's home on the box; artifacts outside of the work directory may be below it."""
+    """The login's home on the box. Artifacts outside of the work directory may be below it."""
     entries: tuple[SealedFile, ...]
     brought: tuple[str, ...]
-    """The names whose version here came with a snapshot, not with a collect or from a person."""
+    """The names whose version here came with a snapshot, and not with a collect or from a person."""
     broken: dict[str, str]
-    """What arrived but does not load, by name; the hash keeps it from being fetched again."""
+    """What arrived but does not load, by name. Its hash keeps it from being fetched again."""
     left: tuple[SealedFile, ...] = ()
-    """What snapshots brought and no job resumes from any more: a job deleted it, or a policy dropped it."""
+    """What snapshots brought and no job resumes from any more, because a job deleted it or a policy dropped it."""
     only_here: tuple[SealedFile, ...] = ()
-    """What was removed from the box at its owner's word: the copy here is the only one, and is never pruned."""
+    """What was removed from the box because its owner said so.
+
+    The copy here is the only one, and is never pruned.
+    """
     lacking: tuple[str, ...] | None = None
-    """What else was declared and on the box, such as files still being written; None if this was not recorded."""
+    """What else was declared and on the box, such as files still being written. None if this was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,9 @@ class Restorable:
 
 
 async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
-    """The lease's newest snapshot or collect that is whole here, re-read; None if there is none.
+    """The lease's newest snapshot or collect that is here, complete and re-read. None if there is none.
 
-    A file in it that does not load is left out. A file that is missing here rules out all of it.
+    A file in it that does not load is left out. If a file is missing here, all of it is ruled out.
     """
     lease = ledger.lease(lease.id)
     if lease.kept_in is None:
@@ -68,7 +71,8 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
         elif kind == Event.COLLECTED and (
             seal := ledger.seal(lease.id, digest=str(detail["seal"]))
         ):
-            # By the digest in this event: a later seal may belong to a collect that was cut short.
+            # By the digest in this event, because a later seal may belong to a collect that was cut
+            # short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
         if entries is not None:
             files = await asyncio.to_thread(_found, directory, entries)
@@ -97,7 +101,7 @@ def _stamp_of(place: Path) -> str:
 
 
 def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
-    """The list is stored in a file of its own; returns the file's name, which is the hash of its content."""
+    """The list is stored in a file of its own. Returns the file's name, which is the hash of its content."""
     content = listed.model_dump_json(by_alias=True).encode()
     name = sha256(content).hexdigest()
     try:
@@ -119,7 +123,7 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
 
 
 def read_list(directory: Path, detail: Mapping[str, object]) -> Listed | None:
-    """The list that a timeline entry refers to; None unless it is here as it was written."""
+    """The list that a timeline entry refers to. None unless it is here as it was written."""
     name = str(detail.get("list"))
     try:
         content = (directory / LISTS / f"{name}.json").read_bytes()

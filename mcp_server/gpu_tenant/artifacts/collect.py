@@ -1,4 +1,4 @@
-"""Seal the box and fetch everything that is to be kept, each file proved as it lands."""
+"""Seal the box and fetch everything that is to be kept. Each file is proved as it lands."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -24,7 +24,7 @@ from gpu_tenant.transfer.download import Arrival
 
 
 class Collected(Record):
-    """What lies here now of what the box holds."""
+    """What is here now of what the box holds."""
 
     lease: str
     seal: str
@@ -63,11 +63,11 @@ async def collect(
 ) -> Collected:
     """Every file of a fresh seal is in `directory`, equal to the seal when it landed.
 
-    `artifacts` and `discard` are what the owner said later about unclaimed files; from here on they are
-    on record. Whatever the kept directories `elsewhere` already hold is copied from there instead of being
-    fetched. With `news="some"` channels are opened at once, because something is known to be coming over
-    them. `progress` is called with the bytes that are here and the total. A file in the way of a newer
-    version is moved to `.superseded/`, never overwritten.
+    `artifacts` and `discard` are what the owner said later about unclaimed files. From here on they are on record.
+    What the kept directories `elsewhere` already hold is copied from there instead of being fetched. With
+    `news="some"` channels are opened at once, because something is known to be coming. `progress` is called with
+    the bytes that are here and the total. A file in the way of a newer version is moved to `.superseded/`, never
+    overwritten.
 
     Raises:
         JobRunning: something on the box is still being written.
@@ -88,7 +88,8 @@ async def collect(
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
-            # Recorded only now: a pattern that the box refuses must not spoil every later seal.
+            # Recorded only now, because a pattern that the box refuses must not spoil every later
+            # seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=ledger.now())
             gathering = Gathering(
                 lease,
@@ -119,7 +120,7 @@ def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
     """The box could match each of the `patterns`, and none of them discards a whole place.
 
     Raises:
-        BadRequest: one of them is bad. Older bad patterns only appear in the seal, as problems.
+        BadRequest: one of them is bad. Bad patterns from before only show in the seal, as problems.
     """
     for problem in draft.problems:
         if problem.why in ("bad_pattern", "wide_pattern") and problem.at in patterns:
@@ -136,7 +137,7 @@ async def _gathered(
     ledger: Ledger,
     directory: Path,
 ) -> Manifest:
-    """The seal, made while the files that the draft names were being fetched; every file it names is here.
+    """The seal, which was made while the files of the draft were being fetched. Every file it names is here.
 
     Raises:
         BoxTrouble: a file changed twice.
@@ -152,7 +153,8 @@ async def _gathered(
         return sealing.result() if sealing.done() else None
 
     try:
-        # First what is surely wanted, while the box still seals; then, by the seal, what is still missing.
+        # First what is surely wanted, while the box still seals. Then, by the seal, what is still
+        # missing.
         await gathering.fetch(way.sure, sealed)
         seal = await sealing
         ledger.file_seal(lease.id, seal, at=ledger.now())
@@ -169,7 +171,7 @@ async def _gathered(
 
 
 async def _made(seal: Manifest) -> Manifest:
-    """The draft itself, which already is a complete seal."""
+    """The draft itself, which is a complete seal already."""
     return seal
 
 
@@ -183,7 +185,7 @@ class _Tally:
     def begin(
         self, entries: Sequence[SealedFile], here: Sequence[SealedFile], held_bytes: int
     ) -> None:
-        """Sets the total from `entries`; those in `here` and another `held_bytes` have already come."""
+        """Sets the total from `entries`. Those in `here`, and another `held_bytes`, have come already."""
         self._total = sum(entry.size_bytes for entry in entries)
         self.came(sum(entry.size_bytes for entry in here) + held_bytes)
 
@@ -194,7 +196,7 @@ class _Tally:
 
 
 def _without_effect(discard: Sequence[str], seal: Manifest) -> tuple[str, ...]:
-    """Those of the new `discard` patterns that cover nothing: no such file, or an artifact keeps it."""
+    """Those of the new `discard` patterns that cover nothing: there is no such file, or an artifact keeps it."""
     effective = {p.pattern for p in seal.discarded.patterns} | set(seal.unmatched)
     return tuple(pattern for pattern in discard if pattern not in effective)
 

@@ -1,4 +1,4 @@
-"""The directory on this computer that a lease's files may land in: nobody else's, and one that lasts."""
+"""The directory on this computer in which a lease's files may land. It is nobody else's, and it lasts."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from gpu_tenant.ledger import Ledger
 
 
 async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
-    """The real path of the directory, links resolved; it exists, is marked as ours, and holds nothing else.
+    """The real path of the directory, links resolved. It exists, is marked as ours, and holds nothing else.
 
     New and empty directories are accepted, and so are those that were collected into before.
 
@@ -51,7 +51,7 @@ def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
     """On a box that is a directory of this computer, every absolute pattern stays inside that directory.
 
     Raises:
-        BadRequest: one leads outside, so other files of this computer would be taken for the box's work.
+        BadRequest: one leads outside. Other files of this computer would be taken for the box's work.
     """
     if not isinstance(lease.address, LocalAddress):
         return
@@ -65,7 +65,7 @@ def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
 
 
 def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """The directory is none that this user, or this program, lives in."""
+    """Neither this user nor this program lives in the directory."""
     state, home = ledger.directory.resolve(), Path.home().resolve()
     if real.is_relative_to(state) and not real.is_relative_to(state / "kept"):
         raise BadRequest(
@@ -122,7 +122,7 @@ def _mark_of(lease: Lease, ledger: Ledger) -> str:
 
 
 def _marks(real: Path, ledger: Ledger) -> list[str]:
-    """The marks of this ledger's leases in the marker file there; empty if the directory is not ours."""
+    """The marks of this ledger's leases in the marker file there. Empty if the directory is not ours."""
     try:
         opened = os.open(real / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with os.fdopen(opened, "rb") as file:

@@ -1,4 +1,7 @@
-"""Fetches the files a box lists into one kept directory, each by its shortest way and proved as it lands."""
+"""Fetches the files that a box lists into one kept directory.
+
+Each comes the shortest way, and is proved as it lands.
+"""
 
 import asyncio
 import os
@@ -33,7 +36,7 @@ class Way(NamedTuple):
     sure: list[SealedFile]
     """They are fetched, whatever their hash turns out to be."""
     unsure: list[SealedFile]
-    """They may be here already; the hash in the seal will tell."""
+    """They may be here already. The hash in the seal will tell."""
 
 
 class Gathering:
@@ -62,7 +65,7 @@ class Gathering:
         return tuple(self._landed.values())
 
     def ways(self, entries: Iterable[SealedFile]) -> Way:
-        """How each of the entries will come; some of them may have no hash yet."""
+        """How each of the entries will come. Some of them may have no hash yet."""
         here, missing, unread = self._known.glance(entries)
         here += [entry for entry in unread if self._known.is_here(entry)]
         known = {entry.name for entry in here}
@@ -102,7 +105,7 @@ class Gathering:
     async def fetch(
         self, entries: Sequence[SealedFile], sealed: Callable[[], Manifest | None]
     ) -> None:
-        """The bytes of `entries` are here; once there is a seal, those that it proves have landed.
+        """The bytes of `entries` are here. Once there is a seal, those that it proves have landed.
 
         Files that the box no longer gives, and files that have changed meanwhile, are left out.
 
@@ -126,7 +129,7 @@ class Gathering:
             raise unkept("what came", self._lease, error) from error
 
     async def settle(self, entries: Sequence[SealedFile]) -> list[SealedFile]:
-        """Everything that arrived and matches its entry has landed; returns the entries still missing here."""
+        """Everything that arrived and matches its entry has landed. Returns the entries still missing here."""
         await self._land(entries, least=1)
         rest = [entry for entry in entries if entry.name not in self._landed]
         way = await asyncio.to_thread(self.ways, rest)
@@ -160,7 +163,7 @@ class Gathering:
                 path.unlink()
 
     def save(self) -> None:
-        """What is known of the directory is stored, so that the next run need not read it all again."""
+        """What is known about the directory is stored, so that the next run need not read it all again."""
         self._known.save()
 
     async def _land(self, entries: Sequence[SealedFile], *, least: int) -> None:
@@ -202,7 +205,8 @@ class Gathering:
     def _may_be_here(self, entry: SealedFile) -> bool:
         seen = _regular(below(self._directory, entry.name))
         if seen is not None and seen.st_size == entry.size_bytes:
-            # Another time means it was written to since. It is then surely fetched, against the version here.
+            # Another time means that it was written to since. It is then surely fetched, against
+            # the version here.
             return seen.st_mtime_ns == entry.mtime_ns or entry.size_bytes < SMALL_BYTES
         return (
             entry.size_bytes >= _WORTH_COPYING_BYTES
@@ -238,7 +242,7 @@ class Gathering:
 
 
 def _regular(path: Path) -> os.stat_result | None:
-    """The status of the regular file at `path`; None if there is none."""
+    """The status of the regular file at `path`. None if there is none."""
     try:
         seen = os.lstat(path)
     except OSError:

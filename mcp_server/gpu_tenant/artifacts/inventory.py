@@ -22,17 +22,17 @@ class Here:
     files: Mapping[str, str]
     """By kept name: the hash, or the target of a link."""
     ended: frozenset[JobId] = frozenset()
-    """The jobs that had ended when the box was sealed; everything that they left is among the files."""
+    """The jobs that had ended when the box was sealed. Everything that they left is among the files."""
     lacking: frozenset[str] = frozenset()
-    """What was on the box and is not here, as of the newest snapshot; empty if no snapshot counts."""
+    """What was on the box and is not here, as of the newest snapshot. Empty if no snapshot counts."""
     as_of: datetime | None = None
-    """When that snapshot was taken; None if no snapshot counts."""
+    """When that snapshot was taken. None if no snapshot counts."""
     more: Literal["may come", "never"] = "may come"
     """Whether the box can still be asked for what is not here."""
 
 
 def brought(lease: Lease, *, ledger: Ledger) -> Here:
-    """What came, by the record made when each file's hash was proved; nothing is read again."""
+    """What came, by the record made when each file's hash was proved. Nothing is read again."""
     entries, here = _entries(lease, ledger)
     files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
     more: Literal["may come", "never"] = "never" if lease.state is LeaseState.GONE else "may come"
@@ -45,7 +45,7 @@ def is_kept(lease: Lease) -> bool:
 
 
 async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
-    """Whether each of those files is here now as it came; each is re-read."""
+    """Whether each of those files is here now as it came. Each is re-read."""
     entries, _ = _entries(lease, ledger)
     directory = Path(lease.kept_in or "")
 

@@ -1,4 +1,4 @@
-"""What the copies on this computer prove about a seal: each is re-read from its storage, several at once."""
+"""What the copies on this computer prove about a seal. Each is re-read from its storage, several at once."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from gpu_tenant.files.paths import below, to_bytes
 from gpu_tenant.files.state_dir import is_reached, link_target
 
 _AT_ONCE = min(os.cpu_count() or 1, 8)
-"""Files re-read at the same time: each takes a core, and some megabytes of memory."""
+"""How many files are re-read at the same time. Each takes a core, and some megabytes of memory."""
 _MOST_TOGETHER = 100
 _MOST_BYTES_TOGETHER = 1 << 20
 """Small files are sent to a reader in batches of about this size."""
@@ -45,7 +45,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
         OSError: this computer's disk could not be read.
     """
     directory, stop = Path(lease.kept_in or ""), Event()
-    # Checked again now: since then a directory may have become a link, or been mounted over.
+    # Checked again now, because a directory may have become a link since, or been mounted over.
     doubt = await doubted(await asyncio.to_thread(whereabouts_of, directory), lease)
     if doubt is not None:
         return [
@@ -56,7 +56,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
             for entry in entries
         ]
     found: dict[int, Evidence | Loss] = {}
-    # Largest first: otherwise the largest might start last and be read alone at the end.
+    # Largest first. Otherwise the largest might start last and be read alone at the end.
     order = sorted(range(len(entries)), key=lambda i: -entries[i].size_bytes)
     waiting = iter(list(_together(order, entries)))
 
@@ -67,7 +67,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
                     reread_several, directory, [entries[i] for i in some], lease, stop
                 )
             except BaseException:
-                # One failure stops the others: what they would prove is no longer needed.
+                # One failure stops the others, because what they would prove is no longer needed.
                 stop.set()
                 raise
             found.update(zip(some, proved, strict=True))
@@ -84,7 +84,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
 
 
 def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[Sequence[int]]:
-    """The entries in that order, small ones in batches, so that no small file costs a thread switch alone."""
+    """The entries in that order, small ones in batches, so that no small file alone costs a switch of threads."""
     some: list[int] = []
     size_bytes = 0
     for i in order:
@@ -127,7 +127,7 @@ def reread_several(
 
 
 def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss | None:
-    """What can be said of an entry's copy here without reading it; None if there is a file to be read."""
+    """What can be said of an entry's copy here without reading it. None if there is a file to be read."""
     path = below(directory, entry.name)
     if is_on_the_box(path.parent, lease):
         return Loss(
@@ -166,7 +166,7 @@ def _compared(
             remedy=again,
         )
     if held.sha256 != entry.sha256:
-        # Otherwise a collect would take it for present, by its times, and fetch nothing.
+        # Otherwise a collect would think that it is here, by its times, and fetch nothing.
         distrust(directory)
         return Loss(what=f"{quoted(entry.name)} has other bytes here than on the box", remedy=again)
     return Evidence(

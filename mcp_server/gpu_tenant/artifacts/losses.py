@@ -6,11 +6,11 @@ from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
-"""How many names the sentence itself contains; the list that a person signs has all of them."""
+"""How many names the sentence itself contains. The list that a person signs has all of them."""
 
 
 def vanished(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
-    """What was collected last and is no longer on the box, so that the copy here is the only one."""
+    """What was collected last and is no longer on the box. The copy here is the only one."""
     names = {entry.name for entry in now.entries}
     return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
 
@@ -67,7 +67,7 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
 
 
 def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
-    """The files nobody has claimed, largest first; those that the box did not name are only counted."""
+    """The files that nobody has claimed, largest first. Those that the box did not name are only counted."""
     named = seal.unclaimed.largest
     more = seal.unclaimed.count - len(named)
     return (

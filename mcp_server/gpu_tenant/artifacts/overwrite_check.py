@@ -28,9 +28,9 @@ async def may_replace(
 ) -> Mapping[str, str]:
     """For each of the files `there` that are in the way of others, the hash under which it may be replaced.
 
-    A file may be replaced if it is what was sent there, if a copy of it is kept here, if the owner has given
-    it up, or if it is named in `overwrite`. `placed` is the box's own record of what was sent; it counts only
-    where nothing else is on record.
+    A file may be replaced if it is what was sent there, if a copy of it is kept here, if the owner has given it up,
+    or if `overwrite` names it. `placed` is the box's own record of what was sent. It counts only where nothing else
+    is on record.
 
     Raises:
         NotSaved: one of them may not be replaced; none was.

@@ -1,4 +1,7 @@
-"""Removes what an owner's policy no longer wants: here, what snapshots brought; on the box, what was named."""
+"""Removes what an owner's policy no longer wants.
+
+Here, that is what snapshots brought. On the box, what was named.
+"""
 
 import asyncio
 import fcntl
@@ -36,7 +39,7 @@ _STATE_BYTES = 64 << 20
 
 
 class Complete(BaseModel):
-    """What the caretaker says that nobody on the box is writing."""
+    """What the caretaker says about files that nobody on the box is writing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -75,7 +78,7 @@ class Pruned(Record):
 
 @contextmanager
 def alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """No other snapshot into `directory` and no pruning there runs while the block does.
+    """No other snapshot into `directory`, and no pruning there, runs while the block does.
 
     Raises:
         LeaseHeld: another snapshot or pruning is running.
@@ -114,7 +117,7 @@ async def look(
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
-    """What the last snapshot left; after a later collect, all of it counts as brought by that collect."""
+    """What the last snapshot left. After a later collect, all of it counts as brought by that collect."""
     is_collects = False
     for _, kind, detail in reversed(ledger.events(lease.id)):
         if kind == Event.SNAPSHOT:
@@ -129,8 +132,8 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
 async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger) -> Pruned:
     """The checkpoints that the policy does not want are gone from here, if snapshots brought all their files.
 
-    What a collect or a person brought stays. So does what was removed from the box and now exists only here.
-    The change is on record before anything is removed.
+    What a collect or a person brought stays. So does what was removed from the box and now exists only here. The
+    change is on record before anything is removed.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -175,8 +178,8 @@ async def prune_box(
 ) -> Pruned:
     """The checkpoints that the policy does not want are gone from the box, if their exact bytes are here.
 
-    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not broken;
-    from here on it is never pruned here. What the box's caretaker refused to remove is reported with its reason.
+    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not broken. From
+    here on it is never pruned here. What the box's caretaker refused to remove is reported with its reason.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -188,7 +191,8 @@ async def prune_box(
         )
         listed = last_list(lease, directory, ledger)
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
-        # Only what snapshots brought and proved counts as here; nothing else counts towards what the policy keeps.
+        # Only what snapshots brought and proved counts as here. Nothing else counts towards what
+        # the policy keeps.
         absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
         unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
         proved: list[Checkpoint] = []
@@ -211,7 +215,7 @@ async def prune_box(
                 "only_here": tuple(alone_here.values()),
             }
         )
-        # Recorded first: what may be gone from the box must never be pruned here.
+        # Recorded first, because what may be gone from the box must never be pruned here.
         _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
@@ -293,7 +297,7 @@ def _note(
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
-    """What lies here of them is gone, if its bytes are those that were brought; the name alone is not enough."""
+    """What is here of them is gone, if its bytes are those that were brought. The name alone is not enough."""
     try:
         for one in gone:
             for entry in one.entries:
@@ -313,7 +317,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Gone are all but the newest versions snapshots brought, older lists, and partial files nobody needs."""
+    """Old things are gone: all but the newest versions that snapshots brought, older lists, and unneeded partial files."""
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):

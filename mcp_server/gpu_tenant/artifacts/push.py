@@ -1,4 +1,4 @@
-"""Bring a work tree onto the box: only what changed, and no secret unless it is named."""
+"""Bring a work tree onto the box. Only what changed goes, and no secret unless it is named."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ _BODY_BYTES = 1 << 20
 
 
 class Pushed(Record):
-    """What lies on the box now of the work tree."""
+    """What is on the box now of the work tree."""
 
     lease: str
     directory: str
@@ -46,7 +46,7 @@ class Pushed(Record):
 
 
 class Tree(Record):
-    """A work tree as it was pushed: enough to push the same again."""
+    """A work tree as it was pushed. This is enough to push the same again."""
 
     directory: str
     digest: str
@@ -67,14 +67,14 @@ async def push(
     records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
-    """The box's work directory holds every file of `directory` that is not ignored; nothing there was removed.
+    """The box's work directory holds every file of `directory` that is not ignored. Nothing there was removed.
 
     What `include` names is sent although it is ignored, or is a link.
 
     A file that was written there since, and is saved nowhere, is replaced only if `overwrite` names it.
 
-    A file that a running job has open does not change for that job, because new versions arrive by rename.
-    After a break the next push continues from what the box has acknowledged, which is recorded in `records`.
+    A file that a running job has open does not change for that job, because new versions arrive by rename. After a
+    break the next push continues from what the box has acknowledged, which is recorded in `records`.
 
     Raises:
         LocalTrouble: a file cannot be read.
@@ -148,7 +148,7 @@ async def push(
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
-    """Every tree that was pushed to the lease's box, each as its last push found it, in that order."""
+    """Every tree that was pushed to the lease's box, in that order, each as its last push found it."""
     trees: dict[str, Tree] = {}
     for _, kind, detail in ledger.events(lease_id):
         if kind == Event.PUSHED and detail.get("tree"):
@@ -170,7 +170,7 @@ def records_of(home: Home, lease_id: LeaseId) -> Path:
 
 
 def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -> None:
-    """None of the files is one of the owner's keys to another place; no option allows sending such a key.
+    """None of the files is one of the owner's keys to another place. No option allows sending such a key.
 
     Raises:
         SecretRefused: one is.
@@ -185,7 +185,7 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
 
 
 def _read(files: Mapping[str, Path]) -> dict[str, Held]:
-    """What the files hold, by the names they are sent under; files that vanished meanwhile are left out."""
+    """What the files hold, by the names they are sent under. Files that vanished meanwhile are left out."""
     found = {escape(name): hashed(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 

@@ -24,7 +24,7 @@ def may_go_back(
 ) -> tuple[Mapping[str, tuple[SealedFile, Path]], tuple[str, ...]]:
     """What may be put on another box, and the names of what may not.
 
-    Where a file lay is only the word of a box that anybody may have controlled. So outside of the work directory
+    The place of a file is only the word of a box that anybody may have controlled. So outside of the work directory
     only what the owner's own patterns name goes back, and nothing that a login reads.
     """
     if kept is None:
@@ -42,7 +42,7 @@ def may_go_back(
 
 
 def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, str] | None:
-    """The root below which the file goes back, and its path there; None if it does not go back."""
+    """The root below which the file goes back, and its path there. None if it does not go back."""
     top, _, inner = to_remote(name).partition("/")
     if top == "work":
         return "", name.partition("/")[2]
@@ -69,7 +69,7 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
 
 
 def left_out(names: Sequence[str]) -> str:
-    """What to add about files of the lost box that were not put on the next one; empty if there are none."""
+    """What to add about files of the lost box that were not put on the next one. Empty if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if names[1:] else ""

@@ -1,4 +1,4 @@
-"""Which checkpoints their owner no longer wants, told by the numbers in their names and never by a guess."""
+"""Which checkpoints their owner no longer wants. The numbers in their names tell, and nothing is guessed."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,7 @@ _STEP = re.compile(
 )
 """The same pattern as in `scripts/caretaker.py`."""
 _METRIC = re.compile(r"(?<==)\d+\.\d+")
-"""A metric that Lightning writes into a name beside the step; it says nothing about the kind of checkpoint."""
+"""A metric that Lightning writes into a name beside the step. It says nothing about the kind of checkpoint."""
 _WEIGHTS = re.compile(
     r"(?i).+\.(?:pth?|ckpt|safetensors|bin|h5|keras|msgpack|distcp|gguf)"
     r"|.+\.(?:index|meta|data-\d{5}-of-\d{5})|_CHECKPOINT_METADATA|manifest\.ocdbt"
@@ -28,7 +28,7 @@ _WEIGHTS = re.compile(
 
 
 class Retention(Record):
-    """What an owner wants to keep of each kind of checkpoint; what is older may go."""
+    """What an owner wants to keep of each kind of checkpoint. What is older may go."""
 
     keep_last: int | None = Field(default=None, ge=1)
     keep_every: int | None = Field(
@@ -43,7 +43,7 @@ class Retention(Record):
 
 
 class Wishes(Record):
-    """What an owner says of snapshots, in `[snapshots]` of the configuration."""
+    """What an owner wants of snapshots, in `[snapshots]` of the configuration."""
 
     keep_last: int | None = Field(default=None, ge=1)
     keep_every: int | None = Field(default=None, ge=1)
@@ -57,14 +57,14 @@ class Wishes(Record):
 
     @property
     def policy(self) -> Retention | None:
-        """How many older checkpoints are kept; None means all."""
+        """How many older checkpoints are kept. None means all."""
         if self.keep_last is None and self.keep_every is None:
             return None
         return Retention(keep_last=self.keep_last, keep_every=self.keep_every)
 
 
 def wishes(configuration: Path) -> Wishes:
-    """What the owner has said of snapshots.
+    """What the owner has said about snapshots.
 
     Raises:
         LocalTrouble: it cannot be read, or says something else.
@@ -92,7 +92,7 @@ class Checkpoint:
     at: str
     """Its name in the kept directory."""
     kind: str
-    """The name with the number taken out; only checkpoints of the same kind are compared."""
+    """The name with the number taken out. Only checkpoints of the same kind are compared."""
     step: tuple[int, ...]
     entries: tuple[SealedFile, ...]
 
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def checkpoints(entries: Iterable[SealedFile]) -> list[Checkpoint]:
-    """The checkpoints among the artifacts; a name without a step number, or one without weights, is none."""
+    """The checkpoints among the artifacts. A name without a step number, or one without weights, is none."""
     of: dict[str, list[SealedFile]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "file" and entry.role == "artifact":
@@ -126,9 +126,9 @@ def surplus(
 ) -> list[Checkpoint]:
     """The checkpoints that the policy does not want, oldest first.
 
-    The newest N of a kind are the newest by step together with the newest by time. A checkpoint with a file
-    among `unsound` (not here, or does not load) is not counted. So the newest that loads always stays, and
-    so does everything newer. The target of a link stays too, and so does whatever `spared` names.
+    The newest N of a kind are the newest by step together with the newest by time. A checkpoint is not counted if a
+    file of it is among `unsound` (not here, or does not load). So the newest that loads always stays, and so does
+    everything newer. The target of a link stays too, and so does whatever `spared` names.
     """
     linked = {
         normpath(join(dirname(entry.name), entry.target or ""))

@@ -48,13 +48,13 @@ _LIMIT_BYTES = 16 << 30
 """How much is read on the box in one look, newest first."""
 _LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
-"""How much stays free here: a full disk stops everything, the ledger first."""
+"""How much stays free here. A full disk stops everything, the ledger first."""
 _NAMED, _SAVES = 5, 40
 _LEFT = 5000
 
 
 class Snapshot(Record):
-    """What a look at a running box brought home; no seal, and no proof that nothing else is there."""
+    """What a look at a running box brought home. It is no seal, and no proof that nothing else is there."""
 
     lease: str
     directory: str
@@ -79,7 +79,7 @@ class Snapshot(Record):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What a person may want to know about it, one sentence each; empty if nothing new came."""
+        """What a person may want to know about it, one sentence each. Empty if nothing new came."""
         said = []
         if self.files:
             more = (
@@ -112,16 +112,16 @@ async def snapshot(
     done: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Snapshot:
-    """Every complete artifact that was missing here has come, proved by hash and by loading; jobs run on.
+    """Every complete artifact that was missing here has come, proved by hash and by loading. Jobs run on.
 
-    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart; `done` lists the names of
-    files that jobs write last. On the box a snapshot takes at most `SHARE` of one core and of the disk, and of
-    the link what `turn` allows. What the `policy` does not want is not fetched.
+    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart. `done` lists the names of
+    files that jobs write last. On the box a snapshot takes at most `SHARE` of one core and of the disk, and of the
+    link what `turn` allows. What the `policy` does not want is not fetched.
 
-    What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
-    moved to `.superseded/`. There the two newest versions that snapshots brought of each name stay and older
-    ones are deleted, because a job that saves in place would otherwise fill any disk. What a collect or a
-    person brought is never among those deleted. Files that the job itself deleted stay here.
+    What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is moved
+    to `.superseded/`. There the two newest versions of each name stay that snapshots brought, and older ones are
+    deleted: a job that saves in place would otherwise fill any disk. What a collect or a person brought is never
+    among those deleted. Files that the job itself deleted stay here.
 
     Raises:
         BoxUnreachable: the link broke; what came before is here and on record.
@@ -131,7 +131,8 @@ async def snapshot(
     lease = session.lease
     directory = await claimed(directory, lease, ledger)
     with alone(directory, lease):
-        # Taken before the look: anything written after this moment may have been overlooked.
+        # Taken before the look, because anything written after this moment may have been
+        # overlooked.
         began_at = ledger.now()
         seen = await look(
             session, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S, quiet_s=quiet_s, done=done
@@ -190,11 +191,12 @@ class _Look:
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None
     ) -> tuple[str, ...]:
-        """Every wanted file is here and loads, or was passed over for now; returns the unwanted checkpoints.
+        """Every wanted file is here and loads, or was passed over for now. Returns the unwanted checkpoints.
 
         If a newer checkpoint turns out broken, an older one becomes wanted after all.
         """
-        # Each round may find checkpoints broken, which changes what the policy keeps; so look until nothing is new.
+        # Each round may find checkpoints broken, which changes what the policy keeps. So look until
+        # nothing is new.
         tried: set[str] = set()
         while True:
             unsound = tried - {entry.name for entry in entries if self._is_sound(entry)}
@@ -223,7 +225,7 @@ class _Look:
         return is_known and self.broken.get(entry.name) != entry.sha256
 
     async def _fetch(self, entries: Sequence[SealedFile]) -> None:
-        """Those entries that arrive and match what the box says are here; each is kept as it comes."""
+        """Those entries that arrive and match what the box says are here. Each is kept as it comes."""
         coming = [
             Coming(entry, partial_of(self._directory, entry, ARRIVES))
             for entry in entries
@@ -244,7 +246,7 @@ class _Look:
             raise unkept("what came", self._lease, error) from error
 
     async def _wants(self, entry: SealedFile) -> bool:
-        """Whether the entry must be fetched; a file that is here already counts as come."""
+        """Whether the entry must be fetched. A file that is here already counts as come."""
         has_its_size = _has_its_size(self._directory, entry)
         if _same(self.held.get(entry.name), entry) and has_its_size:
             return False
@@ -272,7 +274,8 @@ class _Look:
             return
         held = self.held.get(entry.name)
         stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
-        # Decided by its bytes, not its name: otherwise a person's own file would be pruned as a snapshot's.
+        # Decided by its bytes and not by its name. Otherwise a person's own file would be pruned as
+        # a snapshot's.
         if held and entry.name in self._brought:
             is_ours = await asyncio.to_thread(is_here, self._directory, held)
             stamp = f"snapshot-{stamp}" if is_ours else stamp
@@ -332,7 +335,7 @@ def _same(one: SealedFile | None, other: SealedFile) -> bool:
 
 
 def _has_its_size(directory: Path, entry: SealedFile) -> bool:
-    """Whether something of that size is here; its bytes are checked only when they are needed."""
+    """Whether something of that size is here. Its bytes are checked only when they are needed."""
     path = below(directory, entry.name)
     try:
         return is_reached(directory, path) and path.lstat().st_size == entry.size_bytes

@@ -1,4 +1,4 @@
-"""Sends a box what it lacks of a work tree: small files as one stream, large ones in resumable ranges."""
+"""Sends a box what it lacks of a work tree: small files as one stream, large ones in ranges that can be resumed."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from gpu_tenant.transfer.upload_state import (
 from gpu_tenant.transfer.upload_worker import NotTaken, sent
 
 _INCOMING = ".gpu-tenant-incoming"
-"""The caretaker's name for it; nothing in it is ever collected."""
+"""The caretaker's name for it. Nothing in it is ever collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Held:
 
 
 def hashed(path: Path) -> Held | None:
-    """What the regular file at `path` holds, read through the page cache; None if there is no such file."""
+    """What the regular file at `path` holds, read through the page cache. None if there is no such file."""
     opened = open_regular(path)
     if opened is None:
         return None
     with os.fdopen(opened, "rb", buffering=0) as file:
-        # Taken before hashing: if the file changes from here on, its identity no longer matches.
+        # Taken before hashing. If the file changes from here on, its identity no longer matches.
         seen = os.fstat(opened)
         digest = file_digest(file, "sha256").hexdigest()
     return Held(
@@ -67,9 +67,9 @@ async def ship(
 ) -> None:
     """The work directory holds the `files`, each equal to what was hashed here and put in place by rename.
 
-    `there` is what the box said before about its files. What it already has of large files is recorded in
-    `records`, and the next call continues from it. `progress` is called with the bytes there and the total. With
-    `over`, a file that appeared there meanwhile is not replaced: see `Caretaker.place`.
+    `there` is what the box said before about its files. What it already has of large files is recorded in `records`,
+    and the next call continues from it. `progress` is called with the bytes there and the total. With `over`, a file
+    that appeared there meanwhile is not replaced: see `Caretaker.place`.
 
     Raises:
         BoxUnreachable: the link broke.
@@ -146,7 +146,7 @@ class _Shipment:
     async def _send_all(self, large: Sequence[Going]) -> None:
         await self._send(large)
         if self._other:
-            # The local record of them is wrong; for example, the box was reset.
+            # The local record of them is wrong. For example, the box was reset.
             again = [self._going(name, older=False) for name in self._other]
             self._other = []
             await self._send(again)

@@ -1,1 +1,4 @@
-"""Everything we ask of a box: its caretaker, guard, job queue, ownership, audit and environment."""
+"""What our scripts on a box say: caretaker, guard, job queue, ownership, audit, environment.
+
+All that is believed of a box passes here.
+"""

@@ -20,7 +20,7 @@ from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.transfer.tar_stream import archived, at_once
 
 _LOOK_WITHIN_S = 15
-"""A slower look is given up: a host program's own limit for a call may be a minute."""
+"""A look that takes longer is given up: an agent's host may give up on a call after a minute."""
 
 QUIET = (
     *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),
@@ -29,7 +29,7 @@ QUIET = (
     *(".jupyter/", ".ipython/", ".local/share/jupyter/", ".config/code-server/", ".launch"),
     *(".local/share/code-server/", ".vast_api_key", ".vast_containerlabel", "onstart.sh"),
 )
-"""What an image's own services write in a home directory while they start or run; sshd lets us in before they finish.
+"""What an image's own services write in a home directory while they start or run. sshd lets us in before they finish.
 
 These names excuse small files only: a larger file counts as somebody's, whatever its name. They excuse only
 what was written before the first push or launch.
@@ -37,24 +37,24 @@ what was written before the first push or launch.
 
 
 class _Reply(BaseModel):
-    """What the caretaker answers; fields of later versions are passed over."""
+    """What the caretaker answers. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Reason(_Reply):
-    """Why a job ended, as far as the box could tell, and what it saw that says so."""
+    """Why a job ended, as far as the box could tell, and what shows it."""
 
     code: str
     evidence: str = ""
     signs: dict[str, str] = {}
-    """Everything it saw that could explain an end, by what it would explain."""
+    """Everything that could explain the end, grouped by what it would explain."""
     shares: dict[str, float] = {}
-    """What of the disk and of its inodes was free, as shares; what /dev/shm had, in bytes."""
+    """The free shares of the disk and of its inodes, and the size of /dev/shm in bytes."""
 
 
 class LogPart(_Reply):
-    """A stretch of the job's log."""
+    """Part of a job's log."""
 
     offset: int
     next_offset: int
@@ -69,7 +69,7 @@ class LogPart(_Reply):
 
     @property
     def raw(self) -> bytes:
-        """The bytes of that stretch."""
+        """The bytes of that part."""
         return base64.b64decode(self.base64)
 
 
@@ -120,7 +120,7 @@ class JobStatus(_Reply):
 
 
 class Brief(_Reply):
-    """One job of several, in brief."""
+    """One job of several, in short."""
 
     job: str
     state: JobState
@@ -163,18 +163,18 @@ class Index(_Reply):
 
     files: dict[str, Known]
     placed: dict[str, Known] = {}
-    """What the box itself has on record of pushed files; a job can write that."""
+    """What the box itself has on record of pushed files. A job can change that."""
     since_ns: int | None = None
-    """Files that are written from this time on count, by the box's clock."""
+    """The time, by the box's clock, from which on written files count."""
     work: str = ""
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     other: tuple[str, ...] = ()
-    """The files that should have been put in place, but hold other bytes than announced."""
+    """The files that should have been put in place, but have other content than announced."""
 
 
 class Judged(_Reply):
-    """What the box makes of some patterns."""
+    """What the box says about some patterns."""
 
     problems: tuple[Problem, ...]
 
@@ -192,7 +192,7 @@ _TELLS = {"manifest", "index", "complete", "prune", "place", "receive"}
 """The verbs that may take long, and report their progress meanwhile."""
 _LISTED_WITHIN_S = 600
 _SLOW_BYTES_S = 250_000
-"""A quarter of the rate of a slow disk, such as a network's. A box that is at least this fast is waited for."""
+"""A quarter of the rate of a slow disk, such as a network disk. A box that is at least this fast is waited for."""
 _LONG_S = 6 * 3600
 
 _ACTIVATED = """\
@@ -209,7 +209,7 @@ script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs a script from stdin: the first argument says how many compressed bytes it has; the rest is the request."""
+"""Runs a script from stdin. The first argument says how many compressed bytes it has. The rest is the request."""
 
 
 def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -218,7 +218,7 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
     place = values.pop("VIRTUAL_ENV", "")
     request: dict[str, JsonValue] = {
         "job": job.id,
-        # The environment is activated on the box, because only there its PATH is known.
+        # The environment is activated on the box, because only the box knows its PATH.
         "argv": ["sh", "-c", *([_ACTIVATED, job.command, place] if place else [job.command])],
         "cwd": lease.work_directory,
         "env": {**values},
@@ -249,7 +249,7 @@ class Caretaker:
         elsewhere: Literal["counted", "passed over"] = "passed over",
         stall: StallLimit = STALL_LIMIT,
     ) -> None:
-        """`key` signs the hashes that the box remembers; without a key it remembers none."""
+        """`key` signs the hashes that the box remembers. Without a key it remembers none."""
         self._lease = lease
         self._transport = transport
         self._script = script
@@ -259,7 +259,7 @@ class Caretaker:
         """The script's path on the box, relative to the login home."""
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
-        """The job runs, or ran, on the box; however often this is called, it is started at most once.
+        """The job runs, or ran, on the box. However often this is called, it is started at most once.
 
         With VIRTUAL_ENV in `env`, it runs in that environment.
 
@@ -290,7 +290,7 @@ class Caretaker:
         return await self.ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """Every process of the job has ended: it was asked to end, and killed after `grace_s`."""
+        """Every process of the job has ended. It was asked to end, and killed after `grace_s`."""
         return await self.ask(
             "stop", {"job": job, "grace_s": grace_s}, JobStatus, timeout_s=grace_s + 60
         )
@@ -320,7 +320,7 @@ class Caretaker:
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it,
         and if any hash is missing there is no digest. The result is a draft, and not a seal. With
-        `running="listed"` the files that running jobs have written so far are listed; that is a draft, too.
+        `running="listed"` the files that running jobs have written so far are listed. That is a draft, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
@@ -357,7 +357,7 @@ class Caretaker:
     async def judged(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
     ) -> Judged:
-        """Which of the patterns are invalid, or give up too much; nothing else is done."""
+        """Which of the patterns are invalid, or give up too much. Nothing else is done."""
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
             "roots": list(accounted),
@@ -375,7 +375,7 @@ class Caretaker:
     ) -> Index:
         """What the box has under those names, in the work directory or in `below`.
 
-        With `then="push"`, what is written there counts from now on, unless it did already.
+        With `then="push"`, files count that are written there from now on, unless they counted already.
         """
         asked: dict[str, JsonValue] = {
             "work": below or self._lease.work_directory,
@@ -391,7 +391,7 @@ class Caretaker:
         stale: Sequence[str] = (),
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """Files that arrived whole are in their places; those with other bytes are gone, and so are the stale ones.
+        """Files that arrived whole are in their places. Those with other content are gone, and so are the stale ones.
 
         `over` says, by name, which existing files may be replaced: those with that hash, or any for `*`.
 
@@ -413,9 +413,9 @@ class Caretaker:
         before: Callable[[int], Awaitable[None]] = at_once,
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """The files are in the work directory, each put in place by rename; what arrived was hashed.
+        """The files are in the work directory, each put in place by rename. What arrived was hashed.
 
-        `before` is awaited with the size of each chunk before the chunk goes; `over` is as for `place`.
+        `before` is awaited with the size of each chunk before the chunk goes. `over` is as for `place`.
         """
         await self.present()
         asked: dict[str, JsonValue] = {
@@ -450,7 +450,10 @@ class Caretaker:
     async def ask_ours(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
     ) -> R:
-        """The answer of our own copy of the caretaker, sent along because a job may have changed the one on the box."""
+        """The answer of our own copy of the caretaker, which is sent along.
+
+        A job may have changed the copy on the box.
+        """
         if self._key is not None and verb in _REMEMBERS:
             # The key goes only to the copy we send: a job may have changed the one on the box, and learn it.
             request = {**request, "key": self._key}
@@ -496,7 +499,7 @@ class Caretaker:
             )
 
     async def present(self) -> None:
-        """The caretaker's script lies on the box."""
+        """The caretaker's script is on the box."""
         finished = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if finished.exit_status:
             await self._put()

@@ -57,13 +57,13 @@ async def arm(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
-    """Does what `arm_again` does, but reports a box that cannot be armed as such: work need not wait for it."""
+    """As `arm_again`, but a box that cannot be armed is only reported. Work need not wait for it."""
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
         held = last_armed(session.lease, ledger)
         if held is not None and held.state == "armed":
-            # It still holds what it held before, but does not know what has changed since.
+            # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
             return held.model_copy(update={"words": words})
         armed = Armed(
@@ -74,7 +74,7 @@ async def arm(
 
 
 async def keep_armed(session: Session, *, ledger: Ledger) -> None:
-    """Does what `arm` does, unless a guard is armed already: that one may know of a store."""
+    """As `arm`, unless a guard is armed already: that one may know of a store."""
     said = last_armed(session.lease, ledger)
     if said is None or said.state != "armed":
         await arm(session, ledger=ledger)
@@ -89,8 +89,8 @@ async def arm_again(
 ) -> Armed:
     """The box holds the lease's deadline, and what it will do then was tested as far as possible.
 
-    `store` is where the artifacts are copied then, in the form that `scripts/keep.py` takes; the box keeps
-    it in memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
+    `store` is where the artifacts are copied then, in the form that `scripts/keep.py` takes. The box keeps it in
+    memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
 
     Raises:
         BoxTrouble: the box does not know that deadline; it still holds what it held before.
@@ -161,7 +161,7 @@ def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
-    """Each script lies on the box, under its own hash; returns the paths, relative to the login home."""
+    """Each script is on the box, under its own hash. Returns the paths, relative to the login home."""
     places = {
         name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
         for name, at in scripts.items()
@@ -182,7 +182,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
 async def _refusal(
     way: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not end its own bill now; empty if it could."""
+    """Why the box could not end its own bill now. Empty if it could."""
     asked = {name: value for name, value in way.items() if name != "on"}
     asked["may"] = "terminate" if way["on"] == "waive" else "stop"
     proved = await _proved(places["leave"], asked, transport)
@@ -192,7 +192,7 @@ async def _refusal(
 async def _store_refusal(
     store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not write to the store now; empty if it could."""
+    """Why the box could not write to the store now. Empty if it could."""
     proved = await _proved(places["keep"], {"store": {**store}, "files": []}, transport)
     return "" if proved.ok else _why(proved)
 
@@ -249,7 +249,7 @@ def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease said last; None if none was armed since the box was started."""
+    """What the guard of that lease said last. None if none was armed since the box was started."""
     for _, kind, said in reversed(ledger.events(lease.id)):
         if kind == Event.RESUMED:
             return None  # the guard is a process, and ended when the box was stopped

@@ -14,15 +14,15 @@ Phase = Literal["setup", "data", "training", "flush", "evaluation", "idle", "sus
 
 
 class Activity(BaseModel):
-    """What `activity.py judge` answers; fields of later versions are passed over."""
+    """What `activity.py judge` answers. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     phase: Phase
-    """Which work it is, an estimate; or `idle`, `suspicious` (a GPU is full to no effect), `unknown`."""
+    """An estimate of which work it is; or `idle`, `suspicious` (a GPU is full to no effect), `unknown`."""
     busy: bool
     idle_s: float = Field(ge=0, allow_inf_nan=False)
-    """How long the box has been seen to do nothing, up to the last look; 0 while it works."""
+    """How long the box has been doing nothing, up to the last look. 0 while it works."""
     suspicious_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     since: AwareDatetime
     """When the phase began, by the box's clock."""
@@ -30,7 +30,7 @@ class Activity(BaseModel):
 
     @classmethod
     def told(cls, stdout: bytes) -> Self:
-        """What the box said, on the last line: a login script that prints comes before it.
+        """What the box said, on the last line. A login script may have printed before it.
 
         Raises:
             CaretakerFailed: it gave no answer, or one that makes no sense.

@@ -19,21 +19,21 @@ TurnState = Literal[
     "queued", "needs_env", "running", "finished", "failed", "killed", "stopped", "withdrawn"
 ]
 MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
-"""The states of a job that runs or may still run; every other state is final."""
+"""The states of a job that runs or may still run. Every other state is final."""
 
 
 _LOOK_WITHIN_S = 15
-"""A slower look is given up."""
+"""A look that takes longer is given up."""
 
 
 _is_code = re.compile("[a-z_]{1,40}").fullmatch
 
 Code = Annotated[str, AfterValidator(lambda said: said if _is_code(said) else "unknown")]
-"""The caretaker's code for why a run ended; anything else that a box says in its place becomes `unknown`."""
+"""The caretaker's code for why a run ended. Anything else that a box says becomes `unknown`."""
 
 
 class _Reply(BaseModel):
-    """What the runner answers; fields of later versions are passed over."""
+    """What the runner answers. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,24 +44,25 @@ class Turn:
 
     job: Job
     attempts: int = 1
-    """How often it may fail: the identical command is run until it finished or has failed so often."""
+    """How many failures are allowed: the identical command is run until it has finished or failed so often."""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     stop_signal: str | None = None
-    """Asks it to save and end, such as `USR1`; None: TERM."""
+    """The signal that asks it to save and end, such as `USR1`. None is TERM."""
     grace_s: float | None = None
-    """Seconds between that signal and SIGKILL; None: 10."""
+    """The seconds between that signal and SIGKILL. None is 10."""
 
 
 class RunnerStanding(_Reply):
-    """Whether anything on the box takes from the queue."""
+    """Whether anything on the box takes jobs from the queue."""
 
     state: Literal["none", "alive", "gone", "left", "elsewhere"]
-    """`gone`: it died, or the box was restarted. `elsewhere`: it was begun on another machine, from
-    which nothing can be told here but what is on record."""
+    """`gone`: it died, or the box was restarted. `elsewhere`: it was begun on another machine. Here only what is
+    on record about it can be told.
+    """
     kind: Literal["detached", "stay"] | None = None
     started_at: float | None = None
     left: str | None = None
-    """Why it left by itself: `empty`, `deadline`, or the signal that asked it to."""
+    """Why it ended by itself: `empty`, `deadline`, or the signal that asked it to."""
     trouble: str | None = None
     """What keeps it from starting a job now, if anything does."""
 
@@ -71,33 +72,34 @@ class Queued(_Reply):
 
     queued: tuple[str, ...]
     already: tuple[str, ...]
-    """Those known from before, in whatever state they are; a withdrawn one stays withdrawn."""
+    """Those known from before, in any state. A withdrawn one stays withdrawn."""
     needs_env: tuple[str, ...] = ()
-    """Those of these whose values no runner holds now; they wait for another `queue`."""
+    """Those of these whose variables no runner has now. They wait for another `queue`."""
     runner: RunnerStanding
 
 
 class Withdrawn(_Reply):
-    """What became of a withdrawal; every job asked about is in exactly one of these."""
+    """The result of a withdrawal. Every job asked about is in exactly one of these lists."""
 
     withdrawn: tuple[str, ...]
-    """They will not begin here, or not again: after failed attempts the last one stands. So will those
-    that were never queued: a `queue` that arrives late finds them withdrawn."""
+    """They will not begin here, or not again: after failed attempts, the last one stands. This includes those
+    that were never queued: a `queue` that arrives late finds them withdrawn.
+    """
     too_late: tuple[str, ...]
-    """They run, or have ended; or have had a run, and were to be spared then."""
+    """They run, or have ended. With "spare", also those that have run at least once."""
 
 
 class TurnStatus(_Reply):
-    """One job of the queue, in brief."""
+    """One job of the queue, in short."""
 
     job: str
     state: TurnState
     run: str | None = None
-    """The caretaker's job that is its latest run (`NAME`, then `NAME.2`): for `tail` and `stop`."""
+    """The caretaker's job that is its latest run (`NAME`, then `NAME.2`), for `tail` and `stop`."""
     runs: int = 0
-    """How often the command was started, interruptions included."""
+    """How often the command was started, including after interruptions."""
     attempts: int = 0
-    """How many of these count: an interruption (preemption, walltime of an allocation) does not."""
+    """How many of these count. An interruption (preemption, walltime of an allocation) does not."""
     exit_code: int | None = None
     signal: str | None = None
     reason: Code | None = None
@@ -118,12 +120,12 @@ class Roll(_Reply):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Those that run or may still run; while there are any, no seal is taken."""
+        """Those that run or may still run. While there are any, there is no seal."""
         return tuple(job.job for job in self.jobs if job.state in MAY_RUN)
 
 
 class Runner:
-    """The runner of one lease. Its script lies beside the caretaker's on the box, under its own hash."""
+    """The runner of one lease. Its script is beside the caretaker's on the box, under its own hash."""
 
     def __init__(
         self, lease: Lease, transport: Transport, script: Path, *, caretaker: Caretaker
@@ -146,12 +148,12 @@ class Runner:
     ) -> Queued:
         """The jobs are on record in that order, once each, however often this is called.
 
-        With `runner="here"` a runner is alive, too, and takes them; `elsewhere` leaves that to a `stay`,
-        such as an allocation's batch script. At most `slots` jobs run at once (None keeps the number, at
-        first 1). If `slot_gpus` names GPUs for each slot, each job gets its own CUDA_VISIBLE_DEVICES.
+        With `runner="here"` a runner is running, too, and takes them. `elsewhere` leaves that to a `stay`, such as an
+        allocation's batch script. At most `slots` jobs run at once (None keeps the number, at first 1). If
+        `slot_gpus` names GPUs for each slot, each job gets its own CUDA_VISIBLE_DEVICES.
 
-        Only the names in `env` are recorded on the box. VIRTUAL_ENV is part of the turn's command, which
-        then runs in that environment.
+        Only the names in `env` are recorded on the box. VIRTUAL_ENV is part of the turn's command, which then runs
+        in that environment.
 
         Raises:
             CaretakerFailed: nothing was queued: OTHER_COMMAND (a job of that name has another command),
@@ -170,7 +172,7 @@ class Runner:
     ) -> Withdrawn:
         """Each job either will never begin on this box, or already runs or has ended.
 
-        A job that failed and has attempts left loses them; with `begun="spare"` it keeps them.
+        A job that failed and has attempts left loses them. With `begun="spare"` it keeps them.
         """
         return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
 
@@ -179,7 +181,7 @@ class Runner:
         return await self._ask("roll", {"tenant": True}, Roll, timeout_s=_LOOK_WITHIN_S)
 
     async def present(self) -> None:
-        """The runner's script and the caretaker's lie on the box."""
+        """The runner's script and the caretaker's are on the box."""
         await self._caretaker.present()
         looked = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if looked.exit_status:

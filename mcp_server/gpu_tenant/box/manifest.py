@@ -1,4 +1,4 @@
-"""Lists or seals what a box holds now, by every declaration that is on record for its lease."""
+"""Lists or seals what a box holds now, by all the declarations on record for its lease."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -31,7 +31,8 @@ async def reseal(
     """
     lease = session.lease
     kept, given_up = ledger.declared(lease.id)
-    # A lease counted as used from its first moment was taken over: files there are older than any record.
+    # A lease that counted as used from its first moment was taken over. Its files are older than
+    # any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await session.caretaker.manifest(
         accounted=session.profile.accounted_paths,
@@ -48,7 +49,7 @@ async def reseal(
 
 
 def unread_bytes(draft: Manifest) -> int:
-    """How many bytes a seal will have to read that the draft has not read."""
+    """How many bytes a seal will have to read, and the draft did not."""
     return draft.pushed.size_bytes + sum(
         entry.size_bytes for entry in draft.entries if entry.sha256 is None
     )

@@ -1,4 +1,4 @@
-"""Checks the entries that a box reports: entries that could not be kept under their names are refused."""
+"""Checks the entries that a box reports. Entries that could not be kept under their names are refused."""
 
 from hashlib import sha256
 from typing import Annotated
@@ -10,7 +10,7 @@ from gpu_tenant.domain.model import Manifest, SealedFile
 from gpu_tenant.files.paths import leads_inside, require_apart, to_bytes
 
 DEEPEST, LONGEST = 520, 4000
-"""The deepest path and the longest name. Beyond them a box reports a problem, and no entry.
+"""The deepest path and the longest name. Beyond them a box reports a problem instead of an entry.
 
 Python's recursion ends at 1,000 levels, and a path at 4,096 bytes.
 """
@@ -20,7 +20,7 @@ def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
     """The entries, all of which can be kept under their names without conflict.
 
     Raises:
-        CaretakerFailed: an entry would leave the directory, or be in the way of another.
+        CaretakerFailed: an entry would leave the directory, or is in the way of another.
     """
     wrong = next((entry.name for entry in entries if not _can_be(entry)), None)
     try:
@@ -36,7 +36,7 @@ def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
 
 
 def _can_be(entry: SealedFile) -> bool:
-    """Whether it can lie somewhere here, not too deep for this computer's tools, and leads nowhere else."""
+    """Whether the entry can be kept here: it leads nowhere else, and is not too deep for this computer's tools."""
     raw = to_bytes(entry.name)
     if raw.count(b"/") > DEEPEST or len(raw) > LONGEST:
         return False

@@ -1,4 +1,4 @@
-"""Whether a box belongs to the lease, by a mark on the box, and whether anybody has used it, by a look at the box."""
+"""Whether a box belongs to the lease, by a mark on it, and whether anybody has used it, by a look at it."""
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -22,9 +22,9 @@ LAPSES_S = 72 * 3600
 
 _WITHIN_S = 600
 _BEFORE_IT_WAS_MADE = timedelta(hours=1)
-"""What is on a box counts from this long before the box was made, because provider and box have different clocks."""
+"""Files count from this long before the box was made, because provider and box have different clocks."""
 _PROMPT = timedelta(hours=1)
-"""A first contact sooner than this after the box was asked for is prompt: nobody else was there before."""
+"""A first contact sooner than this after the box was asked for is prompt. Nobody else was there before."""
 _USES = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
 
 
@@ -41,13 +41,13 @@ class Other(_Reply):
 
     @property
     def words(self) -> str:
-        """Which lease it is, whose, and until when its mark is believed."""
+        """Which lease it is, whose it is, and until when its mark is believed."""
         until = datetime.fromtimestamp(min(max(self.until, 0) + LAPSES_S, 4e9), UTC)
         return f"{plain(self.lease)[:80]} of the gpu-tenant {plain(self.deployment)[:40]} (until {until:%Y-%m-%d %H:%M} UTC)"
 
 
 class Look(_Reply):
-    """What happened on a box since it let us in, by its own word."""
+    """What happened on a box since it let us in, as the box itself says."""
 
     files: int = 0
     bytes: int = 0
@@ -72,7 +72,7 @@ class Marked(_Reply):
 
 @dataclass(frozen=True, slots=True)
 class NeverIn:
-    """The box has never let us in, and does not now; so nobody has ever come in with our keys."""
+    """The box has never let us in, and does not now. So nobody has ever come in with our keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class Unseen:
 
 
 Seen = NeverIn | Unseen | Marked
-"""What is known, apart from the ledger, about whether a box was used."""
+"""What is known, besides the ledger, about whether a box was used."""
 
 
 def use(seen: Seen) -> str | None:
-    """Why the box counts as used, in words; None if it was never used."""
+    """Why the box counts as used, in words. None if it was never used."""
     match seen:
         case NeverIn():
             return None
@@ -127,19 +127,25 @@ def was_let_in(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> 
 
 
 def is_another_s(lease: Lease) -> bool:
-    """Whether its box carries another lease's mark: then it is a twin of that one's box, and nobody waited for it."""
+    """Whether its box carries another lease's mark.
+
+    Then it is a twin of that one's box, and nobody waited for it.
+    """
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
 
 
 def was_rented_empty(lease: Lease, profile: Profile) -> bool:
-    """Whether the box was made empty for this lease, so that everything done on it was done under the lease."""
+    """Whether the box was made empty for this lease. If so, everything done on it was done under the lease."""
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     is_whole = profile.destroy == "deletes" and profile.kind != "scheduler"
     return is_whole and not lease.goes_by_address and not taken_over
 
 
 def since_ns(session: Session, ledger: Ledger) -> int | None:
-    """From when on files count on a box that was rented empty, by the box's clock; None if unknown, or not so rented."""
+    """From when on files count on a box that was rented empty, by the box's clock.
+
+    None if unknown, or not so rented.
+    """
     if not was_rented_empty(session.lease, session.profile):
         return None
     said = [
@@ -162,7 +168,7 @@ class Occupancy:
         known_hosts: Path,
         since: datetime | None = None,
     ) -> None:
-        """`since` is when the box was made, according to its provider; None if unknown."""
+        """`since` is when the box was made, according to its provider. None if unknown."""
         self._made_at = since
         self._session = session
         self._lease = session.lease
@@ -172,7 +178,7 @@ class Occupancy:
         self._ask = Caretaker(session.lease, session.transport, script("occupancy.py")).ask_ours
 
     async def stand(self) -> Marked:
-        """The box carries the lease's mark, which is put there at the first contact and checked at every later one.
+        """The box carries the lease's mark. It is put there at the first contact and checked at every later one.
 
         Raises:
             BoxTaken: the box is another lease's, and was never this one's.
@@ -182,10 +188,10 @@ class Occupancy:
         return await self._marked(None, "others")
 
     async def look(self, of: Literal["everything", "others"]) -> Marked:
-        """Does what `stand` does, and reports what anybody has done on the box since it let us in.
+        """As `stand`, and also returns what anybody has done on the box since it let us in.
 
-        With "others" it asks only which other leases are on the box, and what runs there. A look at everything
-        that finds nothing is put on record: without that, no box that ever let us in is given back.
+        With "others" it asks only which other leases are on the box, and what runs there. A look at everything that
+        finds nothing is put on record. Without that record, no box that ever let us in is given back.
         """
         scheduled = self._profile.kind == "scheduler"
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
@@ -211,8 +217,8 @@ class Occupancy:
     def _made(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
         """The time from which on files on the box count, and the present time, both by this computer's clock.
 
-        None if the box's own clock decides: at a first contact that came as soon as the box was there. A later
-        first contact knows less than the provider does: others may have worked on the box before.
+        None if the box's own clock decides: at a first contact that came as soon as the box was there. After a later
+        first contact the provider's time counts, because others may have worked on the box before.
         """
         lease, now = self._lease, self._ledger.now()
         if self._of(Event.MARKED):
@@ -243,7 +249,8 @@ class Occupancy:
         nonces = [str(detail["nonce"]) for _, kind, detail in events if kind == Event.MARKING]
         nonce = nonces[-1] if nonces else secrets.token_hex(16)
         if not nonces:
-            # On record before it is on the box: a mark that the ledger does not know is from another copy of it.
+            # It is on record before it is on the box. So a mark that the ledger does not know comes
+            # from another copy of it.
             ledger.note(lease.id, Event.MARKING, {"nonce": nonce}, at=self._ledger.now())
         first = not marks and lease.ready_at is None
         lapsed = self._ledger.now() - timedelta(seconds=LAPSES_S)
@@ -269,7 +276,8 @@ class Occupancy:
             request["look"] = look
         said = await self._ask("mark", request, Marked, timeout_s=_WITHIN_S)
         if self._profile.kind == "scheduler":
-            # All allocations of one user share a home: the other leases marked there are on other nodes.
+            # All allocations of one user share a home. The other leases marked there are on other
+            # nodes.
             alone = said.look and said.look.model_copy(update={"leases": ()})
             said = said.model_copy(update={"others": (), "look": alone})
         match said.state:
@@ -314,7 +322,10 @@ class Occupancy:
             self._ledger.note(self._lease.id, Event.MARKED, detail, at=self._ledger.now())
 
     def _copied(self, said: Marked) -> None:
-        """Another copy of this ledger made the first contact, so the whole box counts as used from the beginning."""
+        """Another copy of this ledger made the first contact.
+
+        So the whole box counts as used from the beginning.
+        """
         lease, now = self._lease, self._ledger.now()
         self._ledger.touch(lease.id, at=lease.created_at)
         self._ledger.note(lease.id, Event.MARKING, {"nonce": said.nonce}, at=now)
@@ -341,7 +352,7 @@ def _taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
 
 
 def _host_keys(known_hosts: Path) -> str:
-    """The pinned host keys, without their addresses; empty if the box has none."""
+    """The pinned host keys, without their addresses. Empty if the box has none."""
     try:
         lines = known_hosts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -350,7 +361,7 @@ def _host_keys(known_hosts: Path) -> str:
 
 
 def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
-    """What belongs to somebody else on a box that would be destroyed, and what to do about it, in words."""
+    """What belongs to somebody else on a box that would be destroyed, and what to do about it. In words."""
     found = [
         (
             f"what {other.words} has on it, which stands on the same box",

@@ -27,10 +27,10 @@ def is_missing(finished: Finished) -> bool:
 
 
 def told(finished: Finished) -> dict[str, JsonValue] | None:
-    """The reply, whether it is a success or a refusal; None if there is none. It is the last line of the output.
+    """The reply, whether a success or a refusal, from the last line of the output. None if there is none.
 
-    Earlier lines may come from a login script. Every text in the reply is made plain, one line and bounded;
-    bytes are in base64.
+    Earlier lines may come from a login script. Every text in the reply is made plain, one line and bounded. Bytes
+    are in base64.
     """
     lines = finished.stdout.splitlines()
     try:
@@ -51,7 +51,7 @@ def _refused(constant: str) -> JsonValue:
 
 
 def _is_plain(line: bytes) -> bool:
-    """Whether no text in the reply needs to be cleaned; for most replies this quick check is enough."""
+    """Whether no text in the reply needs to be cleaned. For most replies this quick check is enough."""
     return line.isascii() and not _UNUSUAL.search(line)
 
 

@@ -12,17 +12,17 @@ from gpu_tenant.ledger import Event, Ledger
 
 
 class Told(Record):
-    """What the caretaker is to believe, whatever lies on its box."""
+    """What the caretaker believes, whatever is on its box."""
 
     pushed: dict[str, list[tuple[int, str]]]
-    """Each version of each file that went there, by name: size and hash."""
+    """Each version of each file that was sent there, by name: size and hash."""
     older: bool
-    """Whether some files went there before we kept such records: then the box's own record counts, too."""
+    """Whether some files were sent before we kept such records. Then the box's own record counts, too."""
     since_ns: int | None
     ours: list[str]
-    """The hashes of the scripts that we may have brought."""
+    """The hashes of the scripts that we may have put there."""
     alone: bool
-    """Nobody but the lease is at work on that machine."""
+    """Whether nobody but the lease is at work on that machine."""
 
     def request(self) -> dict[str, JsonValue]:
         """The same in the form that the caretaker takes."""

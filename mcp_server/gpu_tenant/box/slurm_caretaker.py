@@ -1,4 +1,4 @@
-"""The caretaker in a Slurm allocation: the batch script starts the jobs, because a step's processes end with it."""
+"""The caretaker in a Slurm allocation. The batch script starts the jobs, because a step's processes end with it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class AllocatedCaretaker(Caretaker):
         self._runner = Runner(lease, transport, runner, caretaker=self)
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
-        """Does what `Caretaker.start` does: the allocation's runner has started the job, now or before.
+        """As `Caretaker.start`: the allocation's runner has started the job, now or before.
 
         Raises:
             CaretakerFailed: the job still waits in the queue. It stays there, and the same call looks again.
@@ -44,7 +44,7 @@ class AllocatedCaretaker(Caretaker):
         roll = await self._runner.roll()
         waits = any(turn.state == "queued" for turn in roll.jobs)
         runs = sum(turn.state == "running" for turn in roll.jobs)
-        # Jobs that are started directly may share a box; with others waiting in the queue, its slots stay as they are.
+        # Jobs that are started directly may share a box. With others waiting in the queue, its slots stay as they are.
         slots = None if waits else max(roll.slots, runs + 1)
         queued = await self._runner.queue([Turn(job=job, env=env)], slots=slots, runner="elsewhere")
         give_up = asyncio.get_running_loop().time() + _STARTED_WITHIN_S
@@ -64,7 +64,7 @@ class AllocatedCaretaker(Caretaker):
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """Does what `Caretaker.status` does, for the job's latest run; a job that will run again is *starting*."""
+        """As `Caretaker.status`, for the job's latest run. A job that will run again is *starting*."""
         seen = await super().status(job, offset=offset, limit=limit, sample=sample)
         if seen.reason is None or seen.reason.code != _INTERRUPTED:
             return seen
@@ -79,7 +79,7 @@ class AllocatedCaretaker(Caretaker):
         return seen.model_copy(update={"job": job, **again})
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """Does what `Caretaker.stop` does; a job that waits to run again is withdrawn."""
+        """As `Caretaker.stop`. A job that waits to run again is withdrawn."""
         turn = await self._turn(job)
         if turn is not None:
             await self._runner.withdraw([job])

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
-"""One file that was looked at counts as so many bytes: on a network file system, each takes a round trip."""
+"""What a file that was looked at counts for, in bytes. On a network file system, each file takes a round trip."""
 _TIMES = 5
-"""One byte over the link counts as so many bytes read: links are slower than disks."""
+"""What a byte over the link counts for, in bytes read. Links are slower than disks."""
 _LONGEST_LINE = 100
 _MOST = 1 << 62
 
@@ -22,7 +22,7 @@ class StallLimit:
 
     within_s: float = 120
     bytes_s: float = 50_000
-    """A twentieth of the rate of a slow disk, from which others may be reading, too."""
+    """A twentieth of the rate of a slow disk, because others may be reading from it, too."""
     tells_s: float = 10
     """How often the box should report its progress."""
 
@@ -31,7 +31,7 @@ STALL_LIMIT = StallLimit()
 
 
 class Progress:
-    """The progress of one command: what it reports as read, and what went over the link."""
+    """The progress of one command: how much it says that it has read, and what went over the link."""
 
     def __init__(self, limit: StallLimit, timeout: asyncio.Timeout) -> None:
         self._limit, self._timeout = limit, timeout
@@ -40,7 +40,7 @@ class Progress:
         self._ahead = 0.0
 
     def heard(self, chunk: bytes) -> None:
-        """Output of the command was counted. A report counts only for what it adds to the one before."""
+        """Output of the command was counted. A report counts only for what is new in it since the last one."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._add(line)
@@ -53,7 +53,7 @@ class Progress:
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """The time that passes in the block is this side's own waiting, and does not count against the box."""
+        """The time spent in the block is this side's own waiting, and does not count against the box."""
         loop, until = asyncio.get_running_loop(), self._timeout.when()
         left_s = self._limit.within_s if until is None else until - loop.time()
         self._reschedule(None)
@@ -63,7 +63,7 @@ class Progress:
             self._reschedule(loop.time() + left_s)
 
     def _add(self, part: bytes) -> None:
-        """A part of a line was counted: a line that is too long for a report is an answer under way."""
+        """A part of a line was counted. A line that is too long for a report is an answer on its way."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
             self._moved(_TIMES * len(part))
@@ -89,7 +89,7 @@ class Progress:
 
 
 def _done(line: bytes) -> int | None:
-    """How much is done so far, by a line of output, in bytes; None if the line is not a report."""
+    """How much is done so far, by a line of output, in bytes. None if the line is not a report."""
     if not line.startswith(b'{"done":'):
         return None
     try:

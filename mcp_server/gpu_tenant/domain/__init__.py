@@ -1,1 +1,4 @@
-"""What a lease, a box, a job, an offer, a permit and an error are, and the decisions that need nothing else."""
+"""What a lease, a box, an offer, a permit and an error are, and pure decisions.
+
+Frozen records that import nothing of ours.
+"""

@@ -41,9 +41,9 @@ class Ssh(NamedTuple):
 
 
 def ssh_of(target: str) -> Ssh | None:
-    """The parts of `user@host:port`, `user@[address]:port` or an alias; None if `target` is none of these.
+    """The parts of `user@host:port`, `user@[address]:port` or an alias. None if `target` is none of these.
 
-    Allowed are letters, digits and `.-_:%+`, but no leading `-`, which would be an option.
+    Letters, digits and `.-_:%+` are allowed, but no leading `-`, which ssh would take for an option.
     """
     told = _TARGET.fullmatch(target)
     if told is None:
@@ -55,7 +55,7 @@ def ssh_of(target: str) -> Ssh | None:
 
 
 def ssh_address(target: str) -> SshAddress | None:
-    """The address given from outside, for example by a provider's API; None if no ssh would take it."""
+    """The address that somebody outside gave, such as a provider's API. None if ssh would not take it."""
     is_short = len(target) <= _LONGEST_TARGET
     return SshAddress(target=target) if is_short and ssh_of(target) else None
 

@@ -1,4 +1,4 @@
-"""What a person must hear of, how loudly, and when again, until it is over."""
+"""Alarms: what a person must hear of, how loudly, and when again until it is over."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,14 +10,14 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 
 CHANNEL = "notify:"
-"""The prefix of the key of an alarm about a channel; the channel's name follows."""
+"""The prefix of the key of an alarm about a channel. The channel's name follows."""
 
 
 class Level(IntEnum):
     """How much an alarm matters."""
 
     NOTICE = 1
-    """Worth knowing; nothing is lost by hearing of it tomorrow."""
+    """Worth knowing. Nothing is lost by hearing of it tomorrow."""
     WARNING = 2
     """Somebody should look today."""
     URGENT = 3
@@ -29,7 +29,7 @@ class Pace:
     """How often something of one level is reported."""
 
     waits: tuple[timedelta, ...]
-    """The time from one report to the next; the last entry repeats for ever."""
+    """The time from one report to the next. The last entry repeats for ever."""
     louder_after: timedelta | None = None
     """After this time, an open alarm is reported as if it were one level higher."""
 
@@ -47,7 +47,7 @@ PACES = {
 
 
 class Alarm(Record):
-    """Something that a person must hear of: open until what it is about has ended."""
+    """Something that a person must hear of. It stays open until what it is about has ended."""
 
     seq: int
     lease_id: LeaseId | None = Field(description="None: it is about no single lease")
@@ -62,7 +62,7 @@ class Alarm(Record):
 
     @property
     def channel(self) -> str | None:
-        """The channel that this alarm is about; None if it is about no channel."""
+        """The channel that this alarm is about. None if it is about something else."""
         return self.key.removeprefix(CHANNEL) if self.key.startswith(CHANNEL) else None
 
 
@@ -81,9 +81,10 @@ def is_due(alarm: Alarm, now: datetime) -> bool:
 
 
 def due_at(alarm: Alarm, now: datetime) -> datetime:
-    """When an open alarm is to be reported next, as things are at `now`."""
+    """When an open alarm is to be reported next, as things stand at `now`."""
     if alarm.told_at is None:
         return alarm.since
     waits = PACES[loudness(alarm, now)].waits
-    # If a report was tried but reached nobody, it is tried again as if it had been reported once.
+    # An alarm that was tried but reached nobody waits for its next try as if it had been reported
+    # once.
     return alarm.told_at + waits[min(max(alarm.told, 1), len(waits)) - 1]

@@ -27,7 +27,7 @@ class Billed(Record):
 
 
 class Balance(Record):
-    """What an account holds, and how fast it is spent by its provider's word."""
+    """What an account holds, and how fast the provider says it is being spent."""
 
     amount_usd: Decimal
     spends_usd_h: Decimal | None = Field(description="None: its provider does not say")

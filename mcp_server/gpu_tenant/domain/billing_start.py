@@ -1,4 +1,4 @@
-"""When a box under a lease began to bill: a pure decision, by the provider's word if that can be true."""
+"""When a box under a lease began to bill, as a pure decision."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,15 +15,15 @@ class Birth:
 
     at: datetime
     words: str | None = None
-    """What a person must be told about how this was determined; None if nothing is odd about it."""
+    """What a person must be told about this moment. None if nothing about it is odd."""
 
 
 def birth(box: Box, *, asked_at: datetime, now: datetime, list_lag_s: float) -> Birth:
-    """The moment from which `box` is counted, which was requested at `asked_at` and is seen now.
+    """The moment from which `box` is counted. It was requested at `asked_at`, and is seen now.
 
-    The provider's word is believed if it lies between the two, so that a box that is found late costs what
-    it really cost. Without such a word the box counts from when it was requested: it cannot be older, so
-    this never counts too little. A time that cannot be true is reported and ignored.
+    The provider's own time is believed if it lies between those two. So a box that is found late costs what it
+    really cost. Without such a time the box counts from its request: it cannot be older, so this never counts
+    too little. A time that cannot be true is reported and ignored.
     """
     told = box.created_at
     if told is None:

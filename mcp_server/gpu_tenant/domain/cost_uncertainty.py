@@ -1,4 +1,4 @@
-"""Times when nobody looked while a price changed: what is counted for them, and what the cost may have been."""
+"""What is counted, and what a box may have cost, where nobody looked while its price changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a box has cost: the likely sum, and its bounds if they are worth telling."""
+    """What a box has cost: the likely sum, and the bounds if they differ enough to matter."""
 
     usd: Decimal | None
     least_usd: Decimal | None = None
@@ -38,9 +38,9 @@ class Range:
 def unseen_start(
     lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
 ) -> dict[str, object] | None:
-    """What is recorded when a booting box is first seen running and is counted at the higher rate from `since`.
+    """The record of a booting box that is first seen running. From `since` on it is counted at the higher rate.
 
-    That is the safe sum. The higher rate likely began later, after the time that such a box takes to boot.
+    That is the safe sum. The higher rate likely began later: such a box takes some time to boot.
     """
     if lease.price_usd_h is None or lease.quote is None or lease.active_at is None:
         return None
@@ -60,9 +60,9 @@ def unseen_start(
 def unseen_boot(
     box: Box, quote: Quote | None, *, since: datetime, now: datetime
 ) -> dict[str, object] | None:
-    """What is recorded when a box made at `since` is found running, and cost less until it ran.
+    """The record of a box that was made at `since`, is found running, and cost less until it ran.
 
-    It is counted as running from `since` on. Likely it was booting for the time that its quote names.
+    It is counted as running from `since` on. It was likely booting for as long as its quote says.
     """
     price, booting = box.price_usd_h, box.booting_usd_h
     if box.state is not BoxState.READY or price is None or booting is None or price <= booting:
@@ -81,16 +81,16 @@ def unseen_boot(
 
 @dataclass(frozen=True, slots=True)
 class UnseenStop:
-    """A box that is found stopped may have run until just now, so it is counted that way, at `usd_h`."""
+    """A box that is found stopped. It may have run until just now, so it is counted that way, at `usd_h`."""
 
     usd_h: Decimal
     detail: dict[str, object]
 
 
 def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
-    """What is counted for a box found stopped long after it was made; None if the difference does not matter.
+    """What is counted for a box that is found stopped long after it was made. None if it makes no difference.
 
-    Likely its provider's own timer stopped it at its deadline, if that has passed.
+    If its deadline has passed, its provider's own timer likely stopped it then.
     """
     price = lease.quote.offer.price.running_usd_h if lease.quote else None
     running = price if box.running_usd_h is None else box.running_usd_h
@@ -112,7 +112,7 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
 
 
 def destroy_asked_at(events: Sequence[Line]) -> datetime | None:
-    """When the destroy was last requested and not refused; None if there is no record of it."""
+    """When the destroy was last requested and not refused. None if there is no record of it."""
     asked = None
     for at, kind, detail in events:
         if kind == _DESTROY:
@@ -126,10 +126,10 @@ def destroy_asked_at(events: Sequence[Line]) -> datetime | None:
 def in_all(
     lease: Lease, events: Sequence[Line], *, absent_at: datetime, listed_at: datetime | None
 ) -> Range:
-    """The cost of a box that was seen gone at `absent_at`, and last seen present at `listed_at`.
+    """The cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
 
-    It billed until its destroy was carried out. Likely that was when it was requested, or when the box was last
-    seen after that. At the latest it was when the box was seen gone.
+    It billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
+    was last seen after that. At the latest it was when the box was seen gone.
     """
     most = lease.cost_usd(absent_at)
     if most is None:

@@ -10,6 +10,7 @@ TenantError
 │   ├── JobRunning        3
 │   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
 │   ├── SignatureWanted   3   a person has to sign for it first
+│   ├── StillWanted       3   more work came while the lease was being ended for being done
 │   ├── BoxTaken          3   a live lease already stands on this box
 │   ├── QuoteUsed         3   a live lease was rented by this quote already
 │   └── Limit             3   the owner's limits leave no room for it
@@ -130,6 +131,12 @@ class SignatureWanted(Refused):
 
     asked = ""
     """The code under which the request waits."""
+
+
+class StillWanted(Refused):
+    """More work came while the lease was being ended for being done. Nothing was destroyed."""
+
+    code = "STILL_WANTED"
 
 
 class BoxTaken(Refused):

@@ -1,4 +1,4 @@
-"""What finished work would cost on one offer, in terms that explain themselves and add up."""
+"""What finished work would cost on one offer, as terms that explain themselves and add up."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -6,10 +6,10 @@ from decimal import Decimal
 from gpu_tenant.domain.offers import CENT, Offer, Wish
 from gpu_tenant.domain.record import Record
 
-# Assumptions for what nobody has stated. Each is a judgement, and the words of its term say so. The
-# terms are meant to rank offers, not to predict a bill.
+# Assumptions, used where nobody has given a figure. Each is a judgement, and its term says so. They
+# are meant to rank offers, and predict no bill.
 _ASSUMED_MBPS = Decimal(100)
-"""For a box whose link nobody has measured: at the low end of hosts that have been measured."""
+"""For a box whose link nobody has measured: the low end of what hosts have shown."""
 _ASSUMED_USD_GB = Decimal("0.12")
 """For bytes at an unknown price: the list price of a big provider for internet traffic, not a cheap one."""
 _ASSUMED_RELIABILITY = {
@@ -17,15 +17,15 @@ _ASSUMED_RELIABILITY = {
     "verified": Decimal("0.99"),
     "datacenter": Decimal("0.999"),
 }
-"""For a host without a score; only the order of the three is certain."""
+"""For a host without a score. Only the order of the three is certain."""
 _LOST_BY_FAILURE = Decimal("0.5")
-"""A failed host takes its disk with it, and fails halfway through the work on average."""
+"""A failed host takes its disk with it. On average it fails halfway through the work."""
 INTERRUPTIONS_PER_DAY = Decimal(1)
-"""Google has named 5 to 15 % of preemptible machines a day; GPUs, and boxes won by bids, go sooner."""
+"""Google has named 5 to 15 % of preemptible machines a day. GPUs, and boxes won by bids, go sooner."""
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
-"""A host that somebody vouches for is worth a tenth more; the risk of it reading your data is not counted."""
+"""What a host that somebody vouches for is worth: a tenth more. The risk of it reading your data is not counted."""
 
 
 class Term(Record):
@@ -37,14 +37,14 @@ class Term(Record):
 
 
 class Expected(Record):
-    """What the finished work would cost: the terms add up to the total; None is unknown."""
+    """What the finished work would cost. The terms add up to the total. None is unknown."""
 
     total_usd: Decimal | None
     terms: tuple[Term, ...]
 
 
 def expected(offer: Offer, wish: Wish) -> Expected:
-    """What the wish's work would cost on that offer: compute, waiting, bytes, and what goes wrong."""
+    """What the wished work would cost on that offer: compute, waiting, bytes, and failures."""
     rate = offer.price.running_usd_h
     if rate is None:
         return Expected(total_usd=None, terms=())
@@ -111,7 +111,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
 
 
 def _short(usd: Decimal | None) -> Decimal | None:
-    """The rate without more decimal places than anybody bills by."""
+    """The rate, with no more decimal places than anybody bills by."""
     return None if usd is None else min(usd, usd.quantize(CENT), key=lambda one: len(str(one)))
 
 
@@ -125,7 +125,10 @@ def _exact(number: float) -> Decimal:
 
 
 def _moving_h(offer: Offer, wish: Wish) -> tuple[Decimal, Decimal]:
-    """Hours to move the wish's bytes to the box and off it; what we upload, the box downloads."""
+    """The hours that the wish's bytes take to the box and back.
+
+    What we upload, the box downloads.
+    """
 
     def hours(size_gb: float, speed_mbps: float | None) -> Decimal:
         speed = _exact(speed_mbps) if speed_mbps else _ASSUMED_MBPS

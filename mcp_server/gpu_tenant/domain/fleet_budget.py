@@ -1,4 +1,4 @@
-"""How one request for several boxes shares its price cap and its budget among them; pure functions."""
+"""How one request for several boxes shares its price cap and its budget among them, in pure functions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,10 @@ class Fleet(Record):
 
 
 def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequence[str]) -> Fleet:
-    """The fleet as it stands, and what may be done next; only the caller decides to go on with fewer boxes."""
+    """The fleet as it stands, and what may be done next.
+
+    Only the caller decides to go on with fewer boxes.
+    """
     live = [lease for lease in leases if lease.state.live]
     rates = [lease.price_usd_h for lease in live]
     short = asked - len(had(leases))
@@ -55,13 +58,13 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
 
 
 def request_of(said: Mapping[str, JsonValue], asked: Asked, *, count: int) -> str:
-    """The name of a request for several boxes; equal numbers give the same name, however they were written."""
+    """The name of a request for several boxes. Equal numbers give the same name, however they were written."""
     terms = asked.model_dump(mode="json", exclude_defaults=True)
     return known_again(json.dumps({**said, "count": count, "terms": terms}))
 
 
 def known_again(request: str) -> str:
-    """The same request in one canonical form: amounts by their value, quotes as a set."""
+    """The request in one canonical form, so that it is recognised: amounts by their value, quotes as a set."""
     told = json.loads(request)
     if "quotes" in told:
         told["quotes"] = sorted(set(told["quotes"]))
@@ -77,9 +80,10 @@ def _plain(name: str, value: JsonValue) -> JsonValue:
 
 
 def had(leases: Sequence[Lease]) -> list[Lease]:
-    """The boxes of a fleet that count. One that was given back before anybody used it does not.
+    """The boxes that count as a fleet's own.
 
-    Nor does one that continues the work of another, because that other one counts.
+    A box that was given back before anybody used it does not count. Nor does one that continues the work of
+    another: that other one counts.
     """
     return [
         lease

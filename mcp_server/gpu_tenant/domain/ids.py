@@ -8,7 +8,7 @@ LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def new_id(word: str, taken: Collection[str]) -> str:
-    """`word-` and four letters; a name that is not in `taken`."""
+    """`word-` and four letters. A name that is not in `taken`."""
     while True:
         name = f"{word}-{''.join(secrets.choice(LETTERS) for _ in range(4))}"
         if name not in taken:

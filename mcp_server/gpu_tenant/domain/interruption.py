@@ -1,4 +1,7 @@
-"""What happened to a box that its provider took away, told apart from a crash and from our not seeing it."""
+"""What happened to a box that its provider took away.
+
+This is told apart from a crash, and from a box that we merely cannot see.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +19,12 @@ _BACK = ("ready", "resumed", "parked")
 """After one of these events an earlier fate no longer counts."""
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
-"""Fates that end a box in the middle of its work, whoever pays and whatever term was agreed."""
+"""Fates that end a box in the middle of its work, whoever pays and whatever was agreed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What took the box, and in one sentence what shows it."""
+    """What took the box, and the sentence that shows it."""
 
     fate: Fate
     words: str
@@ -35,11 +38,11 @@ def fate(
     now: datetime,
     balance_usd: Decimal | None = None,
 ) -> Taken | None:
-    """What took the lease's box, judged by what its provider shows; None if it shows nothing of the kind.
+    """What took the lease's box, as its provider shows it. None if nothing did.
 
-    `box` is None if no list shows it. That alone proves nothing: only a lease that is `lost` was omitted
-    twice. `balance_usd` is what the account holds, or None if nobody asked. An unintelligible state, a provider
-    that does not answer, and a job that died are not fates of a box.
+    `box` is None if no list shows it. That alone proves nothing: only a lease that is `lost` was omitted twice.
+    `balance_usd` is what the account holds. None if nobody asked. Three things are no fate of a box: a state that
+    nobody understands, a provider that does not answer, and a job that died.
     """
     if lease.state is LeaseState.LOST:
         return Taken("host_lost", "its provider lists it no more, and nobody here ended it")
@@ -60,7 +63,7 @@ def fate(
 def _stopped(
     lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
 ) -> Taken:
-    """The strongest known reason why a box was stopped that nobody here has parked."""
+    """The strongest known reason why a box stopped that nobody here has parked."""
     if now >= lease.terms.deadline_at:
         return Taken("walltime", "it was stopped, and its deadline has passed")
     if _rented_until(lease, now) <= now:
@@ -75,7 +78,7 @@ def _stopped(
 
 
 def _rented_until(lease: Lease, now: datetime) -> datetime:
-    """When the box's own contract ends, if the offer said so; otherwise a moment in the future."""
+    """When the box's own contract ends, if the offer named a time. Otherwise a moment in the future."""
     hours = lease.quote.offer.max_hours if lease.quote else None
     if hours is None or lease.active_at is None:
         return now + timedelta(days=1)
@@ -83,7 +86,7 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
 
 
 def taken(timeline: Sequence[Line]) -> Fate | None:
-    """The recorded fate that took the box and is not over; None if there is none."""
+    """The recorded fate that took the box and is not over. None if there is none."""
     told = None
     for _, kind, detail in timeline:
         if kind == _TAKEN or kind in _BACK:

@@ -31,7 +31,7 @@ MARK_PREFIX = "gpu-tenant:"
 
 
 class BoxState(StrEnum):
-    """What a provider says of a box, in our words. `UNKNOWN` is an answer too, and never a death."""
+    """What a provider says of a box, in our words. `UNKNOWN` is a full answer, and never means dead."""
 
     BOOTING = "booting"
     READY = "ready"
@@ -98,20 +98,20 @@ def _is_plain(name: str) -> bool:
 
 
 class LeaseState(StrEnum):
-    """Where a lease stands. A lease only moves down this list."""
+    """Where a lease stands. A lease moves down this list only."""
 
     INTENDED = "intended"
-    """Written down; the box may or may not exist."""
+    """Written down. The box may or may not exist."""
     ACTIVE = "active"
-    """The box is ours, and the meter may be running."""
+    """The box is ours, and may be billing."""
     TERMINATING = "terminating"
-    """A permit is filed and the destroy was sent, or is about to be."""
+    """A permit is filed. The destroy was sent, or is about to be."""
     GONE = "gone"
-    """A receipt is filed: the provider has listed no such box, twice."""
+    """A receipt is filed: the provider's list has omitted the box twice."""
     VOID = "void"
-    """The intent ended without a box: the provider has listed none with its mark, twice."""
+    """The intent ended without a box: the provider's list has twice shown none with its mark."""
     LOST = "lost"
-    """The provider lists the box no more, twice, and we did not destroy it."""
+    """The provider's list has omitted the box twice, and we did not destroy it."""
 
     @property
     def live(self) -> bool:
@@ -156,13 +156,13 @@ class Lease(Record):
         return f"{self.directory}/work"
 
     def from_work(self, at: str) -> str:
-        """A path on the box as a pattern would name it: relative if it is in the work directory."""
+        """A path on the box, in the form that a pattern would use: relative if it is in the work directory."""
         _, inside, rest = at.partition(f"/{self.work_directory}/")
         return rest if inside else at
 
     @property
     def goes_by_address(self) -> bool:
-        """Whether a person named the box by its address; no provider's ids contain an `@`."""
+        """Whether a person named the box by its address. No provider's ids contain an `@`."""
         return self.box_id is not None and "@" in self.box_id
 
     @property
@@ -176,13 +176,13 @@ class Lease(Record):
         return self.ready_at is not None and self.parked_at is None
 
     def cost_usd(self, now: datetime) -> Decimal | None:
-        """What the box has cost so far; None if the price is unknown."""
+        """What the box has cost so far. None if the price is unknown."""
         spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
         return None if spent is None else spent.quantize(CENT)
 
 
 class Job(Record):
-    """One detached command on a box, as it was declared; values of `env` are never recorded."""
+    """One detached command on a box, as it was declared. The values of `env` are never recorded."""
 
     id: JobId
     lease_id: LeaseId
@@ -207,7 +207,7 @@ class CredentialPlace(Record):
 
 
 class Console(Record):
-    """What a person does by hand, word for word, where no API does it."""
+    """What a person has to do by hand, word for word, because no API does it."""
 
     where: str
     rent: str | None = None
@@ -306,17 +306,17 @@ class SealedFile(Record):
 
 
 class Heap(Record):
-    """An amount of files that share a fate."""
+    """A number of files with the same fate."""
 
     count: int = Field(ge=0, le=10**12)
     size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
 
 
 class Discarded(Heap):
-    """What may be lost: by the job's own word, or as a well-known cache."""
+    """What may be lost, because the job said so or because it is a well-known cache."""
 
     class Pattern(Heap):
-        """One pattern in force, and how much it covers."""
+        """One pattern in force, and how many files it covers."""
 
         pattern: str
 
@@ -324,7 +324,7 @@ class Discarded(Heap):
 
 
 class Unclaimed(Heap):
-    """What was written since launch and nobody has claimed or discarded."""
+    """What was written since launch, and nobody has claimed or discarded."""
 
     class Path(Record):
         """One of the largest."""
@@ -336,17 +336,17 @@ class Unclaimed(Heap):
 
 
 class Empty(Record):
-    """Files without a byte that nobody has claimed: only their names would be lost."""
+    """Empty files that nobody has claimed. Only their names would be lost."""
 
     count: int = 0
     first: tuple[str, ...] = ()
 
 
 class Elsewhere(Unclaimed):
-    """What was written since launch where a seal does not look."""
+    """What was written since launch, in places that a seal does not look at."""
 
     whole: bool
-    """Whether this is all of it; otherwise there was no time to look further."""
+    """Whether this is all of it. If not, there was no time to look further."""
 
 
 class Problem(Record):
@@ -382,10 +382,10 @@ class Manifest(Record):
 
 
 class Verdict(Record):
-    """What reading one file as what it claims to be has proved, and what it has not.
+    """What was proved by reading a file in the format that it claims, and what was not.
 
-    `loads`: the structure of `format` was read to the end and holds. `broken`: it does not.
-    `opaque`: no format is claimed that we can read, so only the bytes can be proved, by hash.
+    `loads`: the structure of `format` was read to its end and is sound. `broken`: it is not.
+    `opaque`: the file claims no format that we can read, so only its bytes can be proved, by hash.
     """
 
     format: str
@@ -409,7 +409,7 @@ class Evidence(Record):
 
 
 class Receipt(Record):
-    """The provider no longer has the box: seen, twice, with the time, the cost and what was kept."""
+    """The proof that the provider no longer has the box: seen twice, with the time, the cost and what was kept."""
 
     lease_id: LeaseId
     provider: str

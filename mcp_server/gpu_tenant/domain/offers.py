@@ -11,11 +11,11 @@ CENT = Decimal("0.0001")
 """Money is shown and compared to a hundredth of a cent."""
 
 _MOST_USD_H = Decimal(100_000)
-"""Nothing that can be rented costs more; a larger figure is a mistake."""
+"""Nothing that can be rented costs more. A larger figure is a mistake."""
 
 
 def sane(usd_h: Decimal | None) -> Decimal | None:
-    """The hourly price; None (unknown) if the figure is not finite, negative, or absurd."""
+    """The hourly price. None (unknown) if the figure is not finite, negative, or absurd."""
     if usd_h is None or not usd_h.is_finite() or not 0 <= usd_h <= _MOST_USD_H:
         return None
     return usd_h
@@ -24,7 +24,7 @@ def sane(usd_h: Decimal | None) -> Decimal | None:
 UsdH = Annotated[
     Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
 ]
-"""A provider's price. An absurd figure counts as unknown, and hides neither its box nor the others."""
+"""A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor the others."""
 
 Trust = Literal["any", "verified", "datacenter"]
 """Whose machine is acceptable: anybody's, a host verified by the marketplace, or a data centre's."""
@@ -56,7 +56,7 @@ class Wish(Record):
 
 
 class Price(Record):
-    """What one box costs, split by what is charged; None is unknown, which is never 0."""
+    """What one box costs, split by what is charged. None is unknown, and never 0."""
 
     gpu_usd_h: Usd = Field(description="all its GPUs together, while it runs")
     disk_usd_h: Usd = Field(description="the disk of the wish, while it runs")
@@ -78,7 +78,7 @@ class Price(Record):
 
 
 class Offer(Record):
-    """One box that its provider would rent now. Soon stale: rent through a quote."""
+    """One box that its provider would rent now. It is soon out of date: rent it by its quote."""
 
     provider: str
     id: str = Field(
@@ -100,7 +100,7 @@ class Offer(Record):
     notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 
     def suits(self, wish: Wish) -> bool:
-        """Whether this is the kind of box that is wished for; its price is judged elsewhere."""
+        """Whether this is the kind of box that is wished for. Its price is judged elsewhere."""
         return (
             wish.interruptible != ("no" if self.interruptible else "yes")
             and (wish.gpu is None or wish.gpu.casefold() == self.gpu.casefold())
@@ -112,7 +112,7 @@ class Offer(Record):
 
 
 class Quote(Record):
-    """An offer that may be rented until `expires_at`, for so long, at no more than the cap."""
+    """Permission to rent an offer until `expires_at`, for so many hours, at no more than the cap."""
 
     id: str
     offer: Offer

@@ -15,7 +15,7 @@ from gpu_tenant.domain.model import BoxId, LeaseId
 @final
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Every declared artifact was re-read off the box and equals the seal; every byte is accounted for."""
+    """Every declared artifact was re-read away from the box and equals the seal. Every byte is accounted for."""
 
     name: ClassVar[str] = "verified"
     seal_digest: str
@@ -24,7 +24,7 @@ class Verified:
 @final
 @dataclass(frozen=True, slots=True)
 class NeverUsed:
-    """Nobody has used this box, according to the ledger and, if it ever let us in, to a look at the box."""
+    """Nobody has used this box: neither the ledger nor, if the box ever let us in, a look at it shows any use."""
 
     name: ClassVar[str] = "never_used"
 
@@ -46,7 +46,7 @@ Ground = Verified | NeverUsed | Waived
 
 @final
 class Seal:
-    """The right to mint permits. One exists, and `leases/verify.py` holds it."""
+    """The right to mint permits. There is one, and `leases/verify.py` holds it."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class TeardownPermit:
 
     @property
     def claim(self) -> tuple[LeaseId, str, BoxId, Ground]:
-        """What this permit says now."""
+        """What this permit permits, as it stands now."""
         return self.lease_id, self.provider, self.box_id, self.ground
 
     def __init_subclass__(cls) -> Never:
@@ -99,11 +99,14 @@ class TeardownPermit:
 
 
 _MINTED: WeakKeyDictionary[TeardownPermit, tuple[LeaseId, str, BoxId, Ground]] = WeakKeyDictionary()
-"""What each permit said when minted. Needed because `object.__new__` and `__setattr__` bypass the guards above."""
+"""What each permit said when it was minted.
+
+Needed because `object.__new__` and `__setattr__` get round the guards above.
+"""
 
 
 def genuine(permit: object, *, provider: str) -> TeardownPermit:
-    """`permit` itself, a genuine permit for `provider`; connectors call this before they destroy.
+    """`permit` itself, if it is a genuine one for `provider`. Connectors call this before they destroy.
 
     Raises:
         PermitForged: it is anything else.

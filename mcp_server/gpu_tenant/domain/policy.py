@@ -1,13 +1,17 @@
-"""The terms of a lease as they are in force, in sentences that it can be held to."""
+"""The terms of a lease that are now in force, in sentences that the program keeps."""
 
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from typing import Literal
 
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.terms import RESCUE_H, UNSEEN_USD
+from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
+
+LookedAfter = Literal["watched", "unwatched"]
+"""Whether a watchdog, or a server that is one, looks after leases now."""
 
 
 class Policy(Record):
@@ -18,32 +22,57 @@ class Policy(Record):
     if_this_computer_dies: str
 
 
-def rules_of(lease: Lease, profile: Profile) -> tuple[str, ...]:
-    """What holds for the lease from now on, one rule per sentence; anything not listed does not hold."""
-    return tuple(_rules(lease, profile))
+def rules_of(
+    lease: Lease, profile: Profile, *, looked_after: LookedAfter = "watched"
+) -> tuple[str, ...]:
+    """What holds for the lease from now on, one rule per sentence. Nothing else holds.
+
+    While nobody watches, each rule that only a watchdog can hold says so.
+    """
+    return tuple(_rules(lease, profile, looked_after))
 
 
-def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
-    terms = lease.terms
+_UNWATCHED = "by a watchdog alone, and none looks now"
+
+
+def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
+    terms, by = lease.terms, "by the watchdog" if looked_after == "watched" else _UNWATCHED
     yield f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped, what is proved is torn down"
     cap = owners_cap(lease)
     if cap is not None:
-        yield f"dearer than {cap} USD/h: ended by the watchdog"
+        yield f"dearer than {cap} USD/h: ended {by}"
     if terms.budget_usd is not None:
-        yield f"at most {terms.budget_usd} USD in all: ended by the watchdog before that is passed"
+        yield f"at most {terms.budget_usd} USD in all: ended before that is passed, {by}"
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
         yield f"idle for {terms.idle_h:g} h: {does}"
+    if terms.when_done != "keep" or profile.kind != "own":
+        only = "" if looked_after == "watched" or terms.when_done == "keep" else f" ({_UNWATCHED})"
+        yield f"when its work is done: {_when_done(lease, profile)}{only}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}"
     if profile.kind == "kubernetes" and lease.quote is not None:
-        # What outlives the pod, and when the cluster ends it, as stated when it was ordered.
+        # What outlives the pod, and when the cluster ends it, as was said when it was ordered.
         yield from lease.quote.offer.notes
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
         places = ("the same platform" if name == "same" else name for name in terms.recover)
         yield f"lost to its provider: the work goes on at {', then at '.join(places)}"
+
+
+def _when_done(lease: Lease, profile: Profile) -> str:
+    terms = lease.terms
+    if terms.when_done == "keep":
+        return "it is kept, until another of these ends it"
+    last = "handed back" if profile.destroy == "hands_back" else "torn down once all is proved"
+    does = {"end": last, "park": "parked, and its disk bills on"}
+    failed = (
+        "it is kept, and told"
+        if terms.on_failure.does == "hold"
+        else f"{does[terms.on_failure.does]} {duration_words(terms.on_failure.after_s)} later"
+    )
+    return f"{does[terms.when_done]}, after {GRACE_S} s; where a job failed or left processes: {failed}"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
@@ -59,7 +88,7 @@ def _rescue(lease: Lease, profile: Profile) -> str:
 
 
 def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
-    """What a person who has just changed the terms should notice; None if there is nothing."""
+    """What a person who has just changed the terms should notice. None if there is nothing."""
     told = []
     if after.terms.deadline_at < before.terms.deadline_at:
         told.append(
@@ -74,10 +103,10 @@ def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
 
 
 def owners_cap(lease: Lease) -> Decimal | None:
-    """The price cap that a person named; None if nobody named one.
+    """The price cap that a person named. None if nobody named one.
 
-    A quote without a named cap is capped by its own price, but only for renting. If the price later rises by
-    a cent, this is reported but ends no work.
+    Without one, the quoted price is the cap, but for renting only. If the price later rises by a cent, this is
+    reported and ends no work.
     """
     if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
         own = lease.terms.max_price_usd_h
@@ -86,23 +115,40 @@ def owners_cap(lease: Lease) -> Decimal | None:
 
 
 def rescue(lease: Lease) -> Decimal | None:
-    """How much may be spent after the lease's end to save what is on its box; None if unknown.
+    """How much may be spent after the lease's end to save what is on its box. None if unknown.
 
-    Based on the running price: at the parked price, a day would be next to nothing.
+    It is based on the running price: at the parked price, a day would be next to nothing.
     """
     return lease.terms.rescue(running_usd_h(lease))
 
 
 def running_usd_h(lease: Lease) -> Decimal | None:
-    """The hourly cost of the lease's box while it runs: by its quote, or else the most it ever cost."""
+    """What the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
     if lease.quote is not None:
         return lease.quote.offer.price.running_usd_h
     known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
     return max(known) if known else lease.price_usd_h
 
 
+def must_be_doable(terms: Terms, profile: Profile) -> None:
+    """What the terms say of a box whose work is done can be done there.
+
+    Raises:
+        Refused: it is to be parked, and no stop there keeps its disk.
+    """
+    parks = terms.when_done == "park" or (
+        terms.when_done != "keep" and terms.on_failure.does == "park"
+    )
+    if parks and profile.park != "keeps":
+        raise Refused(
+            f"a box at {profile.title} cannot be parked when its work is done: no stop there keeps its disk",
+            remedy="say `--when-done end` (torn down once all is proved) or `--when-done keep`, and "
+            "`--on-failure 'end after 15m'` or `hold`",
+        )
+
+
 def ends_unseen(profile: Profile) -> bool:
-    """Whether something there ends the bill (except for the disk) even if nobody looks any more."""
+    """Whether something there ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
     # A stop that empties the disk is no way out, because the guard does not use it.
@@ -113,7 +159,7 @@ def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
     """Something stops the box's meter if this computer dies, or a day of it costs at most `UNSEEN_USD`.
 
     Raises:
-        Refused: neither is so, or the price is unknown.
+        Refused: neither is true, or the price is unknown.
     """
     if ends_unseen(profile) or (usd_h is not None and usd_h * 24 <= UNSEEN_USD):
         return

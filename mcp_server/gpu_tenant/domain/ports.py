@@ -19,7 +19,7 @@ class Clock(Protocol):
 
     @property
     def shared_with_boxes(self) -> bool:
-        """Whether boxes are to tell the same time: then a difference is worth an alarm."""
+        """Whether the boxes should tell the same time. If so, a difference is worth an alarm."""
         ...
 
     def now(self) -> datetime:
@@ -42,10 +42,9 @@ class Finished:
 
 
 class Channel(Protocol):
-    """A command that runs on the box, with its input and output as sockets of this computer.
+    """A command that runs on the box. Its input and output are sockets of this computer.
 
-    The caller has to close both sockets; reads and writes on them block. The end of its output also means the
-    end of the link.
+    The caller has to close both sockets. Reads and writes on them block. Its output ends when the link ends.
     """
 
     @property
@@ -59,12 +58,15 @@ class Channel(Protocol):
         ...
 
     def hang_up(self) -> None:
-        """Nothing more comes, and the command is told to end; may be called from another thread, and repeatedly."""
+        """No more input comes, and the command is told to end.
+
+        May be called from another thread, and repeatedly.
+        """
         ...
 
 
 class Listener(Protocol):
-    """Is told what goes over the link while a command runs."""
+    """Hears what goes over the link while a command runs."""
 
     def heard(self, chunk: bytes) -> None:
         """`chunk` of its output has come."""
@@ -90,9 +92,9 @@ class Transport(Protocol):
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, whatever its status; all of its output is here.
+        """The command has ended, whatever its status. All of its output is here.
 
-        `listener` is told what comes and goes meanwhile; if it cancels this call, the command ends.
+        `listener` is told what comes and goes meanwhile. If it cancels this call, the command ends.
 
         Raises:
             BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.
@@ -114,7 +116,7 @@ class Transport(Protocol):
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command is on its way to the box, over the kept connection or over one of its own.
+        """The command is on its way to the box, over the kept connection or one of its own.
 
         Only its output shows that it runs.
 
@@ -131,7 +133,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A provider's key, as the place where it is kept; the value is read when a call needs it."""
+    """Where a provider's key is kept. The value is read when a call needs it."""
 
     source: str
     """Where it was found, for a person: `env:VAST_API_KEY`."""
@@ -145,29 +147,31 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything that a connector is given from outside."""
+    """All that a connector gets from outside."""
 
     profile: Profile
     """Its own platform's facts."""
     state: Path
     """The user's state directory."""
     environ: Mapping[str, str] = field(repr=False)
-    """The environment of this process; never a source for a key or for the API's address."""
+    """The environment of this process. Never a source for a key or for the API's address."""
     clock: Clock
     credential: Credential | None
-    """None if the platform needs none; a connector that needs one is never created without it."""
+    """None if the platform needs no key. A connector that needs one is never created without it."""
     public_key: Callable[[], str]
     """The ssh public key, one line, that a new box must accept."""
     shell_at: Callable[[str | None], Transport]
-    """Opens a transport to the machine at that ssh address, where the provider's commands are run; with None,
-    to this machine, as its user. The caller has to close it."""
+    """Opens a transport to the machine at that ssh address, where the provider's commands are run.
+
+    With None it opens one to this machine, as its user. The caller has to close it.
+    """
     rehearsed_at: str | None = None
-    """The address of this provider's rehearsal; None outside of rehearsals."""
+    """The address of this provider's rehearsal. None outside of rehearsals."""
     named_at: str | None = None
-    """The API address in the owner's configuration; None if it names none."""
+    """The API address in the owner's configuration. None if it names none."""
 
     def api(self, usual: str, *, variable: str) -> str:
-        """The address of the provider's API; only the configuration and rehearsals decide it.
+        """The address of the provider's API. Only the configuration and rehearsals decide it.
 
         Raises:
             BadRequest: `variable` names another address; following it would send the key to whoever set it.
@@ -230,7 +234,7 @@ class Connector(Protocol):
 
 
 def wanted(lease: Lease) -> Quote:
-    """The quote to be rented under the lease's mark.
+    """The quote that is to be rented under the lease's mark.
 
     Raises:
         BadRequest: there is no quote, or the box would carry no mark and could not be found again.
@@ -264,7 +268,7 @@ class Parking(Protocol):
     """A connector whose provider can stop a box and keep its disk."""
 
     async def park(self, lease: Lease) -> None:
-        """The provider was told to stop the lease's box; once it is stopped, `list_boxes` shows it as parked.
+        """The provider was told to stop the lease's box. Once it is stopped, `list_boxes` shows it as parked.
 
         Raises:
             ProviderTrouble: it refused; the box is as it was.
@@ -272,7 +276,7 @@ class Parking(Protocol):
         ...
 
     async def resume(self, lease: Lease) -> None:
-        """The provider was told to start the lease's box again; it may come back at another address.
+        """The provider was told to start the lease's box again. It may come back at another address.
 
         Raises:
             NoCapacity: its GPU is rented to somebody else now; the disk is kept, and bills.
@@ -283,10 +287,10 @@ class Parking(Protocol):
 
 @runtime_checkable
 class Timed(Protocol):
-    """A connector whose provider ends a box by a timer of its own, set when the box was made."""
+    """A connector whose provider ends a box by its own timer, which was set when the box was made."""
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """When the provider itself will stop the lease's box; None if no timer runs on it.
+        """When the provider itself will stop the lease's box. None if no timer runs on it.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -296,10 +300,10 @@ class Timed(Protocol):
 
 @runtime_checkable
 class Outlived(Protocol):
-    """A connector whose boxes depend on something that is not part of them, and stays when they go."""
+    """A connector whose boxes depend on something that is no part of them and stays when they go."""
 
     async def outlived(self, lease: Lease) -> str | None:
-        """In one sentence, what stays when the lease's box is destroyed and what becomes of it; None if nothing.
+        """What stays when the lease's box is destroyed and what becomes of it, in one sentence. None if nothing stays.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -325,7 +329,7 @@ class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """What the lease's box has cost by the provider's books; None if they say nothing about it yet.
+        """What the lease's box has cost by the provider's books. None if they say nothing about it yet.
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely.
@@ -335,10 +339,10 @@ class Billing(Protocol):
 
 @runtime_checkable
 class Funded(Protocol):
-    """A connector whose provider tells what is left on the account that it bills."""
+    """A connector whose provider tells what is left on the account."""
 
     async def balance(self) -> Balance | None:
-        """What the account holds now; None if the provider does not say.
+        """What the account holds now. None if the provider does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -348,13 +352,13 @@ class Funded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How a provider is asked: at which address, with which key, and for which account."""
+    """How a provider is asked: at which address, with which key, for which account."""
 
     where: str
     key: str
     """A keyed hash, never the key."""
     account: str | None = None
-    """The provider's own name for the account; None if unknown."""
+    """The provider's own name for the account. None if unknown."""
 
     def of(self, account: str | None) -> "Asking":
         """The same, for that account."""
@@ -367,14 +371,14 @@ class Asking:
 
 @runtime_checkable
 class Accounted(Protocol):
-    """A connector that can tell whose account it speaks for."""
+    """A connector that can tell which account it speaks for."""
 
     def asked_with(self, salt: str) -> Asking | None:
-        """At which address and with which key the provider is asked, without a call; None if it is never asked."""
+        """At which address and with which key the provider is asked. No call is made. None if it is never asked."""
         ...
 
     async def account(self) -> str | None:
-        """The provider's name for the account, the same for each of its keys; None if it does not say.
+        """The provider's name for the account, the same for all its keys. None if it does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -384,10 +388,10 @@ class Accounted(Protocol):
 
 @runtime_checkable
 class Findable(Protocol):
-    """A connector whose provider shows a single box by its id, whatever its list says."""
+    """A connector that can look up one box by its id, whatever the list says."""
 
     async def found(self, lease: Lease) -> Box | None:
-        """The lease's box as its provider shows it now; None if it says that there is no such box.
+        """The lease's box as its provider shows it now. None if the provider says that there is no such box.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -397,16 +401,16 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Lending(Protocol):
-    """A connector whose list we keep ourselves, of machines that somebody else rents and may move."""
+    """A connector with a list of our own, of machines that somebody else rents and may move."""
 
     def let_go(self, lease: Lease) -> None:
-        """The list omits the lease's machine from now on, because whoever rents it has said so."""
+        """From now on the list omits the lease's machine, because whoever rents it says so."""
         ...
 
 
 @runtime_checkable
 class Tended(Protocol):
-    """A connector some of whose boxes a person manages in a console, because no API does."""
+    """A connector with boxes that a person manages in a console, because no API does."""
 
     def tends(self, box_id: BoxId | None) -> bool:
         """Whether the box is one of those."""

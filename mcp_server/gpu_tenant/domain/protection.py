@@ -1,4 +1,4 @@
-"""What ends a lease's bill if this computer is gone, and what does not, in words that it can be held to."""
+"""What ends a lease's bill if this computer is gone, and what does not, in words that the program keeps."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from gpu_tenant.domain.model import Lease, LocalAddress, Profile, SshAddress
 from gpu_tenant.domain.record import Record
 
 END_GRACE_S = 60
-"""How long a job may take to end when the guard asks it; with this, the bill stops within two minutes."""
+"""How long a job may take to end when the guard asks it to. With this, the bill stops within two minutes."""
 
 
 class Armed(Record):
-    """What the guard on the box has undertaken, as far as that was proved."""
+    """What the guard on the box has promised, as far as that was proved."""
 
     state: Literal["armed", "not armed"]
     ends_the_meter: bool
@@ -32,7 +32,7 @@ class Protection(Record):
 
 
 def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protection:
-    """What ends the bill there if this computer dies; `armed` is None while the box does not exist yet."""
+    """What ends the bill there if this computer dies. `armed` is None while the box does not exist yet."""
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if profile.provider_timer != "none" and not _keeps_no_timer(profile, lease):
@@ -54,7 +54,7 @@ def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protectio
 
 
 def _usd_h(lease: Lease) -> Decimal | None:
-    """What the box bills while it runs; a future box has no rate yet, and a parked one has a different rate."""
+    """What the box bills an hour while it runs. A future box has no rate yet, and a parked one has another."""
     return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
 
 
@@ -70,10 +70,10 @@ def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
 
 
 def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
-    """How a box of that lease could end its own bill, in the form that `scripts/leave.py` takes; None if it cannot.
+    """How a box of that lease could end its own bill, in the form that `scripts/leave.py` takes. None if it cannot.
 
-    A stop that may lose what is on the disk does not count, unless the owner has signed for that. Nor may a
-    box switch itself off if it could be this computer.
+    A stop that may lose what is on the disk does not count, unless the owner has signed for that. Nor may a box
+    switch itself off if it could be this computer.
     """
     if profile.kind == "own" or profile.in_box == "none":
         return None
@@ -87,7 +87,7 @@ def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
 
 
 def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
-    """Whether, as far as we know, what was written on the box survives a stop."""
+    """Whether everything written on the box survives a stop, as far as we know."""
     unsure = [
         place.path
         for place in profile.places
@@ -97,21 +97,24 @@ def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
 
 
 def _has_only_kept_disks(lease: Lease) -> bool:
-    """Whether its offer had a price for when it is parked; an offer whose disk is emptied by a stop has none."""
+    """Whether its offer named a price for when it is parked.
+
+    An offer whose disk is emptied by a stop names none.
+    """
     return lease.quote is not None and lease.quote.offer.price.parked_usd_h is not None
 
 
 def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
     """Whether the provider's timer is left unset for this box, because it would empty one of its disks.
 
-    A timer that ends every box by itself, such as a walltime, is not one that we set.
+    A timer that ends every box anyway, such as a walltime, is not one that we set.
     """
     is_set = profile.provider_timer == "stop"
     return is_set and lease.quote is not None and not _stop_keeps_all(profile, lease)
 
 
 def _may_be_here(lease: Lease) -> bool:
-    """Whether its box may be this computer; `leave.py` checks again, from inside the box."""
+    """Whether its box may be this computer. `leave.py` checks again, from inside the box."""
     match lease.address:
         case LocalAddress():
             return True

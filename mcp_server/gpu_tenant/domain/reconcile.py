@@ -1,4 +1,4 @@
-"""What to do next about a lease, given what its provider shows: a pure decision, always one step."""
+"""What to do next about a lease, given what its provider shows. A pure decision, always one step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """The provider's list does not show the box; `looks` are all looks since it last did."""
+    """The provider's list does not show the box. `looks` are all looks since it last did."""
 
     looks: Sequence[datetime]
     listed_at: datetime | None = None
@@ -27,11 +27,11 @@ class Omitted:
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """The provider did not answer. Blind is not dead."""
+    """The provider did not answer. A box that cannot be seen is not dead."""
 
     reason: str
     words: str | None = None
-    """What a person must be told, if the provider did answer but its answer is about something else."""
+    """What a person must be told, if the provider did answer, but about something else."""
 
 
 Seen = Listed | Omitted | Blind
@@ -44,14 +44,14 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A person must hear of this; nothing is done to the box."""
+    """A person must hear of this. Nothing is done to the box."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """One absence proves nothing; look once more, not before `at`."""
+    """One absence proves nothing. Look once more, not before `at`."""
 
     at: datetime
 
@@ -75,7 +75,7 @@ class DeclareLost:
 
 @dataclass(frozen=True, slots=True)
 class FinishTeardown:
-    """A destroy was permitted and the box is still there: prove the ground again, destroy again."""
+    """A destroy was permitted and the box is still there. Prove the ground again, then destroy again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ Step = Rest | Alarm | LookAgain | BindBox | VoidIntent | DeclareLost | FinishTea
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a provider's list may lag behind the truth; from its profile."""
+    """How long a provider's list may lag behind the truth, from its profile."""
 
     list_lag_s: float
-    """How long a box may exist before it is listed; until then its absence proves nothing."""
+    """How long a box may exist before it is listed. Until then its absence proves nothing."""
     confirm_s: float
-    """How far apart the two looks must be that prove a box gone, if it has been listed before."""
+    """How far apart two looks must be to prove a box gone that was listed before."""
 
 
 def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
@@ -119,16 +119,16 @@ def rate_words(lease: Lease) -> str:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the provider shows about a lease's box that the ledger does not know yet."""
+    """What the provider shows about a lease's box and the ledger does not know yet."""
 
     usd_h: Decimal | None = None
     address: Address | None = None
     words: str | None = None
-    """What a person must be told; None if there is nothing."""
+    """What a person must be told. None if there is nothing."""
 
 
 def news(lease: Lease, box: Box) -> News:
-    """How the box differs from what the lease has on record."""
+    """How the box differs from its record in the ledger."""
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
     words = []
@@ -165,7 +165,7 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
 
 
 def overdue(lease: Lease, now: datetime) -> str | None:
-    """Which of its terms the lease has exceeded, in words; None if it has exceeded none."""
+    """Which of its terms the lease has exceeded, in words. None if it has exceeded none."""
     cost, terms = lease.cost_usd(now), lease.terms
     outrun = []
     if now >= terms.deadline_at:

@@ -1,4 +1,4 @@
-"""The form of every value that crosses a boundary."""
+"""The form of every value that crosses a boundary, and of amounts and names."""
 
 from decimal import Decimal
 from typing import Annotated
@@ -8,17 +8,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from gpu_tenant.domain.untrusted_text import sentence
 
 Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
-"""Money that may be unknown, kept short in a schema."""
+"""An amount of money, or unknown. It is kept short in a schema."""
 
 MOST_USD = Decimal(1_000_000)
-"""More than any lease costs; a larger number is a typing error, or malicious."""
+"""More than any lease costs. A larger number is a typing error, or malicious."""
 _LEAST_USD = Decimal("1E-9")
 MOST_H = 8760
 """A year: no lease lasts longer unless somebody extends it."""
 
 
 def amount(said: Decimal) -> Decimal:
-    """The same amount, now known to be valid: finite, not negative, and of a size that can be calculated with.
+    """The same amount, now checked: finite, not negative, and small enough to calculate with.
 
     Raises:
         ValueError: it is not.
@@ -33,7 +33,7 @@ def amount(said: Decimal) -> Decimal:
 Amount = Annotated[Decimal, AfterValidator(amount)]
 """Money that somebody specifies, checked where it comes in."""
 Hours = Annotated[float, Field(ge=0, le=MOST_H)]
-"""A duration that somebody specifies, in hours; 0 has a special meaning where it is allowed."""
+"""A duration in hours. 0 has a special meaning where it is allowed."""
 
 
 MOST_BYTES = 2**63 - 1
@@ -47,5 +47,5 @@ Line = Annotated[str, AfterValidator(lambda said: sentence(said, most=400))]
 class Record(BaseModel):
     """A value that crosses a boundary: immutable, and closed to fields nobody declared."""
 
-    # Built when the first value is made: a command needs few of the forms that it imports.
+    # Built when the first value is made, because a command needs few of the forms that it imports.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -1,7 +1,7 @@
-"""A person's signature: what is asked of whom, under which code, and what was signed.
+"""A person's signature: what it is asked for, under which code, and what was signed.
 
-A request is a list of words and a name for exactly that list. A signature is for that name, is used once, and
-is given by somebody at a terminal, on the dashboard's page, or with a passkey. No tool can give one.
+A request is a list of words, and a name for exactly that list. A signature is for that name and is used once.
+A person gives it at a terminal, on the dashboard's page, or with a passkey. No tool can give one.
 """
 
 import secrets
@@ -47,7 +47,7 @@ class Asked(Record):
 
     @property
     def shown(self) -> str:
-        """A name for the words as they stand."""
+        """A name for the words exactly as they stand."""
         return digest_of((self.would, *self.words))
 
 
@@ -69,7 +69,7 @@ class Signature(Record):
 
 
 class Passkey(Record):
-    """A key that only its owner's device holds; what it has signed, nobody else did."""
+    """A key that only its owner's device holds. Nobody else can have made its signatures."""
 
     id: str
     public_key: str
@@ -88,22 +88,25 @@ def digest_of(words: Sequence[str]) -> str:
 
 
 def new_code() -> str:
-    """Six letters and digits, none of which is easily mistaken for another."""
+    """Six letters and digits, all of them hard to confuse."""
     return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def typed_code(said: str) -> str:
-    """The code that was meant, however it was typed."""
+    """The code that a person meant, however they typed it."""
     return said.strip().upper().replace("-", "").replace(" ", "")
 
 
 def shown(words: str) -> str:
-    """Somebody's words as one line for a terminal, with nothing in them that it would obey or an eye would miss."""
+    """Somebody else's words as one line for a terminal.
+
+    Nothing in it can control the terminal or escape the eye.
+    """
     return " ".join(plain(words, max_line=4000).split())
 
 
 def way_to_sign(code: str) -> str:
-    """How a person signs, for a remedy."""
+    """How a person signs, to be told as the next step."""
     return (
         f"a person runs `gpu-tenant sign {code}` at a terminal, or signs on the page of "
         "`gpu-tenant dashboard`, and then the same call goes on"

@@ -1,4 +1,4 @@
-"""One fact about a platform, with what it is based on."""
+"""One fact about a platform, with its source."""
 
 from datetime import date
 from typing import Literal
@@ -12,7 +12,7 @@ Confidence = Literal["live", "docs2", "docs1", "folklore", "unknown"]
 
 
 class Fact(Record):
-    """What a profile states in one place, and by whose word."""
+    """A fact in a profile, and whose word it is."""
 
     place: str = Field(description="dotted, as in `billing.rounding` or `paths[~].survives.park`")
     value: str

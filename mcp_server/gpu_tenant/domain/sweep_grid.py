@@ -14,26 +14,26 @@ from gpu_tenant.domain.record import Record
 
 MOST_CELLS = 10_000
 _NAME_CHARS = 60
-"""A job's name may have 64 characters, and each further attempt appends its number."""
+"""A job's name may have 64 characters, and each further attempt adds its number."""
 _HASH_CHARS = 8
 _CELL = "cell"
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _ATTEMPT = re.compile(r"(.+)\.r?\d+")
-"""The form of the name of a further attempt at a cell; no other cell may have such a name."""
+"""The form of the name of a further attempt at a cell. No other cell may have such a name."""
 _OPEN_END = re.compile(r"\{cell\}[*?\[]")
 _DOUBLED = "double a brace that is meant as it stands: `{{` and `}}`"
 
 
 class Cell(Record):
-    """One set of parameters, as text, under a name that no other cell of its grid has."""
+    """One set of parameters, as text, under a name that no other cell of the grid has."""
 
     name: str
     parameters: dict[str, str]
 
 
 class Grid(Record):
-    """What a sweep runs: one command and its outputs, for every one of its cells."""
+    """What a sweep runs: one command and its outputs, for each of its cells."""
 
     command: str
     artifacts: tuple[str, ...]
@@ -59,7 +59,7 @@ class Grid(Record):
 
 
 def variables_of(cell: Cell) -> dict[str, str]:
-    """What the cell's job finds about itself in its environment."""
+    """What the cell's job finds in its environment about itself."""
     said = {_variable(name): value for name, value in cell.parameters.items()}
     return {"GPU_TENANT_CELL": cell.name, **said}
 
@@ -73,7 +73,7 @@ def grid_of(
     cells: Sequence[Mapping[str, object]] = (),
     prefix: str | None = None,
 ) -> Grid:
-    """The grid that `matrix` spans, or the one listed in `cells`, in the given order.
+    """The grid that `matrix` spans, or the cells that `cells` lists, in the given order.
 
     Names are stable: the same parameters always give the same name.
 

@@ -1,4 +1,4 @@
-"""A sweep on record: what it runs, where each cell was put, and what its box last said of it."""
+"""A sweep on record: what it runs, where each cell was put, and what its box last said about it."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -13,7 +13,7 @@ from gpu_tenant.domain.sweep_grid import Cell, Grid
 Word = Literal[
     "queued", "needs_env", "running", "finished", "failed", "killed", "stopped", "withdrawn"
 ]
-"""What a box reports about a job that was queued there."""
+"""What a box says about a job that was queued there."""
 
 OVER: frozenset[Word] = frozenset({"finished", "failed", "killed", "stopped"})
 """It ran, and no longer does."""
@@ -23,7 +23,7 @@ Released = Literal["withdrawn", "lost", "again"]
 
 
 class Sweep(Record):
-    """A declared grid under one id, and how its cells are run; no value of a variable is in it."""
+    """A declared grid under one id, and how its cells are run. It holds no variable's value."""
 
     id: str
     grid: Grid
@@ -36,7 +36,7 @@ class Sweep(Record):
     at: AwareDatetime
 
     def cell(self, name: str) -> Cell | None:
-        """The cell with that name; None if there is none."""
+        """The cell with that name. None if there is none."""
         return self._by_name.get(name)
 
     @cached_property
@@ -45,7 +45,7 @@ class Sweep(Record):
 
 
 class Said(Record):
-    """What a box said of one cell, and when that was heard."""
+    """What a box said about one cell, and when."""
 
     word: Word
     attempts: int = 0
@@ -70,7 +70,7 @@ class Placement(Record):
 
 
 class Settlement(Record):
-    """Somebody's word that exactly this list of what is wrong with a sweep is accepted."""
+    """Somebody's word that they accept exactly this list of what is wrong with a sweep."""
 
     digest: str
     wrong: tuple[str, ...]

@@ -1,27 +1,97 @@
 """What was agreed when a lease was made: until when, for how much, and what happens at the end."""
 
+import re
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data is worth a day of its box, unless its owner names another sum."""
+"""Unverified data is worth a day of its box, unless the owner names another sum."""
 
 IDLE_H = 2
-"""Longer than most installs and most meals; a box that is idle for longer has been forgotten."""
+"""Longer than most installs and most meals. A box that is idle for longer has been forgotten."""
 
 UNSEEN_USD = Decimal(100)
-"""The most that one unnoticed day may cost on a box whose meter nothing stops, unless that is accepted."""
+"""The most that a day without anybody looking may cost, on a box whose meter nothing stops.
+
+More needs somebody's consent.
+"""
+
+FAILURE_LOOK_S = 900
+"""How long somebody has to look at a job that failed, unless its owner says otherwise."""
+
+GRACE_S = 30
+"""How long after its last job a lease waits for the next one before it counts as done."""
 
 WhenIdle = Literal["end", "alarm"]
+WhenDone = Literal["end", "park", "keep"]
+SaidWhenDone = Literal["", "end", "park", "keep"]
+"""As somebody says it; an empty word leaves it as it is, or as is usual."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
+_UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_ON_FAILURE = re.compile(r"(end|park|hold)(?:\s+after\s+(.+))?")
+
+
+def seconds_of(said: str) -> float:
+    """How many seconds a duration such as `30m` or `1.5h` has.
+
+    Raises:
+        ValueError: it is no such duration.
+    """
+    found = _DURATION.fullmatch(said.strip())
+    if found is None or float(found[1]) * _UNIT_S[found[2]] > 366 * 86400:
+        raise ValueError(f"{said!r} is no duration such as 90s, 30m or 2h")
+    return float(found[1]) * _UNIT_S[found[2]]
+
+
+def duration_words(seconds: float) -> str:
+    """The same duration as `seconds_of` reads it, in the largest unit that gives a whole number."""
+    unit = next((u for u in ("h", "m") if seconds and seconds % _UNIT_S[u] == 0), "s")
+    return f"{seconds / _UNIT_S[unit]:g}{unit}"
+
+
+class OnFailure(Record):
+    """What becomes of a box whose job failed, and how long somebody has to look before that."""
+
+    does: Literal["end", "park", "hold"] = "end"
+    after_s: float = Field(default=FAILURE_LOOK_S, ge=0)
+
+    @classmethod
+    def said(cls, words: str) -> Self:
+        """What `end after 15m`, `park after 1h` or `hold` means.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        found = _ON_FAILURE.fullmatch(words.strip())
+        if found is None or (found[1] == "hold" and found[2] is not None):
+            raise ValueError(f"{words!r} is none of `end after 15m`, `park after 1h` and `hold`")
+        after_s = FAILURE_LOOK_S if found[2] is None else seconds_of(found[2])
+        return cls.model_validate({"does": found[1], "after_s": after_s})
+
+    @property
+    def words(self) -> str:
+        """The same as `said` reads it."""
+        return (
+            "hold" if self.does == "hold" else f"{self.does} after {duration_words(self.after_s)}"
+        )
+
+
+def _on_failure(words: str) -> str:
+    return OnFailure.said(words).words
+
+
+SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
+"""`end after 15m`, `park after 1h` or `hold`, as somebody says it."""
 
 
 class Terms(Record):
-    """What the owner agreed to; whoever looks at the lease holds it to them."""
+    """What the owner agreed to. Whoever looks at the lease holds it to them."""
 
     deadline_at: AwareDatetime = Field(description="when its jobs are stopped and the lease ends")
     max_price_usd_h: Decimal | None = Field(default=None, ge=0)
@@ -36,6 +106,11 @@ class Terms(Record):
     )
     idle_h: float | None = Field(default=None, gt=0, description="None: idleness is not looked at")
     when_idle: WhenIdle = "end"
+    when_done: WhenDone = Field(
+        default="keep",
+        description="what is done once its jobs have ended; an older ledger's leases agreed to nothing",
+    )
+    on_failure: OnFailure = OnFailure()
     store: str | None = Field(
         default=None, description="where artifacts are copied besides this computer, in words"
     )
@@ -44,14 +119,14 @@ class Terms(Record):
     )
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
-        """What may be spent beyond the end, at that rate; None if the rate is unknown."""
+        """What may be spent beyond the end, at that rate. None if the rate is unknown."""
         if self.rescue_usd is not None:
             return self.rescue_usd
         return None if usd_h is None else usd_h * RESCUE_H
 
 
 class Asked(Record):
-    """What somebody asks for; what is left out is decided by what is had."""
+    """The terms that somebody asks for. What they leave out stays as it is, or has its default."""
 
     hours: float | None = None
     max_price_usd_h: Amount | None = None
@@ -59,6 +134,8 @@ class Asked(Record):
     rescue_usd: Amount | None = None
     idle_h: Hours | None = Field(default=None, description="0: never")
     when_idle: WhenIdle = "end"
+    when_done: WhenDone | None = Field(default=None, description="None: by whose machine it is")
+    on_failure: SaidOnFailure | None = None
     store: str | None = None
     recover: tuple[str, ...] = ()
 
@@ -68,8 +145,13 @@ class Asked(Record):
         deadline_at: datetime,
         max_price_usd_h: Decimal | None,
         meter: Literal["billed", "free"],
+        machine: Literal["rented", "own"] = "rented",
     ) -> Terms:
-        """The terms from now on; a box that bills has an idle limit, unless the owner asked for none."""
+        """The terms from now on.
+
+        A box that bills has an idle limit, unless the owner asked for none. A rented box is ended when its work is
+        done, unless the owner asked otherwise. A machine of one's own is kept.
+        """
         idle_h = self.idle_h
         if idle_h is None and meter == "billed":
             idle_h = IDLE_H
@@ -80,6 +162,8 @@ class Asked(Record):
             rescue_usd=self.rescue_usd,
             idle_h=idle_h or None,
             when_idle=self.when_idle,
+            when_done=self.when_done or ("keep" if machine == "own" else "end"),
+            on_failure=OnFailure.said(self.on_failure) if self.on_failure else OnFailure(),
             store=self.store,
             recover=self.recover,
         )
@@ -90,14 +174,14 @@ USUAL = Asked()
 
 
 class Rate(Record):
-    """What a lease costs from `at` on; None is unknown, which is not zero."""
+    """What a lease costs from `at` on. None is unknown, which is not zero."""
 
     at: AwareDatetime
     usd_h: Decimal | None
 
 
 def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime) -> Decimal | None:
-    """What those rates add up to between two moments; None if one of them is unknown."""
+    """What those rates add up to between two moments. None if one of them is unknown."""
     total = Decimal(0)
     ends = [rate.at for rate in rates[1:]] + [until]
     # A lease that never had a box has no rates, and has cost nothing.

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def instant(told: object) -> datetime | None:
-    """The moment in `told`, in UTC; None if there is none, or its form does not say which moment it is.
+    """The moment in `told`, in UTC. None if there is none, or if its form is ambiguous.
 
     An unreadable moment is None and not an error: a box with an odd date exists all the same.
     """
@@ -15,7 +15,7 @@ def instant(told: object) -> datetime | None:
             at = datetime.fromtimestamp(told, UTC)
         else:
             return None
-        # Without an offset the moment is ambiguous; the year 1 is Go's way to say that there is none.
+        # Without an offset the moment is ambiguous. The year 1 is Go's way to say that there is none.
         return at.astimezone(UTC) if at.tzinfo is not None and at.year >= 2000 else None
     except (ValueError, OverflowError, OSError):
         return None

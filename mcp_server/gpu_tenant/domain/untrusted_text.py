@@ -53,15 +53,15 @@ _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 def plain(text: str, *, max_line: int = 2000) -> str:
     """The text without anything that a terminal would obey or an eye would miss.
 
-    Escape sequences, control characters other than newline and tab, bidi and zero-width characters are gone.
-    A line redrawn with carriage returns is in its last state. A line longer than `max_line` characters is cut
-    to it, and says by how much.
+    Escape sequences are removed, and so are control characters other than newline and tab, bidi and zero-width
+    characters. Of a line that was redrawn with carriage returns, the last state stays. A line longer than
+    `max_line` characters is cut to it, and says by how much.
     """
     return "\n".join(_cut(line, max_line) for line in bare(text).split("\n"))
 
 
 def coloured(text: str, *, max_line: int = 2000) -> str:
-    """As `plain`, but colours stay: the only escape sequences left are whole SGR ones, `ESC [ digits ; : m`.
+    """As `plain`, but colours stay. The only escape sequences left are whole SGR ones, `ESC [ digits ; : m`.
 
     A line that was cut or redrawn ends in the colours in which it would have ended anyway. Without its colours
     the result is what `plain` makes of the same text.
@@ -86,7 +86,7 @@ def bare(text: str) -> str:
 
 def sentence(text: str, *, most: int) -> str:
     """The text as one plain line of at most `most` characters."""
-    # Text far beyond the end would cost time and not be shown.
+    # Text far beyond the end would cost time and never be shown.
     line = " ".join(plain(text[: 8 * most]).split())
     if len(text) <= 8 * most and len(line) <= most:
         return line
@@ -94,10 +94,10 @@ def sentence(text: str, *, most: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """What a box said, for use inside one of our sentences: short, and not to be mistaken for our own words.
+    """What a box said, to be used inside one of our sentences: short, and clearly not our own words.
 
-    An ordinary file name stays as it is. Anything with a blank, or that could be overlooked, is put in
-    quotation marks. Different texts stay different.
+    An ordinary file name stays as it is. Anything with a blank, or that could be overlooked, is put in quotation
+    marks. Different texts stay different.
     """
     line = " ".join(plain(text[:_LONGEST_SEEN]).split())
     if len(text) > _LONGEST_QUOTED or len(line) > _LONGEST_QUOTED:
@@ -118,7 +118,7 @@ def fence(text: str, *, nonce: str) -> str:
 
 
 def _shown(character: str, but: str = "") -> str:
-    """What is shown instead of a character that would not be seen."""
+    """What is shown in place of a character that nobody would see."""
     return character if character == but else _UNSEEN[ord(character)] or ""
 
 

@@ -1,4 +1,4 @@
-"""The same next step in the words of each interface: tools for an agent, commands for a terminal."""
+"""One next step in the words of each interface: tools for an agent, commands for a terminal."""
 
 import re
 import shlex
@@ -17,8 +17,9 @@ TOOL_OF = {
     "resume": "change_lease",
     "terms": "change_lease",
     "recover": "change_lease",
+    "hold": "change_lease",
 }
-"""The commands whose tool has another name; all others have the same."""
+"""The commands whose tool has another name. All others have the same."""
 
 _SAME = ("audit", "push", "prepare", "monitor", "collect", "provision", "doctor")
 _COMMAND_OF = {
@@ -31,9 +32,10 @@ _BARE_OPTION = re.compile(
 _FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline|prune-box)\b")
 """Commands with these options stay commands, because only a person at a terminal can run them."""
 _TOOL = re.compile(
-    rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms|recover))\b"
+    rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms|recover|hold))\b"
 )
 
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([mh])")
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
 _LISTS = {"artifact": "artifacts", "discard": "discard", "quote": "quotes", "recover": "recover"}
@@ -46,7 +48,12 @@ _NUMBERS = (
     "rescue-usd",
     "count",
 )
-_PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",)}
+_PLACES = {
+    "push": ("directory", "lease"),
+    "adopt": ("target",),
+    "smoke": ("directory",),
+    "hold": ("lease", "hours"),
+}
 """What the positional arguments of these commands are; for all other commands it is the lease."""
 
 
@@ -131,7 +138,8 @@ def _call(verb: str, rest: list[str]) -> str:
         elif word == "--live":
             arguments["while_running"] = "snapshot"
         elif not word.startswith("--"):
-            arguments[next(places, "target")] = word
+            place = next(places, "target")
+            arguments[place] = _in_hours(word) if place == "hours" else word
         elif name in _LISTS:
             arguments[_LISTS[name]] = [next(words, "...")]
         elif name in _NUMBERS:
@@ -144,6 +152,12 @@ def _call(verb: str, rest: list[str]) -> str:
     if tool == "change_lease":
         arguments["action"] = verb
     return f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
+def _in_hours(said: str) -> object:
+    """`30m` as the number of hours that a tool takes."""
+    found = _DURATION.fullmatch(said)
+    return _Plain(f"{float(found[1]) / (60 if found[2] == 'm' else 1):g}") if found else said
 
 
 class _Plain(str):

@@ -1,5 +1,7 @@
-"""Provider emulators, part of the product: their APIs on loopback, real boxes, a money meter, faults.
+"""What a provider does on its side: its API on loopback, real boxes, a money meter, faults.
 
-`server` puts one on a port; `world` is what all emulators share; each folder has one provider's
+Emulators are part of the product, for rehearsals, and know no connector.
+
+`server` puts one on a port; `world` is what all emulators share. Each folder has one provider's
 rules.
 """

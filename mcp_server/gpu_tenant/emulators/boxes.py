@@ -1,4 +1,4 @@
-"""The boxes of a rehearsal, which are real: each has a private home behind its own sshd."""
+"""The boxes of a rehearsal. They are real: each has a private home behind its own sshd."""
 
 import contextlib
 import json
@@ -19,12 +19,14 @@ LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
 MARKER = ".rehearsal.json"
-"""A file in the home of every box that stands in for its platform. Code that would switch the box
-off looks for it first, because the box is only processes of this computer."""
+"""A file in the home of every box that stands in for its platform.
+
+Code that would switch the box off looks for it first, because the box is only processes of this computer.
+"""
 
 
 class Sites:
-    """Homes below `root`, one for each box id; reached by ssh, or directly if this computer has no sshd.
+    """Homes below `root`, one for each box id. They are reached by ssh, or directly if this computer has no sshd.
 
     `url` is where the boxes' platform answers.
     """
@@ -66,13 +68,13 @@ class Sites:
             marker.write_text(content, encoding="utf-8")
 
     def close(self, box_id: str) -> None:
-        """Nothing of the box runs; its disk is as it was."""
+        """Nothing of the box runs. Its disk is as it was."""
         directory = self._root / box_id
         doomed = set(_processes_in(directory / "home"))
         with contextlib.suppress(OSError, ValueError):
             listener = int((directory / "pid").read_text(encoding="utf-8"))
-            # The process id may have been reused since, so only a process that is our own sshd is
-            # ended.
+            # The process id may have been reused since, so a process is ended only if it is our own
+            # sshd.
             if os.fspath(directory) in Path(f"/proc/{listener}/cmdline").read_text(
                 encoding="utf-8"
             ):
@@ -122,7 +124,7 @@ class Sites:
             encoding="utf-8",
         )
         assert SSHD is not None
-        # Its environment carries the box's home, so that every process that it starts can be found.
+        # Its environment has the box's home, so that every process that it starts can be found.
         subprocess.run(
             [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
             check=True,

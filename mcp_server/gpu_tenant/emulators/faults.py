@@ -1,4 +1,4 @@
-"""What can be made to go wrong in a rehearsal, and on which request."""
+"""What can be made to go wrong in a rehearsal, and at which request."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ON_THE_WIRE = {
 
 
 class Match(BaseModel):
-    """Which requests; `nth` counts from 1 among those that match, from when the fault was set."""
+    """Which requests are meant. `nth` counts from 1 among those that match, from when the fault was set."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,7 +27,7 @@ class Match(BaseModel):
 
 
 class Fault(BaseModel):
-    """One thing that goes wrong: on `times` matching requests, or at once where nothing is matched."""
+    """One thing that goes wrong: at `times` matching requests, or at once if no request is named."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,7 +46,7 @@ class Fault(BaseModel):
     spent: int = 0
 
     def strikes(self, method: str, path: str) -> bool:
-        """Whether this request is the one; it is counted."""
+        """Whether this request is the one. It is counted."""
         if self.match is None or self.spent >= self.times:
             return False
         if self.match.method and self.match.method.upper() != method:

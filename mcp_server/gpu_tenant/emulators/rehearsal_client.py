@@ -15,7 +15,7 @@ _ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
 
 
 class RehearsalClock:
-    """The rehearsal's own clock: it runs like a real one, and long waits jump ahead."""
+    """The rehearsal's own clock. It runs like a real one, and long waits jump ahead."""
 
     shared_with_boxes = False
     """Its boxes are real processes on this computer, and keep this computer's time."""
@@ -29,14 +29,14 @@ class RehearsalClock:
         return _time(_ask(self._url, "GET", "clock"))
 
     async def sleep(self, seconds: float) -> None:
-        """As `Clock.sleep`; hardly any real time passes."""
+        """As `Clock.sleep`. Hardly any real time passes."""
         await asyncio.sleep(min(seconds, self._really_s))
         body = json.dumps({"advance_s": seconds})
         await asyncio.to_thread(_ask, self._url, "POST", "clock", body)
 
 
 def really_at(url: str, target: str) -> Address | None:
-    """The real address of the box that the provider shows at `target`; None if nothing is there."""
+    """The real address of the box that the provider shows at `target`. None if nothing is there."""
     return _ROUTES.validate_json(_ask(url, "GET", "routes")).get(target)
 
 

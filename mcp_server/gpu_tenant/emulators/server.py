@@ -35,7 +35,7 @@ _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 
 
 class Emulator(Protocol):
-    """One provider: `emulators/<slug>/app.py` has `TARIFF` and `emulate(world: World, sites: Sites)`."""
+    """One provider. `emulators/<slug>/app.py` has `TARIFF` and `emulate(world: World, sites: Sites)`."""
 
     faults: Mapping[str, str]
     """The provider's own faults, each with a sentence."""
@@ -45,7 +45,7 @@ class Emulator(Protocol):
         ...
 
     def environment(self, base_url: str) -> dict[str, str]:
-        """What a client must have in its environment to reach this emulator; the key is `world.KEY`."""
+        """What a client must have in its environment to reach this emulator. The key is `world.KEY`."""
         ...
 
     def strike(self, fault: Fault) -> None:
@@ -67,7 +67,7 @@ class SwitchedOff(Protocol):
 
 
 class Stage:
-    """An emulator that answers at `url` until it is closed; its boxes end with it."""
+    """An emulator that answers at `url` until it is closed. Its boxes end with it."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Stage:
     async def _on_the_wire(
         self, fault: Fault | None, request: Request, body: bytes, send: Send
     ) -> int | None:
-        """The request was answered as the fault says; returns the status, or None for a broken connection."""
+        """The request was answered as the fault says. Returns the status, or None for a broken connection."""
         match fault.do if fault else "":
             case "drop_before":
                 self._break(request)
@@ -245,7 +245,7 @@ class Stage:
     async def _carry_out(
         self, scope: Scope, body: bytes, send: Send | None = None, fault: Fault | None = None
     ) -> int:
-        """The provider's API has handled the request; its answer went to `send`, if that is given."""
+        """The provider's API has handled the request. Its answer went to `send`, if that is given."""
         statuses: list[int] = []
 
         async def receive() -> Message:
@@ -254,8 +254,8 @@ class Stage:
         async def keep(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
-                # Saved before the answer goes out, so that its reader finds the world to match,
-                # even after a crash.
+                # Saved before the answer goes out, so that whoever reads it finds a world that
+                # matches, even after a crash.
                 self.world.save()
             if send is not None:
                 await send(message)
@@ -376,7 +376,7 @@ class Stage:
         return JSONResponse({"reset": True})
 
     async def _power_off(self, request: Request) -> Response:
-        """A box shuts itself down; the computer that it runs on is never shut down."""
+        """A box shuts itself down. The computer that it runs on is never shut down."""
         self.world.advance(0)
         site = request.path_params["site"]
         for box in self.world.things():
@@ -395,8 +395,8 @@ class _Breakable(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.open[transport.get_extra_info("peername")[:2]] = transport
-        # asyncio does not set this on a socket that was made elsewhere, and each answer would take
-        # 40 ms.
+        # asyncio does not set this on a socket that was made elsewhere. Without it each answer
+        # would take 40 ms.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
 

@@ -33,7 +33,7 @@ Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "ke
 
 
 class Span(BaseModel):
-    """A stretch of time in which one component was billed at one rate."""
+    """A period in which one component was billed at one rate."""
 
     component: str
     usd_h: Decimal
@@ -68,7 +68,7 @@ class Due(BaseModel):
 
 
 class Logged(BaseModel):
-    """One request as it was answered; secrets redacted."""
+    """One request as it was answered, with its secrets redacted."""
 
     at: float
     method: str
@@ -110,14 +110,14 @@ class World:
         self._file = file
         self._frozen = time == "frozen"
         self.on: Callable[[Due, Thing | None], None] = lambda due, thing: None
-        # Real boxes run in real time; only a frozen world always begins at the same moment.
+        # Real boxes run in real time. Only a frozen world always begins at the same moment.
         self.state = State() if self._frozen else State(clock=WallClock().now().timestamp())
         if file is not None and file.exists():
             self.state = State.model_validate_json(file.read_bytes())
         self._base, self._since = self.state.clock, monotonic()
 
     def start_again(self) -> None:
-        """Nothing is rented; time goes on from where it is, or in a frozen world starts again."""
+        """Nothing is rented. Time goes on from where it is, or in a frozen world starts again."""
         self.state = State(clock=BEGIN if self._frozen else self.now)
         self._set_clock(self.state.clock)
 
@@ -165,7 +165,7 @@ class World:
     def rent(
         self, thing_id: str, kind: Kind, name: str, *, status: str, **facts: JsonValue
     ) -> Thing:
-        """A new thing with that id exists; nothing is billed for it yet."""
+        """A new thing with that id exists. Nothing is billed for it yet."""
         thing = Thing(
             id=thing_id,
             kind=kind,
@@ -188,7 +188,7 @@ class World:
         ]
 
     def end(self, thing: Thing, *, status: str) -> None:
-        """The thing is gone and bills no more; its pending events are dropped."""
+        """The thing is gone and bills no more. Its pending events are dropped."""
         self.bill(thing)
         thing.status, thing.phase, thing.ended_at = status, "ended", self.now
         self.state.due = [due for due in self.state.due if due.thing != thing.id]
@@ -202,7 +202,7 @@ class World:
         return [thing for thing in self.things(kind) if thing.listed_from <= self.now]
 
     def newest(self, fault: Fault) -> Thing | None:
-        """The box that `fault` strikes: the named one, or else the newest; None if there is none."""
+        """The box that `fault` strikes: the named one, or else the newest. None if there is none."""
         boxes = self.things()
         chosen = [box for box in boxes if fault.box in (None, box.id)]
         return chosen[-1] if chosen else None
@@ -215,7 +215,8 @@ class World:
         for span in thing.spans:
             seconds = (self.now if span.until is None else span.until) - span.since
             step = self.tariff.rounding_s
-            # A millisecond of tolerance: a span of exactly one minute must count as one minute.
+            # A millisecond of tolerance, because a span of exactly one minute must count as one
+            # minute.
             seconds = max(math.ceil((seconds - 0.001) / step) * step, self.tariff.minimum_s)
             if seconds > 0:
                 cost = span.usd_h * Decimal(seconds) / 3600

@@ -1,1 +1,4 @@
-"""How people and agents speak to it: terminal, MCP server, dashboard, report, installation, demo."""
+"""How a person or an agent speaks to it: cli, mcp, dashboard, report, install, demo.
+
+They call verbs and decide nothing.
+"""

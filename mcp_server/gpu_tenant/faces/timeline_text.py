@@ -16,7 +16,7 @@ _LONGEST = 300
 
 
 def told(kind: str, detail: Detail) -> str:
-    """That line of the timeline as a sentence; for an unknown kind or detail, as much as can be said."""
+    """That line of the timeline as a sentence. For an unknown kind or detail, as much as can be said."""
     words = _WORDS.get(kind)
     return words(detail) if words else f"{_text(kind)}."
 
@@ -186,6 +186,33 @@ def _stopped(detail: Detail) -> str:
     return f"The job {_of(detail, 'job')} was stopped: asked first, and killed after the grace."
 
 
+def _job_ended(detail: Detail) -> str:
+    why = f": {_of(detail, 'why')}" if detail.get("why") else ""
+    return f"The job {_of(detail, 'job')} has ended: {_of(detail, 'state')}{why}."
+
+
+def _lingers(detail: Detail) -> str:
+    return f"The command of the job {_of(detail, 'job')} has ended, and left processes that run on."
+
+
+def _hold(detail: Detail) -> str:
+    return f"More work is coming: not ended for being done before {_when(detail.get('until'))}."
+
+
+def _accepted(detail: Detail) -> str:
+    return f"A person accepted what is wrong with {_of(detail, 'sweep')}."
+
+
+def _done(detail: Detail) -> str:
+    match detail.get("outcome"):
+        case "refused":
+            return f"Its work is done, and it was not ended for that: {_of(detail, 'words')}."
+        case "failed":
+            return f"Its end did not come about, and is tried again: {_of(detail, 'words')}."
+        case _:
+            return f"Its work is done: {_of(detail, 'words')}."
+
+
 def _snapshot(detail: Detail) -> str:
     for what, words in _PRUNED.items():
         checkpoints = detail.get(what)
@@ -340,6 +367,11 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.GANG: _gang,
     Event.PROGRESS: _progress,
     Event.STOPPED: _stopped,
+    Event.JOB_ENDED: _job_ended,
+    Event.LINGERS: _lingers,
+    Event.HOLD: _hold,
+    Event.ACCEPTED: _accepted,
+    Event.DONE: _done,
     Event.SNAPSHOT: _snapshot,
     Event.CLAIMED: _claimed,
     Event.SEALED: _sealed,
@@ -372,6 +404,10 @@ def _agreed(terms: Detail) -> str:
     if (idle_h := _number(terms.get("idle_h"))) is not None:
         does = "told" if terms.get("when_idle") == "alarm" else "ended"
         said.append(f"{does} when idle for {idle_h:g} h")
+    if terms.get("when_done") in ("end", "park"):
+        said.append(
+            f"{'parked' if terms['when_done'] == 'park' else 'ended'} when its work is done"
+        )
     if terms.get("store"):
         said.append(f"copies go to {_of(terms, 'store')} too")
     return ", ".join(said)

@@ -1,1 +1,1 @@
-"""Files on this computer: the state directory, paths, patterns, secrets, and durable placement."""
+"""Files on this computer: state directory, paths, patterns, secrets, safe placement."""

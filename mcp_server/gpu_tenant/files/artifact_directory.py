@@ -1,4 +1,4 @@
-"""The directory where files of a box are kept: each is verified by its hash, and replaces nothing irretrievably."""
+"""The directory where files of a box are kept. Each is verified by its hash, and what it replaces is kept."""
 
 import asyncio
 import ctypes
@@ -18,7 +18,7 @@ from gpu_tenant.files.state_dir import is_reached, link_target, placing, reread
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
 MARKER = ".gpu-tenant-kept"
-"""A file that marks a directory as ours and names the leases; nothing else makes a file of this name."""
+"""A file that marks a directory as ours and names the leases. No file of a box has this name."""
 _OWN = (MARKER, PARTIAL, f"{PARTIAL}/live", SUPERSEDED, ".snapshots", ".known.json")
 _OWN_NAME = re.compile(r"[0-9a-f]{64}(\.spans(\.new)?)?")
 _SYNCED_AT_ONCE = 16
@@ -26,7 +26,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _START_WRITING = getattr(ctypes.CDLL(None), "sync_file_range", None)
-"""Linux only. Just a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
+"""Linux only. This is just a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
 _WRITE = 2
 if _START_WRITING is not None:
     _START_WRITING.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
@@ -74,12 +74,12 @@ def make_place(directory: Path, lease: Lease) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the name of a file in `.partial` has the form that only we use."""
+    """Whether the name of a file in `.partial` has a form that only we use."""
     return _OWN_NAME.fullmatch(name) is not None
 
 
 def _require_plain(directory: Path, lease: Lease) -> None:
-    """None of our own names in `directory` is a link: through a link we would write and delete elsewhere.
+    """None of our own names in `directory` is a link. Through a link we would write and delete elsewhere.
 
     Raises:
         LocalTrouble: one of them is a link.
@@ -109,21 +109,21 @@ def is_here(directory: Path, entry: SealedFile) -> bool:
 def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
     """The path of the partial file in which the bytes of `entry` are gathered.
 
-    It is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer
-    version of the file has another time or size. If it has neither, the hash shows the difference in the end.
+    It is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer version of the
+    file has another time or size, and so another path. If it has neither, the hash shows the difference in the end.
     """
     told = f"{entry.size_bytes} {entry.mtime_ns} {entry.name}"
     return directory / within / sha256(told.encode()).hexdigest()
 
 
 Arrived = tuple[SealedFile, Path | None]
-"""An entry, and the path of its bytes, which are flushed to the storage; None for a link."""
+"""An entry, and the path of its bytes, which are flushed to the storage. None for a link."""
 
 
 async def land(
     entry: SealedFile, partial: Path | None, directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """Does what `land_all` does, for one entry."""
+    """As `land_all`, for one entry."""
     await asyncio.to_thread(land_all, [(entry, partial)], directory, lease, superseded=superseded)
 
 
@@ -147,7 +147,8 @@ def land_all(
                     target = to_remote(entry.target or "")
                     places.link(target, final, superseded=aside + final)
                     continue
-                # The time is kept because tools may look for the newest checkpoint by it, even after a restore.
+                # The time is kept because tools may look for the newest checkpoint by it, even
+                # after a restore.
                 with suppress(OverflowError, OSError):
                     os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
                 places.file(partial, final, superseded=aside + final)
@@ -158,9 +159,8 @@ def land_all(
 def durable(paths: Sequence[Path]) -> None:
     """The content of each of those small files is on its storage.
 
-    All flushes are started before any is waited for, which takes half the time of one after the other.
-    Flushing the whole file system would halve it again, but would wait for everything else that is being
-    written there.
+    All flushes are started before any is waited for, which takes half the time of one after the other. Flushing the
+    whole file system would halve it again, but would wait for everything else that is being written there.
 
     Raises:
         OSError: a file cannot be opened, or flushing it failed.

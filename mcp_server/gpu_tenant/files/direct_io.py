@@ -18,15 +18,18 @@ from typing import Self
 BLOCK_BYTES = 2 << 20
 """How much is read at once. Reading a file takes three buffers of this size, and no more memory."""
 _IN_FLIGHT = 2
-"""How many reads are under way at once: with only one, the storage is idle between reads."""
+"""How many reads are under way at once. With only one, the storage is idle between reads."""
 ALIGNED_BYTES = 4096
 """Past the page cache, every read and write begins and ends at a multiple of this."""
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Follow no link, and do not wait: opening a named pipe in a file's place would block for ever."""
+"""Follow no link, and do not wait: to open a named pipe in a file's place would block for ever."""
 
 
 def open_regular(path: Path, more: int = 0) -> int | None:
-    """A descriptor of the regular file at `path`; None if there is none, or it cannot be opened with `more` flags."""
+    """A descriptor of the regular file at `path`.
+
+    None if there is none, or it cannot be opened with `more` flags.
+    """
     try:
         opened = os.open(path, os.O_RDONLY | _CAREFUL | more)
     except OSError:
@@ -52,7 +55,7 @@ def _forget(opened: int, start: int, size_bytes: int) -> None:
 
 
 def reread_blocks(path: Path) -> Generator[memoryview, None, None] | None:
-    """The content of the regular file at `path`, read from its storage piece by piece; None if there is no such file.
+    """The content of the regular file at `path`, read from its storage piece by piece. None if there is no such file.
 
     A piece is valid until the next one is asked for.
 
@@ -76,7 +79,7 @@ class Rereader:
         self._buffer = mmap.mmap(-1, most_bytes + -most_bytes % ALIGNED_BYTES)
 
     def read(self, path: Path) -> memoryview | None:
-        """The content of the regular file at `path`; None if there is none, or it is larger than the buffer.
+        """The content of the regular file at `path`. None if there is none, or it is larger than the buffer.
 
         The file must have been flushed. The result is valid until the next file is read.
 
@@ -92,7 +95,8 @@ class Rereader:
             size_bytes = 0 if opened is None else os.fstat(opened).st_size
             if opened is None or size_bytes > len(self._buffer):
                 return None
-            # Only as much of the buffer as the file fills: the kernel pins all the memory that it is given.
+            # Only as much of the buffer as the file fills, because the kernel pins all the memory
+            # that it is given.
             view = memoryview(self._buffer)[: size_bytes + -size_bytes % ALIGNED_BYTES]
             if not is_direct:
                 _forget(opened, 0, 0)
@@ -134,9 +138,9 @@ class Rereading:
         self.at = 0
 
     def upto(self, offset: int) -> int:
-        """Everything before `offset` has been read back; returns how far that is: less if the file ends first.
+        """Everything before `offset` has been read back. Returns how far that is: less if the file ends first.
 
-        The bytes must have been flushed. Steps of any size work; large ones are faster.
+        The bytes must have been flushed. Steps of any size work, and large ones are faster.
 
         Raises:
             OSError: the storage could not be read.
@@ -157,7 +161,7 @@ class Rereading:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read into a buffer that is under way."""
+    """A read into a buffer. It is under way."""
 
     at: int
     size_bytes: int
@@ -179,7 +183,7 @@ class Stored:
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
-        """The regular file at `path`; None if there is no such file."""
+        """The regular file at `path`. None if there is no such file."""
         opened = open_regular(path)
         return None if opened is None else cls(opened, path)
 
@@ -252,13 +256,14 @@ class Stored:
                     return
                 self._spare.append(coming.popleft().buffer)
         finally:
-            # Wait for them: a read still under way could otherwise hit a closed descriptor, or a reused one.
+            # Wait for them: a read that is still under way could hit a closed descriptor, or a
+            # reused one.
             for read in coming:
                 read.got.exception()
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """A read that is under way; or already done, if the file needs only this one."""
+        """A read that is under way, or done already if the file needs only this one."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:
@@ -285,7 +290,7 @@ class Stored:
 
 
 def unbuffered(opened: int, path: Path, mode: int) -> int | None:
-    """A second descriptor of the same file that bypasses the page cache; None if that is not possible.
+    """A second descriptor of the same file that bypasses the page cache. None if that is not possible.
 
     `mode` is `os.O_RDONLY` or `os.O_WRONLY`.
     """

@@ -1,4 +1,7 @@
-"""The directories below one root, reached without following links, and kept open for many files at once."""
+"""The directories below one root.
+
+They are reached without following links, and kept open for many files at once.
+"""
 
 import os
 from collections import OrderedDict
@@ -31,7 +34,7 @@ class Tree:
             self._open.clear()
 
     def directory(self, parts: Parts) -> int:
-        """The open directory there; valid until `spare`.
+        """The open directory there. It is valid until `spare`.
 
         Raises:
             OSError: there is none, or there is a link on the way.
@@ -39,7 +42,7 @@ class Tree:
         return self._entered(parts, make=False)
 
     def made(self, parts: Parts) -> int:
-        """The open directory there, which is made if there is none; valid until `spare`.
+        """The open directory there, which is made if there is none. It is valid until `spare`.
 
         Raises:
             OSError: something else lies there, or on the way.
@@ -47,7 +50,7 @@ class Tree:
         return self._entered(parts, make=True)
 
     def touch(self, parts: Parts) -> None:
-        """It is known that names in that open directory have changed, so that `sync` flushes it."""
+        """Names in that open directory have changed, so that `sync` will flush it."""
         self._touched.add(parts)
 
     def spare(self) -> None:

@@ -1,6 +1,6 @@
 """A cache of the hashes of files in kept directories, so that they need not be read again.
 
-It only saves a collect some work; what is proved before a teardown is read from the disk.
+It only saves a collect some work. What is proved before a teardown is read from the disk.
 """
 
 import errno
@@ -29,7 +29,7 @@ _APART_NS = 2_000_000_000
 """The step of the coarsest clock that any file system has."""
 _AT_ONCE_BYTES = 64 << 20
 _FICLONE = 0x40049409
-"""The same number on every Linux for x86 or ARM; elsewhere the call is refused."""
+"""The same number on every Linux for x86 or ARM. Elsewhere the call is refused."""
 _OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -47,9 +47,10 @@ class Remembered(NamedTuple):
         """Whether `seen` is the same file, not written to since.
 
         A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so the two are
-        apart. A file that still has these times was not written to, because a write would have brought
-        them together. If both times are alike, a later write within one step of the file system's clock
-        could look the same, so such a file is not believed.
+        apart. A file
+        that still has these times was not written to, because a write would have brought them together. If both times
+        are alike, a later write within one step of the file system's clock could look the same. Such a file is not
+        believed.
         """
         return (
             seen is not None
@@ -64,7 +65,7 @@ class Glance(NamedTuple):
     here: list[SealedFile]
     missing: list[SealedFile]
     unread: list[SealedFile]
-    """A file of that size lies in the entry's place, and only `Known.is_here` can tell whether it is the same."""
+    """A file of that size lies in the entry's place. Only `Known.is_here` can tell whether it is the same."""
 
 
 class Known:
@@ -75,11 +76,11 @@ class Known:
 
     @classmethod
     def of(cls, directory: Path) -> "Known":
-        """What was saved there; nothing if that is damaged, foreign or missing."""
+        """What was saved there. Nothing if that is damaged, foreign or missing."""
         return cls(directory, _read(directory))
 
     def glance(self, entries: Iterable[SealedFile]) -> Glance:
-        """Which entries are here, which are missing, and which must be read to tell; nothing is read.
+        """Which entries are here, which are missing, and which must be read to tell. Nothing is read.
 
         Raises:
             ValueError: the name of an entry cannot be kept.
@@ -94,7 +95,7 @@ class Known:
         return told
 
     def is_here(self, entry: SealedFile) -> bool:
-        """Whether the entry lies here unchanged, and behind no link; it is read only if necessary.
+        """Whether the entry lies here unchanged, and behind no link. It is read only if necessary.
 
         Raises:
             OSError: it cannot be read.
@@ -116,7 +117,7 @@ class Known:
     def note(self, landed: Iterable[SealedFile]) -> None:
         """The hashes of those entries that are files, and have just landed, are known from now on.
 
-        An entry counts only if its file still has the time that landing gave it: a write would have changed that.
+        An entry counts only if its file still has the time that landing gave it. A write would have changed that.
         """
         with Tree(self._directory) as tree:
             for entry in landed:
@@ -129,7 +130,7 @@ class Known:
                     self._records[entry.name] = Remembered(*_identity(seen), entry.sha256)
 
     def save(self) -> None:
-        """What is known is saved for the next time; if that fails, the files will just be read again."""
+        """What is known is saved for the next time. If that fails, the files will just be read again."""
         if self._records == self._saved:
             return
         content = _RECORDS.dump_json(self._records)
@@ -142,7 +143,7 @@ class Known:
             self._saved = dict(self._records)
 
     def _told(self, tree: Tree, entry: SealedFile) -> bool | None:
-        """Whether the entry is here; None if only its bytes can tell."""
+        """Whether the entry is here. None if only its bytes can tell."""
         if entry.kind == "link":
             return _target(tree, entry.name) == to_bytes(entry.target or "")
         seen = _seen(tree, entry.name)
@@ -167,16 +168,16 @@ class Brought:
 
     @classmethod
     def of(cls, directories: Sequence[Path]) -> "Brought":
-        """What was saved in each directory; if a hash is in several, they are tried in this order."""
+        """What was saved in each directory. If a hash is in several, they are tried in this order."""
         return cls({directory: _read(directory) for directory in directories})
 
     @property
     def sizes_bytes(self) -> frozenset[int]:
-        """The sizes of all those files: content of any other size was never brought here."""
+        """The sizes of all those files. Content of any other size was never brought here."""
         return frozenset(size_bytes for _, size_bytes in self._held)
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
-        """A file that held these bytes and was not written to since; None if there is none.
+        """A file that held these bytes and was not written to since. None if there is none.
 
         The caller who copies it (see `cloned`) must verify the copy, like anything else that arrives.
         """
@@ -188,10 +189,10 @@ class Brought:
 
 
 def cloned(source: Path, target: Path) -> None:
-    """`target` is a new, independent file with the bytes of `source`: editing one does not change the other.
+    """`target` is a new, independent file with the bytes of `source`. To edit one does not change the other.
 
-    So it is never a hard link. If the file system can, the two share blocks until one is written to. The
-    copy is not flushed: the caller does that when verifying it, as for any file that arrived.
+    So it is never a hard link. If the file system can, the two share blocks until one is written to. The copy is not
+    flushed: the caller does that when verifying it, as for any file that arrived.
 
     Raises:
         OSError: `source` is not a regular file, something lies at `target`, or there is no room.
@@ -226,7 +227,7 @@ def _copy(of: int, to: int) -> None:
 
 
 def distrust(directory: Path) -> None:
-    """Nothing is known of that directory any more: its disk returned other bytes than were written."""
+    """Nothing is known of that directory any more, because its disk returned other bytes than were written."""
     with suppress(OSError):
         (directory / KNOWN).unlink(missing_ok=True)
 
@@ -248,7 +249,7 @@ def _sum(content: bytes) -> bytes:
 
 
 def _seen(tree: Tree, name: str) -> os.stat_result | None:
-    """What lies under that name below the tree, without following a link; None if there is nothing."""
+    """What lies under that name below the tree, without following a link. None if there is nothing."""
     parts = parts_of(name)
     try:
         above = tree.directory(parts[:-1])

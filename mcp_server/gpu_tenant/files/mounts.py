@@ -27,7 +27,7 @@ class Mount(NamedTuple):
 
     @property
     def host(self) -> str | None:
-        """The computer, or the name of the remote, that holds the files; None if it is this computer."""
+        """The computer, or the name of the remote, that holds the files. None if it is this computer."""
         if self.kind not in _NETWORK and not self.kind.startswith("fuse."):
             return None
         if named := re.match(r"(?:\w+:)?//(?:[^@/]*@)?(\[[^\]]+\]|[^/:]+)", self.source):
@@ -55,7 +55,7 @@ def mounts() -> list[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that `path`, with its links resolved, lies on; None if unknown. The path need not exist yet."""
+    """The mount that `path`, with its links resolved, lies on. None if unknown. The path need not exist yet."""
     real = path.resolve()
     on = [each for each in mounts() if real.is_relative_to(each.point)]
     # The one with the longest path, and of several the newest, which hides the others.
@@ -63,7 +63,7 @@ def mount_of(path: Path) -> Mount | None:
 
 
 def mounted_below(directory: Path) -> list[Path]:
-    """The mount points at or below `directory`: what lies there does not belong to it."""
+    """The mount points at or below `directory`. What lies there does not belong to it."""
     real = directory.resolve()
     return [each.point for each in mounts() if each.point.is_relative_to(real)]
 

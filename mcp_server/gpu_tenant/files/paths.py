@@ -1,7 +1,7 @@
 """File names as text that is safe to show, store and send, and that converts back to the same bytes.
 
 The caretaker writes names in this form: control and direction characters, invisible characters, `%`, and
-bytes that are not UTF-8 appear as `%XX`; everything else is unchanged.
+bytes that are not UTF-8 appear as `%XX`. Everything else is unchanged.
 """
 
 import os
@@ -14,9 +14,9 @@ _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""The same characters as in the caretaker: if the two sides escaped differently, no digest would match."""
+"""The same characters as in the caretaker. If the two sides escaped differently, no digest would match."""
 _ROOTS = (b"work", b"root", b"log")
-"""The directories for a box's files; anything beside them in a kept directory is our own."""
+"""The directories for a box's files. Anything beside them in a kept directory is our own."""
 
 
 def to_bytes(name: str) -> bytes:
@@ -44,7 +44,7 @@ def is_unseen(text: str) -> bool:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of `name`, in the form that this computer's file system takes; none of them leads upwards.
+    """The parts of `name`, in the form that this computer's file system takes. None of them leads upwards.
 
     Raises:
         ValueError: `name` is absolute, empty, or has a `..`, `.` or empty part, or a NUL.
@@ -57,7 +57,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def below(root: Path, name: str) -> Path:
-    """The path of `name` below `root`; never outside of it.
+    """The path of `name` below `root`, and never outside of it.
 
     Raises:
         ValueError: as `parts_of`.
@@ -91,7 +91,7 @@ def require_apart(names: Iterable[str]) -> None:
 def leads_inside(name: str, target: str) -> bool:
     """Whether a link of that name points to a place inside the first directory of its name.
 
-    Judged by the link's text, in which `..` may stand only at the beginning: so chains of links stay inside, too.
+    Judged by the link's text, in which `..` may stand only at the beginning. So chains of links stay inside, too.
     """
     raw = to_bytes(target)
     parts = [part for part in raw.split(b"/") if part != b"."]

@@ -23,7 +23,7 @@ _PROBES = (
     "results_final.json",
     "1/2",
 )
-"""Names of files as jobs write them, otherwise unrelated: a pattern that matches half of them is too wide."""
+"""Names of files as jobs write them, otherwise unrelated. A pattern that matches half of them is too wide."""
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
     r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
@@ -96,7 +96,10 @@ def require_patterns(patterns: Iterable[str]) -> None:
 
 
 def _require_segment(pattern: str, part: str) -> None:
-    """The box can match with that part of the pattern, which it reads in the same way (`scripts/caretaker.py`)."""
+    """The box can match with that part of the pattern.
+
+    It reads patterns in the same way (`scripts/caretaker.py`).
+    """
     literal = ""
     for token in _TOKEN.finditer(part):
         if token.lastgroup == "set":
@@ -122,7 +125,7 @@ def _require_segment(pattern: str, part: str) -> None:
 def covers(pattern: str, path: str) -> bool:
     """Whether the pattern matches `path`, or a directory above it.
 
-    Both must begin with `/`, or both with `~/`: patterns relative to the work directory do not belong here.
+    Both must begin with `/`, or both with `~/`. Patterns relative to the work directory do not belong here.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])

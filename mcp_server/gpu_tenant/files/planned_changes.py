@@ -1,4 +1,4 @@
-"""Changes to a person's own files: shown first and then made, each completely or not at all."""
+"""Changes to a person's own files. They are shown first and then made, each completely or not at all."""
 
 import difflib
 import hashlib
@@ -32,7 +32,7 @@ class Change:
     mode: int = 0o644
     backup: Literal["kept", "none", "used up"] = "none"
     kept_at: Path | None = None
-    """Where the backup goes; None means beside the file."""
+    """Where the backup goes. None means beside the file."""
 
     context_lines: ClassVar[int] = 1
 
@@ -46,7 +46,10 @@ class Change:
         return "writes" if self.before is None else "changes"
 
     def diff(self) -> str:
-        """The unified diff of the change, also for new settings; values of secrets that are not ours are left out."""
+        """The unified diff of the change, also for new settings.
+
+        Values of secrets that are not ours are left out.
+        """
         new_settings = self.before is None and self.backup != "none"
         before = b"" if new_settings else self.before
         if not (isinstance(before, bytes) and isinstance(self.after, bytes)):
@@ -87,7 +90,7 @@ class Change:
 
 
 def replacing(path: Path, content: Content, mode: int, *, known: str | None) -> Change | None:
-    """The change that puts `content` there, with a backup of what somebody else wrote there; None if nothing to do.
+    """The change that puts `content` there, with a backup of what somebody else wrote there. None if nothing to do.
 
     `known` is the digest of what we wrote there ourselves.
     """
@@ -99,7 +102,7 @@ def replacing(path: Path, content: Content, mode: int, *, known: str | None) -> 
 
 
 def there(path: Path) -> Content:
-    """What lies at `path`; a link is not followed.
+    """What lies at `path`. A link is not followed.
 
     Raises:
         Refused: it cannot be read.
@@ -132,7 +135,7 @@ def missing_above(paths: Iterable[Path]) -> set[str]:
 
 
 def place(path: Path, content: bytes, mode: int) -> None:
-    """The file holds `content`; at no moment did it hold only a part of it."""
+    """The file holds `content`. At no moment did it hold only a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,4 +1,4 @@
-"""Files that never leave this computer, whoever asks: recognized by what they are, and not by their name."""
+"""Files that never leave this computer, whoever asks. They are recognised by what they are, not by their name."""
 
 import os
 import re

@@ -1,8 +1,7 @@
 """Whether a state directory belongs to a rehearsal, and if so, what is rehearsed and at which address.
 
-Only `gpu-tenant rehearse` writes this, in the state directory itself. Environment variables change neither
-the clock nor an address: otherwise anyone who can set one would decide what is verified, and when a
-deadline has come.
+Only `gpu-tenant rehearse` writes this, in the state directory itself. Environment variables change neither the
+clock nor an address. Otherwise anyone who can set one would decide what is verified, and when a deadline has come.
 """
 
 import os
@@ -29,7 +28,7 @@ class Rehearsal(Record):
 
 
 def rehearsal_of(state: Path) -> Rehearsal | None:
-    """The rehearsal whose state directory that is; None if everything in it is real.
+    """The rehearsal whose state directory that is. None if everything in it is real.
 
     Raises:
         LocalTrouble: the marker cannot be read, or names an address on another computer.
@@ -47,7 +46,7 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 
 
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
-    """The state directory is marked as that rehearsal's; its ledger still has to agree."""
+    """The state directory is marked as that rehearsal's. Its ledger still has to agree."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = state / f".{_FILE}.new"
     new.write_text(rehearsal.model_dump_json(), encoding="utf-8")

@@ -31,7 +31,7 @@ def require_unmounted(directory: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """`directory` is gone, with everything in it; no link was followed, and no other device entered.
+    """`directory` is gone, with everything in it. No link was followed, and no other device was entered.
 
     It may be of any depth. What cannot be removed stays.
 
@@ -84,7 +84,10 @@ def _empty(top: int, directory: Path) -> None:
 def _clear_files(
     here: int, device: int, directory: Path, stuck: set[tuple[int, int]]
 ) -> str | None:
-    """Everything but directories is gone there; the name of a directory to empty first, None if there is none."""
+    """Everything but directories is gone there.
+
+    Returns the name of a directory to empty first, None if there is none.
+    """
     for name in os.listdir(here):
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)
         if not stat.S_ISDIR(seen.st_mode):

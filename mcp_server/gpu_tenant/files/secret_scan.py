@@ -100,10 +100,11 @@ _PLACEHOLDER = re.compile(
 
 
 def find_secrets(name: str, content_head: bytes) -> tuple[str, ...]:
-    """Why the file looks like a secret, in words that do not contain it; empty if it does not look like one.
+    """Why the file looks like a secret, in words that do not contain it. Empty if it does not look like one.
 
-    `name` is the file's path with forward slashes. A value is shown by its first characters, never
-    more than four and never more than a quarter of it, and its length.
+    `name` is the file's path with forward slashes. A value is shown by its length and its first characters:
+    never more
+    than four, and never more than a quarter of it.
     """
     text = _decoded(content_head)
     reasons = dict.fromkeys((*_by_name(PurePosixPath(name), text), *_by_content(text)))

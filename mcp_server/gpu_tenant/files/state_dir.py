@@ -129,10 +129,10 @@ class Reread:
 
 
 def open_cold(path: Path) -> BinaryIO | None:
-    """The regular file at `path`, opened to be read from its storage; None if there is no such file.
+    """The regular file at `path`, opened to be read from its storage. None if there is no such file.
 
-    The file is dropped from the page cache first if the system allows that, so that the bytes come from
-    the storage and not from memory.
+    The file is dropped from the page cache first if the system allows that, so that the bytes come from the storage
+    and not from memory.
     """
     opened = open_regular(path)
     if opened is None:
@@ -147,7 +147,7 @@ def open_cold(path: Path) -> BinaryIO | None:
 
 
 def reread(path: Path) -> Reread | None:
-    """The size and hash of the regular file at `path` on its storage; None if there is no such file."""
+    """The size and hash of the regular file at `path` on its storage. None if there is no such file."""
     blocks = reread_blocks(path)
     if blocks is None:
         return None
@@ -159,7 +159,7 @@ def reread(path: Path) -> Reread | None:
 
 
 def link_target(path: Path) -> bytes | None:
-    """The target of the symbolic link at `path`, in bytes; None if there is no link."""
+    """The target of the symbolic link at `path`, in bytes. None if there is no link."""
     try:
         return os.fsencode(path.readlink())
     except OSError:
@@ -167,7 +167,7 @@ def link_target(path: Path) -> bytes | None:
 
 
 def is_reached(root: Path, path: Path) -> bool:
-    """Whether everything between `root` and `path` is a real directory: a link would lead to another place."""
+    """Whether everything between `root` and `path` is a real directory. A link would lead to another place."""
     between = path.parents[: len(path.relative_to(root).parts) - 1]
     try:
         return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
@@ -176,23 +176,23 @@ def is_reached(root: Path, path: Path) -> bool:
 
 
 class Placing:
-    """Puts files in place below one root; see `placing`."""
+    """Puts files in place below one root. See `placing`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
-        """The file `arrived` was moved to `final`; what lay there before is at `superseded`."""
+        """The file `arrived` was moved to `final`. What lay there before is at `superseded`."""
         os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
-        """`final` is a link to `target`; what lay there before is at `superseded`."""
+        """`final` is a link to `target`. What lay there before is at `superseded`."""
         os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def _cleared(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`; nothing in it has that name any more."""
+        """The open directory of `final`. Nothing in it has that name any more."""
         self._tree.spare()
         try:
             directory = self._tree.made(final[:-1])
@@ -206,7 +206,7 @@ class Placing:
         return directory
 
     def _way(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`; whatever was not a directory on the way to it was moved away."""
+        """The open directory of `final`. Whatever was not a directory on the way to it was moved away."""
         up = len(superseded) - len(final)
         for depth in range(1, len(final)):
             try:
@@ -239,7 +239,7 @@ def _free(name: str, directory: int) -> str:
 
 @contextmanager
 def placing(root: Path) -> Iterator[Placing]:
-    """Files can be put in place below `root`; afterwards all that were are durably there, even after an error.
+    """Files can be put in place below `root`. Afterwards all that were are durably there, even after an error.
 
     No link below `root` is followed: a link that is in the way of a file is superseded, like anything else.
     """
@@ -252,7 +252,7 @@ def placing(root: Path) -> Iterator[Placing]:
 
 
 def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
-    """The file `arrived` was durably moved to `final`; what lay there before is at `superseded`.
+    """The file `arrived` was durably moved to `final`. What lay there before is at `superseded`.
 
     Both are below `root`, and no link on the way is followed: one that is in the way of `final` is superseded.
     """
@@ -273,7 +273,7 @@ def sync_directory(directory: Path) -> None:
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
     """There is room for `size_bytes` more in `files` more files below `directory`, and a reserve beyond that.
 
-    The reserve is for this computer itself: a full disk stops everything, the ledger first.
+    The reserve is for this computer itself. A full disk stops everything, the ledger first.
 
     Raises:
         DiskFull: there is not enough room.

@@ -1,7 +1,7 @@
-"""A table in an owner's TOML file, set or taken out, with everything else as it was, byte for byte.
+"""Sets or removes a table in an owner's TOML file. Everything else stays as it was, byte for byte.
 
-`tomlkit` makes the change. What it made is read back by another parser before anybody writes it, and
-has to be what was meant.
+`tomlkit` makes the change. Before anybody writes the result, another parser reads it back, and it has to be what
+was meant.
 """
 
 import re
@@ -15,13 +15,13 @@ from tomlkit.items import AoT, Array, InlineTable, Table, Whitespace
 
 _UNSAFE = "it is written in a way that this program does not change safely"
 _PLACE = "\0"
-"""Stands where a table was taken out: no TOML file holds this character."""
+"""Marks where a table was removed. No TOML file holds this character."""
 _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))+\Z", re.MULTILINE)
-"""Empty lines and comments at the end of a table: they belong to what follows it."""
+"""Empty lines and comments at the end of a table. They belong to what follows it."""
 
 
 class Broken(ValueError):
-    """The text is not what its format says; `line` is where reading it ended."""
+    """The text is not what its format says. `line` is where reading it ended."""
 
     def __init__(self, words: str, line: int) -> None:
         super().__init__(words)
@@ -43,10 +43,10 @@ def read(text: str) -> dict[str, object]:
 
 
 def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> str:
-    """`text` with `values` in the table at `path`; what else the table holds stays.
+    """`text` with `values` in the table at `path`. What else the table holds stays.
 
     Raises:
-        Broken: `text` is not TOML, or `path` leads to what is no table, or it is not changed safely.
+        Broken: `text` is not TOML, `path` leads to something that is no table, or the change is not safe.
     """
     meant = read(text)
     table = meant
@@ -83,7 +83,7 @@ def without_table(text: str, path: tuple[str, str]) -> str:
     """`text` without the table at `path` and what is below it.
 
     Raises:
-        Broken: `text` is not TOML, or has the table in a form that is not changed safely.
+        Broken: `text` is not TOML, or has the table in a form that cannot be changed safely.
     """
     outer, inner = path
     meant = read(text)
@@ -123,7 +123,7 @@ def _parsed(text: str) -> tomlkit.TOMLDocument:
 
 
 def _appended(text: str, path: Sequence[str], values: Mapping[str, object], newline: str) -> str:
-    """The table after the end, where nothing can follow it that would become its own."""
+    """The table, appended where nothing follows that would become part of it."""
     table: Mapping[str, object] = values
     for key in reversed(path):
         table = {key: table}
@@ -132,7 +132,8 @@ def _appended(text: str, path: Sequence[str], values: Mapping[str, object], newl
 
 
 def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline: str) -> None:
-    # A new line stands below the table's last one, not below the remarks on what follows the table.
+    # A new line goes below the table's last one, and not below the remarks on what follows the
+    # table.
     body = found.value.body if isinstance(found, Table) else []
     remarks = []
     while body and body[-1][0] is None:
@@ -150,7 +151,7 @@ def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline:
 
 
 def _set_items(array: Array, values: Sequence[object]) -> None:
-    """The array holds these; comments at the items that stay are where they were."""
+    """The array holds these items. Comments at the items that stay are where they were."""
     for at, value in enumerate(values[: len(array)]):
         if array[at] != value:
             array[at] = value

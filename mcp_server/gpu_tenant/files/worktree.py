@@ -25,7 +25,7 @@ _NEVER = frozenset({".git", ".gpu-tenant"})
 
 
 _COUNTED = 20_000
-"""So many files of what is left out are counted in one place; a larger one is told as `at least`."""
+"""How many left-out files are counted in one place. More are reported as `at least`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
 def _measured(
     directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
 ) -> LeftOut | None:
-    """What is left out at `path`; None if all of it was included."""
+    """What is left out at `path`. None if all of it was included."""
     name = os.fspath(path.relative_to(directory))
     if not path.is_dir():
         if name in taken:
@@ -165,7 +165,7 @@ class _Rules:
     patterns: Sequence[GitIgnoreSpecPattern]
 
     def ignore(self, entry: os.DirEntry[str]) -> bool | None:
-        """Whether `entry` is excluded; None if no rule matches it."""
+        """Whether `entry` is excluded. None if no rule matches it."""
         name = os.fspath(Path(entry.path).relative_to(self.root))
         folder = entry.is_dir(follow_symlinks=False)
         for pattern in reversed(self.patterns):
@@ -175,11 +175,10 @@ class _Rules:
 
 
 def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` matches the entry itself; the folders above it were judged before.
+    """Whether `rule` matches the entry itself. The folders above it were judged before.
 
-    We do not use `GitIgnoreSpec`, because it judges a file together with its folders, and so loses files in
-    folders that `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after what a rule took for
-    a folder.
+    We do not use `GitIgnoreSpec`, because it judges a file together with its folders, and so loses files in folders
+    that `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after what a rule took for a folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True

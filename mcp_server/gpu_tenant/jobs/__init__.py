@@ -1,1 +1,4 @@
-"""A job, from its launch to why it ended: smoke, monitor, progress, metrics, samples, cost."""
+"""What runs on a box, how far it is, and why it ended.
+
+It needs a box that is there, and nothing of a lease's law.
+"""

@@ -1,4 +1,4 @@
-"""What a lease will have cost: by its deadline, and when its job ends if it goes on at its own pace."""
+"""What a lease will have cost by its deadline, and by when its job ends if it keeps its pace."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -16,11 +16,11 @@ from gpu_tenant.ledger import Event, Ledger
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60
-"""With less than both of these nothing is forecast, because a job's first steps are its slowest."""
+"""With less than both of these, nothing is forecast: a job's first steps are its slowest."""
 _STEP, _STEP_S = 0.01, 60
-"""The least change and the least time between two recorded marks."""
+"""The least change, and the least time, between two recorded marks."""
 _SOON = timedelta(hours=1)
-"""That the budget ends before the deadline is agreed; only that it is about to end is worth a warning."""
+"""How soon the budget must end to be worth a warning. That it ends before the deadline is agreed."""
 
 _FRACTION: TypeAdapter[float | None] = TypeAdapter(float | None)
 
@@ -33,14 +33,14 @@ class Mark(Record):
 
 
 class Forecast(Record):
-    """What is spent and what will be; None is unknown, which is never 0."""
+    """What is spent and what will be. None is unknown, which is never 0."""
 
     spent_usd: Decimal | None
     rate_usd_h: Decimal | None
     to_deadline_usd: Decimal | None
     job_ends_at_earliest: AwareDatetime | None = None
     job_ends_at: AwareDatetime | None = None
-    """The later of two estimates: by its whole history, and by the newer half of it."""
+    """The later of two estimates: one by its whole history, one by the newer half of it."""
     to_job_end_usd_least: Decimal | None = None
     to_job_end_usd: Decimal | None = None
     """The cost at the later end."""
@@ -53,8 +53,8 @@ def forecast(
 ) -> Forecast:
     """What the lease has cost and will cost, as far as that is known.
 
-    `course` is the progress of its running job from the start. `billed` is what the provider says it has
-    charged; its part for bytes is added, because no hourly rate covers that.
+    `course` is the progress of its running job from the start. `billed` is what the provider says it has charged.
+    Its part for bytes is added, because no hourly rate covers that.
     """
     spent = lease.cost_usd(now)
     if spent is not None and billed is not None:
@@ -68,7 +68,7 @@ def forecast(
         to_deadline_usd=_by(lease.terms.deadline_at, now, spent, rate),
     )
     ends = ends_between(course) if lease.parked_at is None else None
-    # A job that should have ended by now either has ended, or its pace is unknown.
+    # A job that should have ended by now has ended, or its pace is unknown.
     if ends is not None and ends[1] >= now:
         told = told.model_copy(
             update={
@@ -95,7 +95,7 @@ def keep_course(
     ledger: Ledger,
     at: datetime,
 ) -> None:
-    """The job's progress is on record, in steps of a hundredth and at most once a minute; and so is its end."""
+    """The job's progress is on record, in steps of a hundredth and at most once a minute. So is its end."""
     fraction = progress.fraction if progress else None
     known = [
         (when, detail)
@@ -124,7 +124,7 @@ def keep_course(
 
 
 def course_of(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> tuple[Mark, ...]:
-    """The progress of the newest job in that timeline; empty if the job has ended."""
+    """The progress of the newest job in that timeline. Empty if the job has ended."""
     launched = [(at, detail.get("job")) for at, kind, detail in events if kind == Event.LAUNCHED]
     if not launched:
         return ()
@@ -143,19 +143,20 @@ def course_of(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> tupl
 
 
 def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
-    """The earliest and latest end, at the pace of the whole run and of its newer half; None if unknown."""
+    """The earliest and latest end, at the pace of the whole run and of its newer half. None if unknown."""
     run = _since_it_fell_back(course)
     if len(run) < 2:
         return None
     last, middle = run[-1], run[0].at + (run[-1].at - run[0].at) / 2
     newer = [mark for mark in run if mark.at <= middle][-1]
     ends = [end for begun in (run[0], newer) if (end := _end(begun, last)) is not None]
-    # Even if the half is longer, a run that is too short as a whole is no basis for an estimate.
+    # A run that is too short as a whole is no basis for an estimate, even if its half is long
+    # enough.
     return (min(ends), max(ends)) if _end(run[0], last) is not None else None
 
 
 def _since_it_fell_back(course: Sequence[Mark]) -> list[Mark]:
-    """The newest marks that only grow: a job that started over is measured from there."""
+    """The newest marks that only grow. A job that started over is measured from there."""
     run: list[Mark] = []
     for mark in course:
         if run and mark.fraction < run[-1].fraction:
@@ -175,7 +176,7 @@ def _end(begun: Mark, last: Mark) -> datetime | None:
 
 
 def _rate_usd_h(lease: Lease) -> Decimal | None:
-    """The hourly cost from now on: a box that is booting counts as running, because it soon will be."""
+    """The hourly cost from now on. A box that is booting counts as running, because it soon will be."""
     running = lease.quote.offer.price.running_usd_h if lease.quote else None
     boots = lease.ready_at is None and lease.parked_at is None
     if running is not None and boots and lease.price_usd_h is not None:
@@ -193,7 +194,7 @@ def _by(
 
 
 def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | None) -> str | None:
-    """What will be spent beyond the budget. None if it is spent already; another message says that."""
+    """What will be spent beyond the budget. None if the budget is spent already: another message says that."""
     budget, spent = lease.terms.budget_usd, told.spent_usd
     counted = lease.cost_usd(now)
     if budget is None or spent is None or (counted is not None and counted >= budget):

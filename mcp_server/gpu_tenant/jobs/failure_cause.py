@@ -1,4 +1,4 @@
-"""Why a job ended, weighed from what the box counted, what the log says last, and what the provider says."""
+"""Why a job ended, judged from what the box counted, from the end of the log, and from what the provider says."""
 
 import re
 import signal
@@ -41,7 +41,7 @@ Verdict = Literal[
 
 @dataclass(frozen=True, slots=True)
 class BoxSeen:
-    """What the provider shows of the box, and what became of the box if its words say so."""
+    """What the provider shows of the box, and what became of the box if the provider says so."""
 
     state: BoxState
     words: str = ""
@@ -148,7 +148,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     "stopped": ("it was stopped on request", "references/phase-4-monitor.md"),
     "unknown": ("find the cause before you change the experiment", f"{_GOTCHAS}#vanished-process"),
 }
-"""What to do, and where it is described: one sentence and one page for each verdict."""
+"""What to do, and which page describes it, for each verdict."""
 
 _BY_US: Final[Mapping[str, Verdict]] = {
     "stopped": "stopped",
@@ -203,10 +203,10 @@ class _End:
 
 
 def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) -> Diagnosis | None:
-    """Why the job ended, by the strongest evidence there is; None while it runs, and if it finished.
+    """Why the job ended, by the strongest evidence there is. None while it runs, and if it finished.
 
-    What the box counted outranks what the log says, and of the log only its last words count. If the two
-    contradict each other, or nothing is conclusive, the verdict is `unknown`, with what is known.
+    What the box counted outranks what the log says. Of the log, only its last words count. If the two contradict
+    each other, or nothing is conclusive, the verdict is `unknown`, with what is known.
     """
     if status.state not in ENDED:
         return _taken(box) if status.state != "absent" else None
@@ -390,7 +390,7 @@ def _by_exit(
 def _without_space(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
 ) -> tuple[Verdict, str]:
-    """The system refused a write because bytes or inodes ran out; the facts decide which."""
+    """The system refused a write because bytes or inodes ran out. The facts decide which."""
     if _IN_SHM.search(words.line):
         return _without_shm(signs, shares, says)
     disk, inodes = "disk_full" in signs, "inodes_full" in signs
@@ -405,7 +405,7 @@ def _without_space(
     if left is not None and left < _LOW and free is not None and free > _AMPLE:
         return "inodes_full", f"{says}; {left:.1%} of the inodes were free then"
     if left is not None and left > _AMPLE and not _ELSEWHERE.search(words.line):
-        # Removing one file frees bytes again; half of all inodes can hardly have been freed since.
+        # Removing one file frees bytes again. Half of all inodes can hardly have been freed since.
         return "disk_full", f"{says}; there was room again when it had ended, and inodes all along"
     return "unknown", f"{says}, and there was room where it worked; {end.words}"
 

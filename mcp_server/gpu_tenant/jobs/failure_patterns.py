@@ -1,4 +1,4 @@
-"""What a job's log ends with: the failure that its last words name, if they name one."""
+"""The failure that the last words of a job's log name, if they name one."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,13 @@ Kind = Literal[
     "host_lost",
     "scheduler_oom",
 ]
-"""`echo`: a pipe or a worker broke, which is how other processes notice a death; `error`: any other failure;
-`talk`: the last line names no failure."""
+"""`echo`: a pipe or a worker broke, which is how other processes notice a death. `error`: any other failure.
+`talk`: the last line names no failure.
+"""
 
 _LINES: Final = 400
 _AFTER: Final = 40
-"""A traceback more lines than this from the end is not what ended the job."""
+"""A traceback that is further than this many lines from the end is not what ended the job."""
 
 _RANK = re.compile(r"^(?:\[(?:rank|default)?\d+\]:? ?|\(\w+ pid=\d+[^)]*\) ?|\d+: (?=\S))+")
 _HEADER = re.compile(r"(?:^|\])\s*(?:\w+ )?Traceback \(most recent call last\):$")
@@ -193,7 +194,7 @@ _OF_LINES: Final = _kinds(
 )
 _NEAR_THE_END: Final = 8
 _ANYWHERE: Final = ("nccl_timeout", "killed", "scheduler_oom", "shm")
-"""These may be followed by many lines that say nothing new, such as stack frames or a launcher's traceback."""
+"""Many lines that say nothing new may follow these, such as stack frames or a launcher's traceback."""
 _WEAK: Final = ("talk", "error", "echo", "write_failed", "gpu_error", "silent")
 
 
@@ -215,7 +216,7 @@ class _Raised:
     line: str
     block: Sequence[str]
     caused: bool = False
-    """Whether it led to the exception after it."""
+    """Whether it caused the exception after it."""
 
     @property
     def kind(self) -> Kind:
@@ -226,10 +227,10 @@ class _Raised:
 
 
 def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
-    """The failure that the very end of the log names; one that the job survived does not count.
+    """The failure that the very end of the log names. One that the job survived does not count.
 
-    An uncaught exception ends Python with status 1. So after any other status a traceback was only reported
-    by the job, and is not what ended it.
+    An uncaught exception ends Python with status 1. So after any other status a traceback was only reported by
+    the job, and is not what ended it.
     """
     lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
     lines = [line for line in lines if line.strip()][-_LINES:]
@@ -255,7 +256,10 @@ def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
 
 
 def _last_life(lines: Sequence[str]) -> int:
-    """The index after the last line that shows the job at work; a progress bar that is only redrawn does not."""
+    """The index after the last line that shows the job at work.
+
+    A progress bar that is only redrawn does not count.
+    """
     after, place = 0, None
     for index, line in enumerate(lines):
         seen = None if line.startswith(("  File ", "    ")) else _LIFE.search(line)

@@ -1,4 +1,4 @@
-"""Starts one detached job on a box: recorded before it runs, and started at most once."""
+"""Starts one detached job on a box. It is recorded before it runs, and started at most once."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Launched(Record):
-    """A job that runs without us from here on."""
+    """A job that from now on runs without us."""
 
     lease: str
     job: str
@@ -59,7 +59,7 @@ async def launch(
 ) -> Launched:
     """The job runs on the box in a session of its own, and no longer depends on this computer.
 
-    If a job was recorded but its start never confirmed, for example after a crash, calling again continues it.
+    If a job was recorded but its start was never confirmed, for example after a crash, calling again continues it.
 
     Raises:
         BadRequest: no artifact is declared, a pattern leaves the box, or another job has the name.
@@ -109,7 +109,7 @@ async def launch(
 
 
 async def _died_at_once(session: Session, job: JobId) -> str | None:
-    """How the job ended, if it failed within a second, as a mistyped command does; None if it runs, or is unknown.
+    """How the job ended, if it failed within a second, as a mistyped command does. None if it runs, or is unknown.
 
     The job runs in real time in a rehearsal as well, so no clock is asked.
     """

@@ -12,10 +12,10 @@ from gpu_tenant.jobs.progress import MAX_METRICS, Place, told_by
 MOST_POINTS = 1500
 """For one metric: more than a chart has pixels."""
 _PER_STRETCH = 3
-"""The least, the greatest, and one that is not a number."""
+"""The least value, the greatest, and one that is not a number."""
 _MOST_STRETCHES = MOST_POINTS // _PER_STRETCH
 _LINE_CHARACTERS = 4000
-"""No line that reports a step is longer; of a longer line only the beginning is read."""
+"""No line that reports a step is longer. Of a longer line only the beginning is read."""
 _ENDS = re.compile(r"[\r\n]+")
 _WORTH_READING = re.compile(r"\d")
 
@@ -37,7 +37,7 @@ class _Point(NamedTuple):
 
 @dataclass(slots=True)
 class _Stretch:
-    """A run of consecutive values, of which the extremes are kept."""
+    """A run of consecutive values, of which only the extremes are kept."""
 
     least: _Point | None = None
     greatest: _Point | None = None
@@ -79,7 +79,10 @@ class Course:
     _last_step: float = -math.inf
 
     def add(self, step: float, value: float | None) -> None:
-        """Adds one value. A step before the last one means that the job went back; what came after it is dropped."""
+        """Adds one value.
+
+        A step before the last one means that the job went back. What came after that step is dropped.
+        """
         if step < self._last_step:
             self._go_back(step)
         if value is not None and not math.isfinite(value):
@@ -139,11 +142,11 @@ class Metrics:
     def __init__(self) -> None:
         self._courses: dict[str, Course] = {}
         self._begun = ""
-        """A line of which the rest is yet to come."""
+        """A line whose rest is yet to come."""
         self._steps = _Steps()
 
     def feed(self, text: str) -> None:
-        """Takes more of the log; a line may be completed by a later piece."""
+        """Takes more of the log. A later piece may complete a line."""
         *lines, rest = _ENDS.split(self._begun + text)
         for line in lines:
             self._read(line)
@@ -186,7 +189,7 @@ class _Steps:
         self._last: float | None = None
 
     def at(self, epoch: Place | None, step: Place | None) -> float | None:
-        """The position of a line that reports these; a line that reports neither is where the last one was.
+        """The position of a line that reports these. A line that reports neither is where the last one was.
 
         None if nothing has reported any position yet.
         """

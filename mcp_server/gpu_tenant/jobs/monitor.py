@@ -14,6 +14,7 @@ from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import GRACE_S, Terms
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
@@ -36,7 +37,7 @@ class Gpu(Record):
 
 
 class Watched(Record):
-    """One look at a job. `cursor` goes into the next call, so that only new log comes."""
+    """One look at a job. Pass `cursor` to the next call, so that only new log comes."""
 
     lease: str
     job: str
@@ -186,14 +187,14 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status),
+        next=_next(status, lease.terms),
     )
 
 
 async def _why(
     status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
 ) -> str | None:
-    """The verdict on a job that has ended, by the end of its log; `held` is the part that has been read."""
+    """The verdict on a job that has ended, by the end of its log. `held` is the part that has been read."""
     if status.state not in ENDED or status.state == "finished":
         return None
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
@@ -205,14 +206,25 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus) -> str:
+def _next(status: JobStatus, terms: Terms) -> str:
+    ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
             return "monitor again with this cursor"
         case "lingering":
             return "the command ended and left processes running: wait with monitor, or stop_job"
+        case "finished" if terms.when_done != "keep":
+            return (
+                f"collect; its box is {ends} {GRACE_S} s after its last job: launch_detached or change_lease "
+                "hold before that keeps it"
+            )
         case "finished":
             return "collect"
+        case "failed" | "killed" | "stopped" if terms.when_done != "keep":
+            return (
+                "read the log; launch_detached again to resume, or collect what it wrote; its terms: "
+                f"{terms.on_failure.words}, where change_lease hold gives more time"
+            )
         case "failed" | "killed" | "stopped":
             return "read the log; launch_detached again to resume, or collect what it wrote"
         case "absent":

@@ -18,7 +18,7 @@ MAX_METRICS = 32
 
 
 class Progress(Record):
-    """Where a job says it is. `fraction` is of the whole, as far as the log lets one know."""
+    """Where a job says it is. `fraction` is of the whole, as far as the log shows it."""
 
     done: float | None = None
     total: float | None = None
@@ -42,7 +42,7 @@ class Told:
 
     epoch: Place | None
     step: Place | None
-    """Or an iteration; if the line also reports an epoch, it is one within that epoch."""
+    """Or an iteration. If the line also reports an epoch, it is one within that epoch."""
     metrics: tuple[tuple[str, float], ...]
 
 
@@ -56,7 +56,7 @@ _UNITS: dict[str, Unit] = {
 }
 _COUNT = r"\d[\d,]*(?:\.\d+)?"
 _WORDED = re.compile(
-    # The first letter is checked first: most words begin with none of these, so they fail fast.
+    # The first letter is checked first. Most words begin with none of these, so they fail fast.
     rf"\b(?=[ebis])(?P<unit>epoch|step|batch|iteration|iter|it)s?\b\W{{0,4}}?(?P<done>{_COUNT})"
     rf"(?:\s*(?:/|of|out of)\s*(?P<total>{_COUNT}))?",
     re.IGNORECASE,
@@ -94,7 +94,7 @@ _DONE_KEYS: dict[str, Unit] = {
 
 
 def read_progress(log_tail: str) -> Progress | None:
-    """The last position and the last value of each metric in the log; None if it reports neither.
+    """The last position and the last value of each metric in the log. None if it reports neither.
 
     Steps reported after an epoch count as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs of 10, and
     `epoch 3 step 5/20` is an unknown fraction of the whole.
@@ -194,7 +194,7 @@ def _is_metric(name: str) -> bool:
 
 
 def _fields(line: str) -> dict[str, float]:
-    """The numbers in a JSON log line; empty for any other line."""
+    """The numbers in a JSON log line. Empty for any other line."""
     if not line.lstrip().startswith("{"):
         return {}
     try:

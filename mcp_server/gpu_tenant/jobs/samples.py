@@ -1,4 +1,4 @@
-"""Readings of a job while it ran, kept on this computer: GPU, memory, disk, progress over time."""
+"""Readings of a job while it ran, kept on this computer: GPU, memory, disk and progress over time."""
 
 import fcntl
 import math
@@ -29,7 +29,7 @@ _MOST_GPUS = 64
 
 
 class GpuRead(Record):
-    """One GPU at one moment, in few letters: the file has thousands of them."""
+    """One GPU at one moment, with short names: the file has thousands of them."""
 
     index: int
     name: str
@@ -66,7 +66,7 @@ class Reading(Record):
 
 
 class GpuCourse(Record):
-    """One GPU over the times of its readings; None where nobody knows."""
+    """One GPU over the times of its readings. None where it is unknown."""
 
     index: int
     name: str
@@ -76,10 +76,10 @@ class GpuCourse(Record):
 
 
 class Readings(Record):
-    """What was read over time: every array is as long as `times`; None where nobody knows.
+    """What was read over time. Every array is as long as `times`. None where it is unknown.
 
-    Where there were more readings than fit, each two entries stand for a stretch of time: the least
-    and then the greatest of it.
+    If there were more readings than fit, each two entries stand for a stretch of time: its least and its greatest
+    value.
     """
 
     times: tuple[float, ...] = Field(description="seconds since the epoch, ascending")
@@ -158,7 +158,7 @@ def _append(path: Path, reading: Reading) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """The file, opened for appending and locked until it is closed; None if another process has the lock."""
+    """The file, opened for appending and locked until it is closed. None if another process has the lock."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
         opened = os.open(path, flags, 0o600)
@@ -189,7 +189,7 @@ def _line(reading: Reading) -> bytes:
 
 
 def _thin(path: Path) -> None:
-    """The older half of the file has at most half as many readings; the lock keeps other writers out."""
+    """The older half of the file has at most half as many readings. The lock keeps other writers out."""
     readings = list(_parsed(path.read_bytes().split(b"\n")))
     middle = len(readings) // 2
     older = [
@@ -228,7 +228,7 @@ def _telling(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
-    """The readings of that job over time, or of all the lease's jobs together; empty if there are none.
+    """The readings of that job over time, or of all the lease's jobs together. Empty if there are none.
 
     Each array has at most `MOST_POINTS` entries.
     """
@@ -280,7 +280,7 @@ def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
 
 
 def _parsed(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
-    """The readings among the lines; a line that is not a reading is skipped."""
+    """The readings among the lines. A line that is not a reading is skipped."""
     for line in lines:
         if line:
             with suppress(ValidationError):

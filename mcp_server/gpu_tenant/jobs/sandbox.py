@@ -20,7 +20,7 @@ _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 _MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
-"""Doors to programs outside, which could do on the command's behalf what it cannot do in here."""
+"""Sockets of programs outside, which could do for the command what it cannot do in here."""
 
 
 class Lacking(Exception):
@@ -28,7 +28,7 @@ class Lacking(Exception):
 
 
 def main() -> int:
-    """The command's exit status; nothing that it started is still running."""
+    """The command's exit status. Nothing that it started is still running."""
     said = json.loads(sys.argv[1])
     try:
         if sys.platform != "linux":
@@ -62,7 +62,8 @@ def _status(waited: int) -> int:
 
 def _as_any_program(said: dict[str, object]) -> int:
     if sys.platform == "linux":
-        # As the subreaper, this process inherits every descendant whose parent ends, even one in another session.
+        # As the subreaper, this process inherits every descendant whose parent ends, even one in
+        # another session.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     child = os.fork()
     if not child:
@@ -128,8 +129,8 @@ def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
 
 
 def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
-    # Three processes: this one makes the namespaces and waits for `init`, the first process in the new pid
-    # namespace, which prepares the mounts and waits for `command`.
+    # Three processes: this one makes the namespaces and waits for `init`. `init` is the first
+    # process in the new pid namespace. It prepares the mounts and waits for `command`.
     must = _musts(libc)
     user, group = os.getuid(), os.getgid()
     network = _NEWNET if said["network"] == "none" else 0
@@ -187,8 +188,8 @@ def _map(user: int, group: int, at: str = "/proc/self") -> None:
 def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, object]) -> int:
     """The system is read-only, the owner's places are empty, and `own` is as it was.
 
-    Returns a writable `/proc`, open for us alone. The command must not have one, because to write to root's files
-    in it, it is enough to be root.
+    Returns a writable `/proc`, open for us alone. The command must not have one: whoever is root can write to
+    root's files in it.
     """
     own = os.fsencode(str(said["own"]))
     hidden = [os.fsencode(x) for x in list(said["hidden"]) if os.path.isdir(x)]  # type: ignore[call-overload]

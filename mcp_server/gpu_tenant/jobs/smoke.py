@@ -2,7 +2,7 @@
 
 An agent may have chosen the command, and a stranger may have written what it runs. So it has a home of its
 own and, as far as this system can prevent it (`jobs/sandbox.py`), no access to the owner's keys. Nothing
-that it started runs on.
+that it started goes on running.
 """
 
 import asyncio
@@ -33,14 +33,15 @@ from gpu_tenant.providers.credentials import configured
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
-"""Caches of earlier downloads, each with the variable that names it and its place below a home. They may be
-read; new downloads go to a layer above them, which is deleted with the test."""
+"""Caches of earlier downloads, each with the variable that names it and its place below a home. The test may read
+them. New downloads go to a layer above them, which is deleted with the test.
+"""
 
 Network = Literal["full", "none"]
 
 
 class SmokeReceipt(Record):
-    """What happened when the command ran here; `provision` asks for a passed one."""
+    """What happened when the command ran here. `provision` asks for one that passed."""
 
     id: str
     passed: bool
@@ -121,7 +122,7 @@ async def smoke(
 
 
 def network_of(configuration: Path) -> Network:
-    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`; everything if left out.
+    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`. Everything if left out.
 
     Raises:
         LocalTrouble: the setting has another value.
@@ -139,7 +140,7 @@ def network_of(configuration: Path) -> Network:
 
 
 def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
-    """The same for a model: what the command printed is marked as data, whoever wrote the command."""
+    """The same for a model. What the command printed is marked as data, whoever wrote the command."""
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
@@ -162,7 +163,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 class _Inside:
-    """What the command may see of this computer."""
+    """What the command can see of this computer."""
 
     def __init__(
         self,
@@ -233,7 +234,7 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """That place, and where its links lead, as far as they exist; never a place that contains a home."""
+        """That place, and where its links lead, as far as they exist. Never a place that contains a home."""
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):
@@ -241,7 +242,7 @@ class _Inside:
 
 
 async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int | None, bytes, str]:
-    """Its exit status (None: not in time), the end of its output, and how it was confined."""
+    """Its exit status (None if it did not end in time), the end of its output, and how it was confined."""
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
         try:

@@ -1,1 +1,4 @@
-"""A lease, from its offers to the proof of its end: the verbs, and the law of the teardown."""
+"""How a box is rented, held to its terms, verified and ended: the law.
+
+Only `verify` makes permits, and only `teardown` destroys.
+"""

@@ -1,4 +1,4 @@
-"""Check whose list an absence comes from: another account's or server's list proves nothing about our box."""
+"""Whether an absence from a list means anything: another account's or server's list proves nothing about our box."""
 
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Lease
@@ -8,7 +8,7 @@ from gpu_tenant.ledger import Ledger
 
 
 async def remember(context: Context, lease: Lease) -> None:
-    """It is on record where the lease's box is asked for, with which key, and whose account that key is."""
+    """The ledger records where the lease's box is asked for, with which key, and whose account that key belongs to."""
     connector, ledger = context.connector(lease), context.ledger
     asking = _asking(context, lease)
     if asking is None or not isinstance(connector, Accounted):
@@ -17,7 +17,7 @@ async def remember(context: Context, lease: Lease) -> None:
     ours = [each for lease_id, each in known if lease_id == lease.id and each.is_like(asking)]
     if any(each.account for each in ours):
         return
-    # A key belongs to one account for good: an account that was found for it once still holds.
+    # A key belongs to one account for good, so an account that was found for it once still holds.
     account = next(
         (each.account for _, each in known if each.account and each.is_like(asking)), None
     )
@@ -31,7 +31,7 @@ async def remember(context: Context, lease: Lease) -> None:
 
 
 async def noted(context: Context, lease: Lease) -> None:
-    """Like `remember`, for a lease whose box is listed now; nothing is learned if another server is asked.
+    """As `remember`, for a lease whose box is listed now. If another server was asked, nothing is recorded.
 
     Another server's list may show anything.
     """
@@ -46,7 +46,7 @@ async def noted(context: Context, lease: Lease) -> None:
 
 
 async def stranger(context: Context, lease: Lease) -> str | None:
-    """Why the lease's absence from the list proves nothing; None if the list is read as when the box was rented.
+    """Why the lease's absence from the list proves nothing. None if the list is read as when the box was rented.
 
     If neither the key nor the server has changed since then, nobody is asked.
     """
@@ -90,7 +90,7 @@ async def stranger(context: Context, lease: Lease) -> str | None:
 
 
 def same_account(context: Context, provider: str) -> int:
-    """By a person's word, the current key and server count for every live lease of that provider.
+    """The current key and server count for every live lease of that provider, because a person says so.
 
     Returns how many leases that changed.
     """
@@ -112,7 +112,7 @@ def _asking(context: Context, lease: Lease) -> Asking | None:
 
 
 def _went_over(here: list[Asking], asking: Asking, ledger: Ledger, provider: str) -> bool:
-    """Whether a box known under a former key was listed under the new one: then both belong to one account."""
+    """Whether a box known under a former key was listed under the new one. If so, both belong to one account."""
     former = {each.key for each in here}
     by_lease: dict[str, set[str]] = {}
     for lease_id, each in ledger.askings_at(provider):

@@ -1,4 +1,4 @@
-"""Bring an existing box under a lease, and bring it back under it after a person stopped it."""
+"""Bring an existing box under a lease, also one that a person stopped and started again."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -11,6 +11,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.model import Lease, Profile, SshAddress
+from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.terms import USUAL, Asked
 from gpu_tenant.leases.cards import Card
@@ -36,8 +37,8 @@ async def adopt(
 ) -> Card:
     """A box that exists is under a lease.
 
-    `password` is used once to let our key in, and is then forgotten. `over` names the lease or the deployment
-    whose mark on the box no longer holds; it is only for a person's explicit request.
+    `password` is used once to let our key in, and is then forgotten. `over` names a lease or deployment whose
+    mark on the box no longer holds. It is only for a person's explicit request.
 
     Raises:
         BoxTaken: another lease stands on it, by whatever name the box is called.
@@ -78,12 +79,12 @@ async def adopt(
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
-    with context.held(lease.id, "adopt"):
+    async with context.held_in_turn(lease.id, "adopt"):
         try:
             if password is not None:
                 await context.introduce(lease, password)
-            # First see whether the box lets us in: an address where nobody answers, or another lease stands,
-            # lends nothing.
+            # First see whether the box lets us in. At an address where nobody answers, or where
+            # another lease stands, there is nothing to take.
             await come_in(context, lease)
         except TenantError:
             await settled(context, lease)
@@ -93,7 +94,7 @@ async def adopt(
 
 
 def bootstrap(context: Context, provider: str) -> str | None:
-    """What a person pastes into a box there so that it lets us in; None if nothing is needed."""
+    """What a person pastes into a box there so that it lets us in. None if nothing is needed."""
     console = context.profile(provider).console
     if console is None or console.bootstrap is None:
         return None
@@ -101,7 +102,7 @@ def bootstrap(context: Context, provider: str) -> str | None:
 
 
 def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
-    """It is on record whose mark must not keep this lease off the box."""
+    """The ledger records whose mark must not keep this lease off the box."""
     if over is not None:
         context.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=context.clock.now())
 
@@ -114,9 +115,9 @@ async def _take_over(
     over: str | None,
     price_usd_h: Decimal | None,
 ) -> Lease:
-    """A box that its provider lists, and that no lease stands on, is under a lease, and counts as used.
+    """A box that its provider lists, and that has no lease, is under a lease, and counts as used.
 
-    `price_usd_h` is its price by its owner's word, for when its provider does not say.
+    `price_usd_h` is the price that its owner states, in case its provider does not.
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
@@ -148,6 +149,7 @@ async def _take_over(
         max_price_usd_h=asked.max_price_usd_h,
         meter="billed",
     )
+    must_be_doable(terms, profile)
     lease = context.ledger.take_up(
         box,
         lease_id=new_lease_id(context.ledger, profile.id),
@@ -196,7 +198,7 @@ async def back_at(
 
 
 def only_there(context: Context, lease: Lease) -> str | None:
-    """What the owner of a parked box must know about what is on it; None if it was not used."""
+    """What the owner of a parked box must know about its contents. None if it was not used."""
     if lease.parked_at is None or lease.touched_at is None:
         return None
     collected = context.ledger.seal(lease.id)

@@ -27,7 +27,7 @@ async def adopt_from(
     price_usd_h: Decimal | None = None,
     recovers: str | None = None,
 ) -> Card:
-    """The box that another tool's configuration names now is under a lease; a teardown hands it back.
+    """The box that another tool's configuration names now is under a lease. A teardown hands it back.
 
     With `recovers`, this goes on with the work of that lease, whose box the tool has moved. That lease is then
     lost, and a new one stands on the new box, whose host key is pinned as first seen. If the disk moved along,
@@ -37,7 +37,7 @@ async def adopt_from(
         BadRequest: that configuration shows no such box.
         BoxTaken: a lease stands on it already.
         Refused: the tool has not moved it.
-        BoxUnreachable, BoxTrouble: it does not let us in, or does not say what is on its disk; nothing was
+        BoxUnreachable, BoxTrouble: it does not let us in, or does not say what is on its disk. Nothing was
             changed.
     """
     there, entries = found(source, Path.home())
@@ -123,7 +123,7 @@ async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
 
 
 async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, entries: str) -> Card:
-    """The old lease stands at the new place, where its own directory is; the new lease is void."""
+    """The old lease stands at the new place, where its own directory is. The new lease is void."""
     pinned = context.home.known_hosts(new.id).read_bytes()
     await closed(context, new)
     await settled(context, new)
@@ -138,7 +138,7 @@ async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, en
 
 
 async def _lost(context: Context, old: Lease, there: Brokered) -> None:
-    """The old lease's box is no more, by the word of the tool that rented it."""
+    """The old lease's box is gone, as the tool that rented it says."""
     was = brokered(context.ledger.events(old.id))
     words = f"{there.title} moved {there.name} from {was.place if was else '?'} to {there.place}"
     context.ledger.note(

@@ -1,4 +1,7 @@
-"""How long each account lasts at its current spending: reported before it is empty and its boxes go with it."""
+"""How long each account lasts at its current spending.
+
+This is reported before the account is empty, because its boxes go with it.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -14,11 +17,14 @@ from gpu_tenant.leases.settle import Survey
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)
 _PATIENCE_S = 8.0
-"""In real time: a list of leases does not wait longer for it."""
+"""In real time: a list of leases waits no longer than this for it."""
 
 
 async def balance_alarms(context: Context, found: Survey) -> list[str]:
-    """What a person must hear about accounts that are being spent; one that does not answer is not reported."""
+    """What a person must hear about accounts that are being spent.
+
+    An account that does not answer is not reported.
+    """
     async with asyncio.TaskGroup() as asking:
         told = [
             asking.create_task(_alarm(context, provider, found))
@@ -32,7 +38,7 @@ async def _alarm(context: Context, provider: str, found: Survey) -> str | None:
     balance = await _balance(context, provider)
     if balance is None:
         return None
-    # By the account's own word, or else by what its lists show.
+    # As the account itself says, or else by what its lists show.
     spends = balance.spends_usd_h or _spends_usd_h(provider, found)
     lasts_h = balance.amount_usd / spends
     if lasts_h >= _ENOUGH_H:
@@ -62,7 +68,7 @@ async def _balance(context: Context, provider: str) -> Balance | None:
 
 
 def _spends_usd_h(provider: str, found: Survey) -> Decimal:
-    """What the account is known to spend: on every box there, even those that are not ours, and on leftovers."""
+    """What the account is known to spend on every box there, also on those that are not ours, and on leftovers."""
     boxes = [box.price_usd_h for box in found.listings[provider].boxes]
     left = [each.usd_month for each in found.leftovers if each.provider == provider]
     hourly = sum((usd for usd in boxes if usd is not None), Decimal(0))

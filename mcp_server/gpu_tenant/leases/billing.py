@@ -1,4 +1,4 @@
-"""What providers say they have charged: asked for rarely, recorded, and compared with our count."""
+"""What providers say they have charged: asked for rarely, recorded, and compared with our own count."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from gpu_tenant.ledger import Event, Ledger
 _ASKED_EVERY = timedelta(hours=1)
 BILLED_WITHIN = timedelta(days=1)
 _PATIENCE_S = 8.0
-"""In real time: no person and no list of boxes waits longer for a bill."""
+"""In real time: no person and no list of boxes waits longer than this for a bill."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""Providers round, and the look that began our count did not fall into their first second."""
+"""How far the two may differ. Providers round, and our count did not begin in their first second."""
 
 
 async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:
     """What the provider has billed for those boxes is on record, unless it was asked within the hour.
 
-    Of ended leases, only those are asked for whose last bill may still come. The provider's silence is no
-    trouble: what it does not say stays unknown.
+    Of the ended leases, only those are asked for whose last bill may still come. A provider that is silent is no
+    error: what it does not say stays unknown.
     """
     connector, ledger = context.connectors[provider], context.ledger
     if not isinstance(connector, Billing):
@@ -68,12 +68,12 @@ async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
             "parts": {part: str(usd) for part, usd in billed.by_part.items()},
             "words": billed.words,
         }
-    # Record an answer that says nothing, too: only after an hour is it asked for again.
+    # Record an empty answer, too, so that the next request waits an hour.
     context.ledger.note(lease.id, Event.BILLED, told, at=context.ledger.now())
 
 
 def newest_bill(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> Billed | None:
-    """The newest amount in a timeline that a provider was known to have billed."""
+    """The newest amount in a timeline that a provider said it has billed."""
     told = [detail for _, kind, detail in events if kind == Event.BILLED and detail["usd"]]
     if not told:
         return None
@@ -94,7 +94,7 @@ def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
 
 
 def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:
-    """How the bill, leaving out charges for bytes, differs from the count so far, in a sentence; None if it agrees."""
+    """How the bill, without charges for bytes, differs from the count so far, in a sentence. None if they agree."""
     most, least = lease.cost_usd(until), lease.cost_usd(min(billed.until, until))
     if most is None or least is None:
         return None
@@ -114,7 +114,7 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
 
 
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:
-    """Like `disagreement`, but only if the bill is higher than the count."""
+    """As `disagreement`, but only if the bill is higher than the count."""
     counted = lease.cost_usd(now)
     if billed is None or counted is None or billed.by_the_hour_usd <= counted:
         return None
@@ -126,7 +126,7 @@ def _slack(counted: Decimal) -> Decimal:
 
 
 def counted_words(lease: Lease, billed: Billed | None) -> str:
-    """What a lease's cost includes, and by whose word."""
+    """What a lease's cost includes, and whose figure it is."""
     price = lease.quote.offer.price if lease.quote else None
     source = "the rate on record"
     if price is not None:

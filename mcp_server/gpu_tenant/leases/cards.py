@@ -18,7 +18,7 @@ from gpu_tenant.domain.model import (
     Receipt,
 )
 from gpu_tenant.domain.offers import CENT, Leftover
-from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.wording import some
@@ -31,11 +31,11 @@ MONTH_H = 720
 TAKEN = "stopped by its provider"
 _STANDS_STILL = ("parked", TAKEN)
 _NAMED = 8
-"""How many jobs a card names, the newest ones: a sweep has hundreds."""
+"""How many jobs a card names, newest first. A sweep has hundreds."""
 
 
 class Card(Record):
-    """One lease at a glance; None is unknown, which is not zero."""
+    """One lease at a glance. None is unknown, which is not zero."""
 
     lease: str
     provider: str
@@ -58,6 +58,7 @@ class Card(Record):
     counts: str = ""
     terms: tuple[str, ...] = Field(default=(), description="the policy in force")
     stops_the_meter: str = Field(description="if this computer dies")
+    watched: str = Field(default="", description="who holds it to its terms meanwhile")
     phase: str
     jobs: tuple[str, ...]
     alarm: str | None
@@ -69,7 +70,7 @@ class Card(Record):
 
     @property
     def price_words(self) -> str:
-        """Its price by the hour, in words for a person."""
+        """The price by the hour, in words for a person."""
         if self.price_usd_h is None:
             return "unknown"
         later = "" if self.running_usd_h is None else f" now, {self.running_usd_h} once it runs"
@@ -77,7 +78,7 @@ class Card(Record):
 
 
 class Foreign(Record):
-    """A box in the account that is not ours: shown, and never touched."""
+    """A box in the account that is not ours. It is shown, and never touched."""
 
     provider: str
     box: str
@@ -107,7 +108,7 @@ class Leases(Record):
 
 
 class LossReport(Record):
-    """What would be gone for good; `digest` names exactly this list."""
+    """What would be gone for good. `digest` names exactly this list."""
 
     lease: str
     losses: tuple[str, ...]
@@ -115,7 +116,7 @@ class LossReport(Record):
 
 
 class TornDown(Record):
-    """A lease that has ended, with its proof."""
+    """A lease that has ended, with the proof of its end."""
 
     lease: str
     state: LeaseState
@@ -133,6 +134,7 @@ def card(
     protection: Protection,
     events: Sequence[tuple[datetime, str, dict[str, object]]] = (),
     box: Box | None = None,
+    looked_after: LookedAfter = "watched",
 ) -> Card:
     """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
@@ -162,7 +164,7 @@ def card(
         if phase not in _STANDS_STILL or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, billed),
-        terms=rules_of(lease, profile) if lease.state.live else (),
+        terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
         stops_the_meter=protection.words,
         phase=phase,
         jobs=_named(jobs),
@@ -184,9 +186,9 @@ def in_all(
     watched: str = "",
     older: tuple[str, int] | None = None,
 ) -> Leases:
-    """Those leases, with what they and the leftovers add up to; anything unknown is named, not counted as 0.
+    """Those leases, and what they and the leftovers add up to. Anything unknown is named, and not counted as 0.
 
-    `unseen` are the providers that did not say what else bills there; `free` are those that bill nothing.
+    `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
     `strays` are boxes that are listed although they were seen gone. `older` names a lease, and how many leases
     before it are not among the cards.
     """

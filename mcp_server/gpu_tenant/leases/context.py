@@ -1,8 +1,10 @@
-"""What every verb needs: the ledger, the clock, the platforms, ways to the boxes, and holds."""
+"""What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and holds."""
 
+import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -21,25 +23,32 @@ from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
+    LeaseHeld,
     LocalTrouble,
 )
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.owner_approval import Owner
+from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, watched
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
 )
-"""Hears the bytes done and the bytes in all while a call moves files; a face sets it."""
+"""Is told the bytes done and the bytes in all while a call moves files. A face sets it."""
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
-"""How many bytes a second each transfer of this call may move, as its caller said; None if it did not say."""
+"""How many bytes a second each transfer of this call may move. None if the caller did not say."""
+
+_LOOKS = frozenset({"look", "wait"})
+_TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
+"""How long a call waits for its turn at a lease; a host gives a call a minute."""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -49,12 +58,12 @@ An agent's host gives up on a call after a minute.
 
 
 def as_recorded(lease: Lease) -> Address | None:
-    """The address that the lease records; in a rehearsal that is only what its provider says."""
+    """The address that the lease records. In a rehearsal, that is only what its provider says."""
     return lease.address
 
 
 class Context:
-    """One user's ledger, and open ways to the boxes in it; every verb is handed this first."""
+    """One user's ledger, and open ways to the boxes in it. Every verb is handed this first."""
 
     def __init__(
         self,
@@ -81,6 +90,8 @@ class Context:
         self.public_key = public_key
         self.environ = environ
         self.tending = tending
+        self.watches = False
+        """Whether this very process looks after every lease while it runs."""
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
@@ -93,7 +104,7 @@ class Context:
         return frozenset(self.connectors)
 
     async def aclose(self) -> None:
-        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        """Every connection is closed. Boxes, jobs and leases go on as they are."""
         for transport in self._transports.values():
             await transport.aclose()
         self._transports.clear()
@@ -115,7 +126,7 @@ class Context:
         return profile
 
     def set_up(self, provider: str) -> Profile:
-        """Like `profile`, for a platform that can be asked now.
+        """As `profile`, for a platform that can be asked now.
 
         Raises:
             BadRequest: no key for it was found, or it has no API.
@@ -158,7 +169,7 @@ class Context:
         """
         connector = self.connectors.get(lease.provider)
         profile = self.profile(lease.provider)
-        # A box that is missing from our own list of a console's boxes need not be gone.
+        # A box that is missing from our own list of console boxes need not be gone.
         rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
         if connector is not None and isinstance(connector, Tended):
             rented = rented and not connector.tends(lease.box_id)
@@ -171,7 +182,7 @@ class Context:
         return connector
 
     def transport(self, lease: Lease) -> Transport:
-        """The way to its box, opened once."""
+        """The way to its box. It is opened once."""
         # A box that was stopped and started again may have another address.
         place = (lease.id, str(lease.address))
         if place not in self._transports:
@@ -179,7 +190,7 @@ class Context:
         return self._transports[place]
 
     def caretaker(self, lease: Lease) -> Caretaker:
-        """What acts on its box for us."""
+        """The caretaker on its box."""
         transport, ours = self.transport(lease), script("caretaker.py")
         self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
@@ -205,7 +216,7 @@ class Context:
         )
 
     def runner(self, lease: Lease) -> Runner:
-        """What holds the queue on its box."""
+        """The job queue on its box."""
         return Runner(
             lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
         )
@@ -225,8 +236,40 @@ class Context:
         with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
             yield
 
+    @asynccontextmanager
+    async def held_in_turn(
+        self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
+    ) -> AsyncIterator[None]:
+        """As `held`, but waits a little, in real time, for what this very process does there, as its own watch may.
+
+        It waits for others while they only look, and for the purposes in `waits_for`.
+
+        Raises:
+            LeaseHeld: somebody else is acting on it now.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + _TURN_WAITS_S
+        while True:
+            hold = self.held(lease_id, purpose)
+            try:
+                hold.__enter__()
+                break
+            except LeaseHeld:
+                by = self.ledger.held(lease_id)
+                waits = by is None or by.pid == os.getpid() or by.purpose in {*_LOOKS, *waits_for}
+                if not waits or loop.time() >= give_up_s:
+                    raise
+            await asyncio.sleep(_TURN_AGAIN_S)
+        try:
+            yield
+        finally:
+            hold.__exit__(None, None, None)
+
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
-        """Where the box itself may copy to, with the key that its owner made for boxes; None if nowhere."""
+        """Where the box itself may copy to, with the key that its owner made for boxes.
+
+        None if there is no such place.
+        """
         if lease.terms.store is None:
             return None
         with suppress(BadRequest, LocalTrouble):
@@ -243,12 +286,25 @@ class Context:
         profile = self.profile(lease.provider)
         return protection(profile, lease, last_armed(lease, self.ledger))
 
+    def watched(self) -> str:
+        """Who looks after the leases now, in words for a person."""
+        said = watched(self.home.watchdog, self.clock.now())
+        if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
+            return BY_THIS_SERVER
+        return said
+
+    @property
+    def looked_after(self) -> LookedAfter:
+        """Whether somebody looks after the leases now."""
+        looks = self.watches or is_watched(self.home.watchdog, self.clock.now())
+        return "watched" if looks else "unwatched"
+
     def kept_in(self, lease: Lease) -> Path:
         """Where the lease's files are kept on this computer."""
         return Path(lease.kept_in or self.home.kept(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
-        """`said` unchanged: it names a store that can be spoken to, or is None.
+        """`said`, unchanged: it names a store that we can speak to, or is None.
 
         Raises:
             BadRequest, LocalTrouble: it names no such store.
@@ -258,7 +314,7 @@ class Context:
         return said
 
     def store(self, lease: Lease) -> DurableStore | None:
-        """The second place for the lease's artifacts; None if its terms name none."""
+        """The second place for the lease's artifacts. None if its terms name none."""
         said = lease.terms.store
         if said is None:
             return None

@@ -1,4 +1,4 @@
-"""Tell a second box made for one of our requests from a box that only carries its mark."""
+"""Tell a second box that one of our requests made from a box that merely carries our mark."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -13,19 +13,19 @@ _LATE = timedelta(hours=1)
 """How long after a request was given up its provider may still carry it out."""
 
 Look = Callable[[Lease, Box], Awaitable[Seen]]
-"""Looks at a box that was made a second time, and says what the box tells about itself."""
+"""Looks at a box that was made a second time, and reports what the box shows about itself."""
 
 
 async def nobody_looks(lease: Lease, box: Box) -> Seen:
-    """Nothing is known about the box, which may have been used."""
+    """Nothing is known about the box. It may have been used."""
     return Unseen(f"there is no way to look at {box.id}", f"`gpu-tenant audit {lease.id}`")
 
 
 def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime) -> bool:
     """Whether the provider made the box while the lease's own request was open, or had just timed out.
 
-    A mark is text, and a person's clone carries it too. Nobody can write the time when a box was made, but
-    some providers do not give it. There, a box counts as the request's only if it was first seen soon after.
+    A mark is text, and a person's clone carries it too. Nobody can write the time when a box was made, but some
+    providers do not tell it. There, a box counts as the request's only if it was first seen soon after.
     """
     profile = context.profile(lease.provider)
     if box.created_at is None:

@@ -28,7 +28,7 @@ from gpu_tenant.ledger.signatures import wanted
 
 _LOOKS = 300
 MOST_TOLD = 20
-"""How many losses an answer names; the terminal and the page name all."""
+"""How many losses an answer names. The terminal and the page name all."""
 _SILENT_S = 90
 """How long a box has to be silent before a person's word that it is gone is believed."""
 
@@ -45,22 +45,23 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
         try:
             lease = await let_in(context, lease)
         except BoxTrouble as error:
-            # There is no ground to destroy it, but no dead end either: a person may still sign for a box nobody
-            # can look at.
+            # There is no ground to destroy it, but this is no dead end: a person may still sign for
+            # a box that nobody can look at.
             return unseen(f"the box has not let us in: {error.message}", error.remedy)
     try:
         store = context.store(lease)
     except TenantError:
-        store = None  # it proves nothing then, but the copies here may
+        store = None  # then it proves nothing, but the copies here may
     return await assess(context, lease, store=store, others=found)
 
 
 async def _leave(context: Context, lease: Lease) -> None:
-    """Nothing of ours runs on a machine that is handed back, provided that it can be reached."""
+    """Nothing of ours runs any more on a machine that is handed back, provided that we reach it."""
     profile = context.profile(lease.provider)
     if profile.destroy != "hands_back":
         return
-    # If it cannot be reached, the guard ends by itself at its deadline, and the mark lapses after that.
+    # If we cannot reach it, the guard ends by itself at its deadline, and the mark lapses after
+    # that.
     with suppress(BoxTrouble):
         if lease.touched_at is not None:
             await context.caretaker(lease).disarm()
@@ -87,10 +88,13 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
     )
 
 
-async def end_verified(context: Context, lease: str) -> TornDown:
+async def end_verified(
+    context: Context, lease: str, *, unless_wanted_since: int | None = None
+) -> TornDown:
     """The lease has ended, and nothing was lost: see `Tenancy.verify_and_teardown`.
 
     Raises:
+        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box stays.
         Unverified: something would be lost; the box stays.
         Refused: there is no box.
     """
@@ -98,7 +102,7 @@ async def end_verified(context: Context, lease: str) -> TornDown:
     known = context.ledger.receipt(found.id)
     if known is not None:
         return _torn_down(context, found, known)
-    with context.held(found.id, "teardown"):
+    async with context.held_in_turn(found.id, "teardown"):
         found, words = await settled(context, found)
         if found.state is LeaseState.GONE:
             return _torn_down(context, found, _receipt(context, found))
@@ -118,18 +122,20 @@ async def end_verified(context: Context, lease: str) -> TornDown:
                 found.id, Event.REFUSED, {"words": refusal.message}, at=context.clock.now()
             )
             raise
+        if unless_wanted_since is not None:
+            context.ledger.must_be_unwanted(found.id, unless_wanted_since)
         if assessment.seal is not None:
             # Re-reading what was kept may take hours, and by now the address may belong to another box.
             await must_be_the_box(context, found)
-        receipt = await _end(context, permit, found)
+        receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before and that its list omits; otherwise None.
+    """The receipt of a box whose destroy was asked for before and that its list omits. Otherwise None.
 
-    A box that is listed but does not answer may be on its way out. Then the list is waited for, not the box.
+    A box that is listed but does not answer may be on its way out. Then this waits for the list and not for the box.
     """
     if lease.state is not LeaseState.TERMINATING:
         return None
@@ -154,7 +160,7 @@ async def _may_be_going(context: Context, lease: Lease) -> bool:
 
 
 def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownPermit:
-    """The permit to destroy it: nothing would be lost, or a person has signed for exactly that loss."""
+    """The permit to destroy it: nothing would be lost, or a person has signed for exactly this loss."""
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)
@@ -167,7 +173,7 @@ def is_signed(context: Context, kind: str, lease: str) -> bool:
 
 
 async def ask_owner(context: Context, lease: str) -> Asked | None:
-    """Its owner is asked to sign for what stands between the lease and its end.
+    """The owner is asked to sign for what stands between the lease and its end.
 
     None if nothing does, or if they have already signed.
     """
@@ -202,7 +208,7 @@ def asked_to_waive(context: Context, report: LossReport) -> Asked:
 
 
 def ask_ahead(context: Context, lease: str) -> Asked:
-    """Its owner is asked to sign, for these terms, for what cannot be saved when they have run out."""
+    """The owner is asked to sign now for what cannot be saved when these terms have run out."""
     found = context.ledger.lease(lease)
     words = policy_of(context, found.id).terms
     return context.ledger.ask_signature(
@@ -216,7 +222,7 @@ def ask_ahead(context: Context, lease: str) -> Asked:
 
 
 def ask_attestation(context: Context, lease: str) -> Asked:
-    """Its owner is asked to sign that they have ended the box in its console.
+    """The owner is asked to sign that they have ended the box in its console.
 
     Raises:
         Refused: its teardown was not permitted yet.
@@ -238,7 +244,7 @@ def ask_attestation(context: Context, lease: str) -> Asked:
 
 
 def awaits_owner(context: Context, lease: str) -> str | None:
-    """What a person must do in a console before this teardown can end; None if nothing."""
+    """What a person must do in a console before this teardown can end. None if nothing."""
     found = context.ledger.lease(lease)
     if found.state is not LeaseState.TERMINATING:
         return None
@@ -249,7 +255,7 @@ def awaits_owner(context: Context, lease: str) -> str | None:
 
 
 async def attest(context: Context, lease: str) -> TornDown:
-    """End a lease whose box a person has ended in its console, over that person's signature.
+    """End a lease whose box a person has ended in its console, on that person's signature.
 
     Raises:
         Refused: its teardown was not permitted yet, nobody signed, or the box still answers.
@@ -263,14 +269,14 @@ async def attest(context: Context, lease: str) -> TornDown:
             try:
                 await _is_silent(context, found)
             except Refused:
-                # The statement was false: it must not be believed when the box is silent later.
+                # The statement was false. It must not be believed when the box is silent later.
                 context.ledger.use_signature(signed[0].code, at=context.clock.now())
                 raise
             connector = context.connectors[found.provider]
             assert isinstance(connector, Tended)
             context.ledger.attest(found.id, signed[0], at=context.clock.now())
             connector.ended(found)
-            # Look at our own list twice, with the interval that the profile asks for.
+            # Look at our own list twice, at the interval that the profile asks for.
             for _ in range(_LOOKS):
                 found, _words = await settled(context, found)
                 if not found.state.live:
@@ -281,7 +287,7 @@ async def attest(context: Context, lease: str) -> TornDown:
 
 
 async def _is_silent(context: Context, lease: Lease) -> None:
-    """The box has been silent for longer than a job could keep its sshd from answering unnoticed.
+    """The box has been silent for longer than a job could keep its sshd from answering.
 
     Raises:
         Refused: it answers.
@@ -310,13 +316,13 @@ def _still_there(context: Context, lease: Lease) -> Refused:
 
 
 async def assess_loss(context: Context, lease: str) -> LossReport:
-    """What would be gone for good if the box were destroyed now; nothing is changed."""
+    """What would be gone for good if the box were destroyed now. Nothing is changed."""
     found = await with_box(context, lease)
     return _reported(found, await _assessed(context, found))
 
 
 async def waive(context: Context, lease: str) -> TornDown | None:
-    """Destroy a box although something would be lost, over a person's signature for exactly that.
+    """Destroy a box although something would be lost, on a person's signature for exactly that.
 
     None if nothing would be lost: such a lease ends like any other, without a signature.
 
@@ -324,7 +330,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
         SignatureWanted: nobody has signed for what would be lost now.
     """
     found = await with_box(context, lease)
-    with context.held(found.id, "waive"):
+    async with context.held_in_turn(found.id, "waive"):
         assessment = await _assessed(context, found)
         if assessment.losses:
             signature = _waiver(context, found, assessment)
@@ -344,9 +350,9 @@ async def waive(context: Context, lease: str) -> TornDown | None:
 
 
 async def waive_ahead(context: Context, lease: str) -> None:
-    """It is recorded that what cannot be saved may be lost, as the owner signed.
+    """It is on record that what cannot be saved may be lost, because the owner signed for it.
 
-    This applies when both the lease and its rescue sum have run out.
+    This takes effect when both the lease and its rescue sum have run out.
 
     Raises:
         Refused: nobody has signed for the terms as they are.
@@ -359,7 +365,7 @@ async def waive_ahead(context: Context, lease: str) -> None:
     with context.held(found.id, "waive"):
         signed = context.ledger.sign_ahead(found.id, signature, at=at)
         if signed.ready_at is not None and signed.parked_at is None:
-            # The guard on the box may now do what its owner has signed for.
+            # The guard on the box may now do what the owner has signed for.
             await armed(context, signed)
 
 
@@ -378,13 +384,19 @@ async def honoured(context: Context, lease: str) -> TornDown:
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
-async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
+async def _end(
+    context: Context,
+    permit: TeardownPermit,
+    lease: Lease,
+    *,
+    unless_wanted_since: int | None = None,
+) -> Receipt:
     await _leave(context, lease)
-    return await tear_down(context, permit, lease)
+    return await tear_down(context, permit, lease, unless_wanted_since=unless_wanted_since)
 
 
 def _of_terms(lease: Lease) -> str:
-    """A name for the lease's current terms; whoever signs in advance signs for these."""
+    """A name for the lease's current terms. A signature in advance is for these."""
     return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
 
 

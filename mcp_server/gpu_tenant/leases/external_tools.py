@@ -1,4 +1,4 @@
-"""Boxes that another tool rents and moves: which one its ssh configuration names now, and what ends its bill."""
+"""Boxes that another tool rents and moves: which box its ssh configuration names now, and what ends the bill."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ _LINE = re.compile(r"\s*(?P<key>[A-Za-z]+)(?:\s*=\s*|\s+)(?P<value>.*?)\s*")
 _KEPT = ("HostName", "Port", "User", "IdentityFile", "IdentitiesOnly", "ProxyJump", "ProxyCommand")
 """The options that say where a box is and who may come in.
 
-Both tools leave host keys unchecked; that is not taken over.
+Both tools leave host keys unchecked. We do not.
 """
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
@@ -39,7 +39,7 @@ class Brokered(Record):
     broker: Broker
     name: str
     place: str
-    """Where it was, with the hosts on the way: another place is another machine, or the same one moved."""
+    """Where it was, with the hosts on the way. Another place means another machine, or that the same one moved."""
 
     @property
     def title(self) -> str:
@@ -54,7 +54,7 @@ class Brokered(Record):
 
 
 def brokered(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> Brokered | None:
-    """Which other tool rents the box, by its lease's timeline; None if none does."""
+    """Which other tool rents the box, by its lease's timeline. None if none does."""
     told = [detail for _, kind, detail in events if kind == Event.BROKERED]
     return Brokered.model_validate(told[-1]) if told else None
 

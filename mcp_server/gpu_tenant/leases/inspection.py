@@ -1,4 +1,4 @@
-"""What is asked of a box before it is believed to be the lease's own, and before it is believed to be unused."""
+"""What a box is asked before it counts as the lease's own, and before it counts as unused."""
 
 from datetime import datetime, timedelta
 
@@ -28,11 +28,11 @@ from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
 
 _BOOTS_WITHIN = timedelta(minutes=15)
-"""How long after it was made a box without an address may still be booting for the first time."""
+"""For how long a box without an address may still be booting for the first time."""
 
 
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
-    """The lease's mark on its box, and looks at what was done there."""
+    """The lease's mark on its box, and the way to look at what was done there."""
     return Occupancy(
         context.session(lease),
         ledger=context.ledger,
@@ -51,7 +51,7 @@ async def come_in(context: Context, lease: Lease) -> None:
     try:
         await occupancy(context, lease).stand()
     except CaretakerFailed:
-        # It answered, but has no Python: whatever is asked of it next says so.
+        # It answered, but has no Python. The next request will say so.
         await context.transport(lease).run(["true"], timeout_s=30)
 
 
@@ -66,9 +66,10 @@ async def must_be_the_box(context: Context, lease: Lease) -> None:
 
 
 async def look_inside(context: Context, lease: Lease) -> Seen:
-    """What the box itself tells, when the ledger says that its lease never used it."""
+    """What the box itself shows, if the ledger says that its lease never used it."""
     events = context.ledger.events(lease.id)
-    # Nobody here waited for a twin to let us in: that it never did does not show that nobody else got in.
+    # Nobody here waited for a twin to let us in. That it never did does not show that nobody else
+    # got in.
     came_in = was_let_in(events) or is_another_s(lease)
     if lease.parked_at is not None:
         if not came_in:
@@ -89,14 +90,14 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
 
 
 async def look_at_new_box(context: Context, lease: Lease) -> Seen:
-    """What is known about a box that did not come up as quoted; one that never let us in is unused."""
+    """What is known about a box that did not come up as quoted. One that never let us in is unused."""
     if not was_let_in(context.ledger.events(lease.id)):
         return NeverIn()
     return await look_inside(context, lease)
 
 
 async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
-    """What a box that was made twice tells about itself; one that cannot be looked at may have been used."""
+    """What a box that was made twice shows about itself. One that cannot be looked at may have been used."""
     boots = box.address is None and box.state is BoxState.BOOTING
     if boots and _first_boots(context, lease, box.created_at):
         return NeverIn()
@@ -114,7 +115,7 @@ def _first_boots(context: Context, lease: Lease, made_at: datetime | None) -> bo
 
 
 async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
-    """The lease, which counts as used if its box says so; and what the box says."""
+    """The lease, and what the box shows. If the box shows use, the lease counts as used."""
     seen = await look_inside(context, lease)
     if isinstance(seen, Marked) and use(seen) is not None:
         context.ledger.touch(lease.id, at=context.clock.now())
@@ -122,10 +123,10 @@ async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
 
 
 async def check_before_stop(context: Context, lease: Lease) -> Lease:
-    """The lease, which counts as used if its box says so: a stop may empty its disk.
+    """The lease, before its box is stopped. If the box shows use, the lease counts as used: a stop may empty its disk.
 
     Raises:
-        Refused: it cannot be looked at, and a stop there keeps nothing for sure.
+        Refused: it cannot be looked at, and it is not sure that a stop there keeps anything.
     """
     profile = context.profile(lease.provider)
     if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
@@ -142,7 +143,10 @@ async def check_before_stop(context: Context, lease: Lease) -> Lease:
 async def check_before_seal(
     context: Context, lease: Lease
 ) -> tuple[Lease, Assessment | list[Loss]]:
-    """The whole assessment of a box that need not or cannot be sealed; else what on it belongs to others."""
+    """The assessment of a box that needs no seal or cannot have one.
+
+    Otherwise the losses: what on the box belongs to others.
+    """
     profile = context.profile(lease.provider)
     if lease.touched_at is None and profile.destroy == "hands_back":
         return lease, UNTOUCHED  # a machine that is handed back keeps everything on it
@@ -157,7 +161,7 @@ async def check_before_seal(
         try:
             seen = await occupancy(context, lease).look("others")
         except BoxUnreachable:
-            return lease, []  # it cannot be sealed either, and the sealing says so
+            return lease, []  # it cannot be sealed either, and the seal will say so
         except BoxTrouble as trouble:
             return lease, unseen(trouble.message, trouble.remedy)
     else:

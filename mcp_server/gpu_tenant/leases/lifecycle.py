@@ -11,10 +11,10 @@ from pydantic import Field, ValidationError
 from gpu_tenant.box.guard import arm_again, last_armed
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.policy import remarks, running_usd_h
+from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
 from gpu_tenant.domain.ports import Tended, Timed
 from gpu_tenant.domain.reconcile import rate_words
-from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
@@ -32,17 +32,19 @@ LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it"
 async def change(
     context: Context,
     lease: str,
-    action: Literal["extend", "park", "resume", "terms", "recover"],
+    action: Literal["extend", "park", "resume", "terms", "recover", "hold"],
     *,
     hours: float | None = None,
     address: str | None = None,
     terms: Mapping[str, object],
 ) -> Card:
-    """The lease goes on as was asked: see `Tenancy.change_lease`."""
+    """The lease goes on as requested: see `Tenancy.change_lease`."""
     if action == "recover":
         return await recover(context, lease)
+    if action == "hold":
+        return _held(context, lease, hours)
     found = await with_box(context, lease)
-    with context.held(found.id, action):
+    async with context.held_in_turn(found.id, action):
         if action == "terms":
             changed = await _agreed(context, found, terms)
         else:
@@ -54,20 +56,66 @@ async def change(
         return card_of(context, changed, words)
 
 
+def must_be_on_failure(words: str) -> str:
+    """The same words, which say what becomes of a box whose job failed.
+
+    Raises:
+        BadRequest: they do not.
+    """
+    try:
+        return OnFailure.said(words).words
+    except ValueError as error:
+        raise BadRequest(str(error), remedy="say `--on-failure 'end after 15m'`") from None
+
+
+def _held(context: Context, lease: str, hours: float | None) -> Card:
+    """The lease is not ended for being done, for so long; every other of its terms holds on.
+
+    Nobody is asked and nothing is waited for: whoever says this may have seconds left.
+
+    Raises:
+        BadRequest: nobody said for how long.
+        Refused: its end has begun.
+    """
+    found = context.ledger.lease(lease)
+    if hours is None:
+        raise BadRequest("for how long?", remedy=f"`gpu-tenant hold {found.id} 30m`")
+    now = context.clock.now()
+    until = min(now + timedelta(hours=hours), max(now, found.terms.deadline_at))
+    if not context.ledger.hold_until(found.id, until, by="said", at=now):
+        raise Refused(
+            f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
+            remedy="`gpu-tenant leases --all` shows it; `gpu-tenant provision` has another box",
+        )
+    if found.terms.when_done == "keep":
+        words = (
+            "it is kept when its work is done anyway; the hold changes nothing until that changes"
+        )
+    elif until == now:
+        words = "nothing holds it any more: it is ended once its work is done"
+    else:
+        words = (
+            f"held until {until:%Y-%m-%d %H:%M:%S} UTC: until then it is not ended for being done"
+        )
+    return card_of(context, found, words)
+
+
 async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
-    """The lease has the terms that were given; the others are as they were."""
+    """The lease has the terms that were given. The others stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
         raise BadRequest("which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`")
     if not update.get("idle_h", 1):
         update["idle_h"] = None
+    if "on_failure" in update:
+        update["on_failure"] = OnFailure.said(must_be_on_failure(str(update["on_failure"])))
     return await _with_terms(context, lease, update)
 
 
 async def _with_terms(
     context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
 ) -> Lease:
-    """The box and the ledger know the changed terms; what was signed in advance held only for the old ones.
+    """The box and the ledger know the changed terms. What was signed in advance held only for the old ones.
 
     Raises:
         BadRequest: they are not valid terms, such as a negative budget.
@@ -83,12 +131,13 @@ async def _with_terms(
             f"{first['loc'][0]}: {first['msg'].lower()}",
             remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
         ) from None
+    must_be_doable(terms, context.profile(lease.provider))
     signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
     if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
         moved = terms.deadline_at != lease.terms.deadline_at
         try:
-            # Tell the box first: if the ledger promised time that the guard does not know of, jobs would end
-            # early.
+            # Tell the box first. If the ledger promised time that the guard does not know of, jobs
+            # would end early.
             await arm_again(
                 context.session(lease.model_copy(update={"terms": terms})),
                 ledger=context.ledger,
@@ -98,14 +147,14 @@ async def _with_terms(
             if moved or lease.terms.on_deadline == "waive":
                 raise
         if moved:
-            # Renews the mark, which keeps others off the box for as long as the lease runs.
+            # This renews the mark, which keeps others off the box for as long as the lease runs.
             with suppress(BoxTrouble):
                 await must_be_the_box(context, lease.model_copy(update={"terms": terms}))
     return _agreed_to(context, lease, terms, signed)
 
 
 def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None) -> Lease:
-    """The terms are in force: as signed, or within the owner's limits, whatever else is being rented now."""
+    """The terms are in force: as signed, or within the owner's limits, with everything else that is being rented."""
     allowed = anything
     if signed is None and terms.deadline_at > lease.terms.deadline_at:
         allowed = partial(context.owner.allows, besides=lease.id)
@@ -146,7 +195,7 @@ async def _changed(
             lease = await resume(
                 context,
                 lease,
-                # What a person has started bills already: refusing it here would not help.
+                # A box that a person has started bills already. Refusing it here would not help.
                 allowed=anything if by_hand else allowed,
             )
             if lease.quote is not None:
@@ -159,14 +208,14 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease
     """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
 
     Also returns the check that must allow its start, in the same transaction that records the intent to start
-    it. That check is the owner's limits, since another box may be rented meanwhile; if a person has signed for
+    it. That check is the owner's limits, since another box may be rented meanwhile. If a person has signed for
     the start, it allows anything.
 
     Raises:
         Refused: the lease has no time left, and nobody said how much it needs.
     """
     now, terms = context.clock.now(), lease.terms
-    # Use its price when it runs: a stopped box is billed for its disk alone.
+    # Use the price while it runs: a stopped box is billed for its disk alone.
     usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
     if hours is None and now < terms.deadline_at:
         signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
@@ -195,7 +244,7 @@ async def _extended(context: Context, lease: Lease, hours: float) -> Lease:
 
 
 async def _stopped_before(context: Context, lease: Lease) -> str | None:
-    """A sentence if the provider's own timer stops the box before its deadline; None if it does not."""
+    """A warning if the provider's own timer stops the box before its deadline. None if it does not."""
     connector = context.connector(lease)
     if not isinstance(connector, Timed) or lease.parked_at is not None:
         return None
@@ -214,5 +263,5 @@ async def _stopped_before(context: Context, lease: Lease) -> str | None:
 
 
 async def reconcile_all(context: Context) -> Leases:
-    """Like `list_leases`; boxes that one request rented twice and nobody used are also given back."""
+    """As `list_leases`. Also gives back boxes that one request rented twice and nobody used."""
     return await overview(context, "live", twins="give_back")

@@ -1,4 +1,4 @@
-"""How a person's own ssh reaches the boxes of leases, and what it needs for that."""
+"""How a person's own ssh reaches the boxes of leases."""
 
 from pathlib import Path
 
@@ -61,10 +61,10 @@ async def login(context: Context, lease: str) -> Login:
 
 
 def inclusion_of(context: Context) -> Inclusion:
-    """What plain `ssh LEASE` needs in the owner's own configuration; asking does not change that file.
+    """What plain `ssh LEASE` needs in the owner's own configuration. Asking does not change that file.
 
-    The boxes that can be reached in this way count as used from now on. Whether one that is rented later was
-    used, a look at it tells.
+    The boxes that can be reached in this way count as used from now on. A box that is rented later is looked at
+    to tell whether it was used.
     """
     refresh_hosts(context)
     for lease in enterable(context):

@@ -1,4 +1,4 @@
-"""A box that is found late, missed once, missed for good, or found again: each is reported as what it is."""
+"""A box that is found late, missed once, gone for good, or found again. Each is reported as what it is."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,7 +16,7 @@ from gpu_tenant.ledger import Event, Ledger
 
 
 def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
-    """The lease stands on `box`, requested at `asked_at`; its cost counts from when the box was made.
+    """The lease stands on `box`, requested at `asked_at`. Its cost counts from when the box was made.
 
     Raises:
         BoxTaken: another live lease stands on it.
@@ -40,7 +40,7 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
 def note_unseen_boot(
     lease: Lease, box: Box, quote: Quote | None, *, since: datetime, ledger: Ledger, at: datetime
 ) -> None:
-    """If booting costs less, it is on record that nobody saw when the box stopped booting."""
+    """If booting costs less, the ledger says that nobody saw when the box stopped booting."""
     doubt = unseen_boot(box, quote, since=since, now=at)
     if doubt is not None:
         ledger.note(lease.id, Event.UNSEEN, doubt, at=at)
@@ -58,7 +58,7 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
 
 
 async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
-    """The box that the list omits, if its provider finds it by its id; words if that could not be learned.
+    """The box that the list omits, if its provider finds it by its id. Words, if that could not be learned.
 
     None if the provider finds no such box, or cannot search by id.
     """
@@ -75,7 +75,7 @@ async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
 
 
 def come_back(lost: Lease, *, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """The lease of a missed box that is listed again is live as it was; yields what a person must hear."""
+    """The lease of a missed box that is listed again is live as it was. Yields what a person must hear."""
     try:
         with ledger.hold(lost.id, "come back", at=ledger.now()):
             if ledger.lease(lost.id).state is LeaseState.LOST:

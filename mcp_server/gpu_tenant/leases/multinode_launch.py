@@ -1,4 +1,4 @@
-"""One job over several leases: checked for feasibility first, begun on all or none, and reported on each."""
+"""One job over several leases: checked first, begun on all or none, and reported on each."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ _GRACE_S = 10
 
 
 class LaunchedTogether(Record):
-    """One job that runs on several boxes, without us from here on."""
+    """One job that now runs on several boxes, without us."""
 
     job: str
     launcher: Launcher
@@ -36,7 +36,7 @@ class LaunchedTogether(Record):
 async def preflight_of(
     context: Context, leases: Sequence[str], *, interface: str | None = None, port: int = PORT
 ) -> Preflight:
-    """Every box was asked to reach every other on one interface; the answer names what does not work."""
+    """Every box was asked to reach every other on one interface. The answer names what does not work."""
     return await _checked(context, await _members(context, leases), interface, port)
 
 
@@ -56,7 +56,7 @@ async def launch_together(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> LaunchedTogether:
-    """The job runs on every one of the leases under one name; the first of them has rank 0.
+    """The job runs on every one of the leases under one name. The first of them has rank 0.
 
     Calling again with the same name goes on with a launch that was cut short. If one box cannot begin the job,
     it is stopped on those that have begun it.
@@ -102,8 +102,8 @@ async def launch_together(
                 context.session(lease),
                 gang.lines[rank],
                 artifacts=artifacts,
-                # If only rank 0 writes, the others have nothing to keep. A discarded artifact may be absent,
-                # but one that exists is kept.
+                # If only rank 0 writes, the others have nothing to keep. A discarded artifact may
+                # be absent, but one that exists is kept.
                 discard=[*discard, *(artifacts if rank else ())],
                 env={
                     **mirrors(profile, context.home.configuration, context.environ),
@@ -147,7 +147,7 @@ async def _checked(
 
 
 def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
-    """The gang of that name whose launch was cut short or has finished; None if there is none.
+    """The gang of that name, if its launch was cut short or has finished. None if there is none.
 
     Raises:
         BadRequest: it has other members, or a job of that name belongs to no gang.
@@ -243,7 +243,7 @@ def _free_name(context: Context, members: Sequence[Lease]) -> str:
 async def _stopped(
     context: Context, gang: Gang, members: Sequence[Lease], came: Sequence[Launched | Exception]
 ) -> None:
-    """The job runs nowhere, as far as anybody can tell; raises what kept it from beginning.
+    """The job runs nowhere, as far as anybody can tell. Raises what kept it from beginning.
 
     A box that did not answer may have begun it, and is asked to stop like the others.
     """
@@ -278,7 +278,7 @@ async def _stopped(
 
 
 async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """How the other members of that job stand; None if it belongs to no gang."""
+    """How the job stands at its other members. None if it belongs to no gang."""
     gang = next(
         (x for x in reversed(gangs(context.ledger.events(lease.id))) if x.job == seen.job), None
     )

@@ -1,4 +1,4 @@
-"""Find what could be rented now, everywhere at once, ranked by what the finished work would cost."""
+"""Find what could be rented now, everywhere at once, cheapest finished work first."""
 
 import asyncio
 from collections import Counter
@@ -26,14 +26,14 @@ _OWN_QUOTED_FOR = timedelta(days=1)
 """It can be long, because nobody else rents the owner's own machines."""
 
 _TRIED = 3
-"""How many offers are named, to be tried in turn: offers are soon stale."""
+"""How many offers are named, to be tried in turn. Offers are soon out of date."""
 _WITHOUT_A_KEY = {"own", "slurm"}
 """The markets that are asked wherever they are set up: the owner's machines, and a cluster that has queues here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
 """How far two counts of one GPU's memory may differ, as a share.
 
-Some leave out what ECC takes (22.5 GiB of an L4's 24); some count in GB (a B300's 288).
+Some leave out what ECC takes (22.5 GiB of an L4's 24). Some count in GB (a B300's 288).
 """
 
 
@@ -58,7 +58,7 @@ class Ranked(Record):
 
 
 class Found(Record):
-    """What could be rented, best first, and what was left out and why."""
+    """What could be rented, best first, and what was left out with the reason."""
 
     offers: tuple[Ranked, ...]
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")
@@ -76,7 +76,7 @@ async def find_offers(
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
 ) -> Found:
-    """Every market was asked; the best offers, and the cheapest, can be rented by their quotes.
+    """Every market was asked. The best offers, and the cheapest, can be rented by their quotes.
 
     A market that fails, or has not answered after `patience_s`, is named in `troubles`.
     """
@@ -117,7 +117,7 @@ async def find_offers(
 
 
 async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer] | str:
-    """What one market offers, or why it does not, in words."""
+    """What one market offers, or in words why it offers nothing."""
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -133,7 +133,7 @@ async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer]
 
 
 def unfit(offer: Offer, wish: Wish) -> str | None:
-    """Why this offer does not fit this wish; None if it does.
+    """Why this offer does not fit this wish. None if it does.
 
     This is a second check: the connectors leave out offers, too.
     """
@@ -165,7 +165,7 @@ def _named(gpu: str) -> str:
 
 
 def _memory_gib(offer: Offer) -> float | None:
-    """The catalog's figure for each GPU's memory, if the offer means the same but counts it differently."""
+    """The catalog's figure for each GPU's memory, if the offer means the same and only counts differently."""
     model = known(offer.gpu)
     if model is None or offer.vram_gib is None:
         return offer.vram_gib
@@ -193,7 +193,7 @@ def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str,
 
 
 def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quote | None:
-    """A quote to rent exactly this; None if the price is unknown and somebody else sets it."""
+    """A quote to rent exactly this. None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     if price is None and not own:
@@ -205,7 +205,8 @@ def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quot
         id=quote_id,
         offer=offer,
         wish=wish,
-        # Nobody bills for an own machine without a rate: any price that appears there is too much.
+        # Nobody bills for an own machine without a rate, so any price that appears there is too
+        # much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
         expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
     )
@@ -239,7 +240,7 @@ def _shown(
 
 
 def _line(text: str) -> str:
-    """One short line: a host on a marketplace writes some of these words itself."""
+    """One short line. On a marketplace, a host writes some of these words itself."""
     return plain(" ".join(text.split()), max_line=160)
 
 

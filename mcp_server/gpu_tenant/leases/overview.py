@@ -21,7 +21,6 @@ from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_fre
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.watchdog_heartbeat import watched
 
 PAGE = 50
 """How many ended leases are reported at a time: an agent reads every word."""
@@ -35,7 +34,7 @@ def card_of(
     *,
     now: datetime | None = None,
 ) -> Card:
-    """How the lease stands, by what is on record and, if its box was just listed, by that."""
+    """How the lease stands, by what is on record and by its box, if that was just listed."""
     shown = card(
         lease,
         context.profile(lease.provider),
@@ -45,19 +44,22 @@ def card_of(
         events=context.ledger.events(lease.id),
         box=box,
         protection=context.protection(lease),
+        looked_after=context.looked_after,
     )
+    if shown.terms:
+        shown = shown.model_copy(update={"watched": context.watched()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # It was billed until it was seen gone, not until that was recorded.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
 def on_card(context: Context, lease: str) -> Card:
-    """That lease's card, by what is on record; nobody is asked."""
+    """That lease's card, from what is on record. Nobody is asked."""
     return card_of(context, context.ledger.lease(lease), None)
 
 
 def confirm_account(context: Context, provider: str, *, typed: str) -> int:
-    """By a person's word, the provider's current key and address hold for its live leases.
+    """The provider's current key and address hold for its live leases, because a person says so.
 
     Returns for how many leases that is new.
 
@@ -83,7 +85,7 @@ async def overview(
     patience_s: float = PATIENCE_S,
     limit: int = PAGE,
 ) -> Leases:
-    """Like `list_leases`; if `at` is given, only those providers are asked. Each has `patience_s` to answer."""
+    """As `list_leases`. With `at`, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(look_at_twin, context)
@@ -113,7 +115,7 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"terms": ()}))
+            cards.append(shown.model_copy(update={"terms": (), "watched": ""}))
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -140,18 +142,18 @@ async def overview(
         leftovers=found.leftovers,
         strays=found.strays,
         unseen=found.unseen,
-        watched=watched(context.home.watchdog, now),
+        watched=context.watched(),
         older=_older(context, ended),
         free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
     )
 
 
 def history(context: Context, before: str, limit: int) -> Leases:
-    """The leases that ended before that one; nobody is asked."""
+    """The leases that ended before that one. Nobody is asked."""
     ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
     return in_all(
         [
-            card_of(context, lease, None, now=now).model_copy(update={"terms": ()})
+            card_of(context, lease, None, now=now).model_copy(update={"terms": (), "watched": ""})
             for lease in ended
         ],
         alarms=(),
@@ -164,7 +166,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
-    """The oldest of them, and how many there were before it; None if there were none."""
+    """The oldest of them, and how many there were before it. None if there were none."""
     left = context.ledger.ended_before(ended[0].id) if ended else 0
     return (ended[0].id, left) if left else None
 
@@ -183,7 +185,7 @@ async def _looked_at(context: Context, lease: Lease, found: Survey) -> tuple[Car
 
 
 async def _look_again(context: Context, at: Collection[str] | None) -> None:
-    """Every box whose end rests on a person's word was looked at; one that answers has a lease again."""
+    """Every box whose end rests on a person's word was looked at. One that answers has a lease again."""
     doubted = [
         lease
         for lease in in_doubt(context.ledger, context.clock.now())
@@ -201,7 +203,7 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
             pins = context.home.known_hosts(lease.id)
             if pins.exists():
                 context.home.known_hosts(again.id).write_bytes(pins.read_bytes())
-            with suppress(TenantError):  # the alarm stands, and the next look goes on with it
+            with suppress(TenantError):  # the alarm stays open, and the next look goes on from it
                 await fulfilled(context, again, wait_s=0)
     told_no_more(context.ledger, context.clock.now())
     passkeys.told(context.ledger, at=context.clock.now())

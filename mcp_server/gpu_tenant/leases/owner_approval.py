@@ -1,4 +1,4 @@
-"""What only a box's owner can decide: the limits that they wrote, and what they sign for beyond those."""
+"""What only a box's owner can decide: the limits that they wrote, and what they sign for beyond these."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -9,7 +9,7 @@ from gpu_tenant.domain.errors import Limit, Refused
 from gpu_tenant.domain.model import Lease, LeaseId, Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.policy import must_end_unseen, rescue
-from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.spending_limits import (
     Limits,
@@ -37,7 +37,7 @@ class Owner:
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold now; they are read anew each time.
+        """The limits that hold now. They are read anew each time.
 
         Raises:
             LocalTrouble: what is written there is not valid.
@@ -45,7 +45,7 @@ class Owner:
         return limits_of(self._configuration)
 
     def used(self) -> list[Use]:
-        """How much is used of each limit that is a sum."""
+        """How much of each limit is used, for those limits that are sums."""
         now = self._ledger.now()
         return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
 
@@ -60,7 +60,7 @@ class Owner:
     ) -> None:
         """The limits leave room for such a lease, or for `count` identical ones.
 
-        `besides` is the lease that this would change.
+        `besides` is the lease that this would change. It is not counted twice.
 
         Raises:
             Limit: they do not.
@@ -76,14 +76,14 @@ class Owner:
         )
 
     def bounded(self, quote: Quote) -> Quote:
-        """The quote; a cap above the owner's limit for one box is lowered to that limit.
+        """The quote. A cap above the owner's limit for one box is lowered to that limit.
 
         So no price above the limit is rented or kept, whatever cap was named.
         """
         price, most = quote.offer.price.running_usd_h, self.limits.box_usd_h
         if price is None or quote.cap_usd_h <= most:
             return quote
-        # A price that is itself above the limit stays here: the limit refuses it, and says so.
+        # A price that is itself above the limit stays here, and the limit then refuses it by name.
         return quote.model_copy(update={"cap_usd_h": max(price, most)})
 
     # --- what is signed for
@@ -91,7 +91,7 @@ class Owner:
     def signs_unguarded(
         self, word: Unguarded, profile: Profile, usd_h: Decimal | None, *, count: int = 1
     ) -> str | None:
-        """The code of a signature for boxes whose bill nothing ends; None if none is needed.
+        """The code of a signature for boxes whose bill nothing ends. None if none is needed.
 
         Raises:
             Refused: nobody has even said that they accept that.
@@ -117,7 +117,7 @@ class Owner:
         )
 
     def signs_for_no_smoke(self, smoke: str | None, provider: str) -> str | None:
-        """The code of a signature for renting without a smoke test; None if none is needed.
+        """The code of a signature for renting without a smoke test. None if none is needed.
 
         Raises:
             SignatureWanted: a person has yet to sign for it.
@@ -135,10 +135,10 @@ class Owner:
     def signs_change(
         self, lease: Lease, terms: Terms, usd_h: Decimal | None, *, hours: float | None
     ) -> str | None:
-        """The code of a signature for a lease's looser terms, or for a higher cost; None if none is needed.
+        """The code of a signature for a lease's looser terms, or for a higher cost. None if none is needed.
 
-        Tighter terms need none, nor does a later deadline within the limits and the lease's budget. `hours` is
-        how the deadline was given, if it was given in hours.
+        Tighter terms need none, nor does a later deadline within the limits and the lease's budget. `hours` is how
+        the deadline was given, if it was given in hours.
 
         Raises:
             SignatureWanted: a person has yet to sign for it.
@@ -175,6 +175,12 @@ class Owner:
         if before.idle_h is not None and (terms.idle_h is None or terms.idle_h > before.idle_h):
             after = "never" if terms.idle_h is None else f"after {terms.idle_h:g} h"
             yield f"it is ended when idle after {before.idle_h:g} h now, and {after} then"
+        if before.when_done != "keep" and terms.when_done == "keep":
+            yield "it bills on when its work is done, until another of its terms ends it"
+        elif before.when_done == "end" and terms.when_done == "park":
+            yield "it is parked when its work is done, where it was torn down, and its disk bills on"
+        elif terms.when_done != "keep" and _waits_longer(before.on_failure, terms.on_failure):
+            yield f"a box whose job failed was to `{before.on_failure.words}`, and is to `{terms.on_failure.words}`"
         if terms.deadline_at > before.deadline_at and terms.budget_usd is not None:
             now = self._ledger.now()
             spent, left = lease.cost_usd(now), terms.deadline_at - now
@@ -184,8 +190,15 @@ class Owner:
 
 
 def _rises(before: Decimal | None, after: Decimal | None) -> bool:
-    """Whether a bound becomes looser; None means that there is no bound."""
+    """Whether a bound becomes looser. None means that there is no bound."""
     return before is not None and (after is None or after > before)
+
+
+def _waits_longer(before: OnFailure, after: OnFailure) -> bool:
+    """Whether a box whose job failed bills for longer, or for more of it, than before."""
+    if before.does == "hold" or after.does == "hold":
+        return before.does != "hold"
+    return after.after_s > before.after_s or (before.does, after.does) == ("end", "park")
 
 
 def _or_none(usd: Decimal | None) -> str:

@@ -1,4 +1,4 @@
-"""Stop a box's GPU meter and keep its disk, where the platform can do that; and start it again."""
+"""Stop a box's GPU meter and keep its disk, where the platform can do that, and start it again."""
 
 import asyncio
 from contextlib import suppress
@@ -29,7 +29,7 @@ _QUIET_WITHIN_S = 120
 _POLL_S = 5
 _SOON_S = 2
 _SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
-"""Runs its argument after the answer has got through: a box that stops at once could not send one."""
+"""Runs its argument after the answer has got through. A box that stops at once could not send one."""
 
 
 async def park(
@@ -64,7 +64,8 @@ async def park(
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
         )
     if lease.touched_at is not None and profile.park == "wipes":
-        # The box's own record of what was written there would also be gone, and with it every proof.
+        # The box's own record of what was written there would be gone as well, and every proof with
+        # it.
         raise Refused(
             f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
@@ -101,7 +102,7 @@ async def park(
 
 
 def unsure_of(profile: Profile) -> list[str]:
-    """The accounted paths of which nobody knows whether they outlive a stop."""
+    """The accounted paths of which nobody knows whether they survive a stop."""
     return [
         place.path
         for place in profile.places
@@ -203,10 +204,10 @@ async def resume(
     *,
     allowed: Allowed = anything,
 ) -> Lease:
-    """The parked box was started again, and costs what a running one costs; it need not answer yet.
+    """The parked box was started again, and costs what a running one costs. It need not answer yet.
 
-    `allowed` raises if the owner's limits leave no room for that. A start counts as one even if it is unknown
-    whether it was carried out.
+    `allowed` raises if the owner's limits leave no room for that. A start whose outcome is unknown counts as a
+    start.
 
     Raises:
         Limit: they do not; the provider was not asked.
@@ -215,7 +216,7 @@ async def resume(
     """
     connector, ledger = context.connector(lease), context.ledger
     if lease.parked_at is None:
-        # Its platform may have stopped it: an outbid box, a timer, an empty balance.
+        # Its platform may have stopped it: a higher bid, a timer, an empty balance.
         seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             lease = ledger.parked(lease.id, seen.box.price_usd_h, at=ledger.now())

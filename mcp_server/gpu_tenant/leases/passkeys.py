@@ -1,4 +1,4 @@
-"""Change the owner's passkeys, each time over a signature, and report what must be heard about them."""
+"""Change the owner's passkeys, each time on a signature, and report changes that the owner must hear of."""
 
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ _SET_UP, _ENDS = "passkey: set up", "passkey: ends"
 
 
 def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
-    """Every passkey ends: at once if one of them signed for that, otherwise after a day. Returns when.
+    """Every passkey ends. Returns when: at once if one of them signed for that, otherwise after a day.
 
     Raises:
         SignatureWanted: nobody has signed.
@@ -52,7 +52,7 @@ def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
 
 
 def told(ledger: Ledger, *, at: datetime) -> None:
-    """A passkey that was set up in the last day, or told to end, is an alarm: it may not have been the owner."""
+    """A passkey that was set up in the last day, or that is to end, is an alarm. It may not have been the owner."""
     known = ledger.passkeys(at)
     new = [key for key in known if at - key.at < _NEW]
     ending = [key for key in known if key.ends_at is not None]

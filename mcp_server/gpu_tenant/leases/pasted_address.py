@@ -1,4 +1,4 @@
-"""What a person pastes from a console, as the address it means."""
+"""The address in what a person pastes from a console."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Looks at a provider's list, each on record: they decide whether a box is gone, lost or was never made."""
+"""Looks at a provider's list, each on record. They decide whether a box is gone, lost or was never made."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from gpu_tenant.providers.response_limits import listed
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
-    """How long the list that shows the lease's box is given; our own list has no lag."""
+    """How long the list may lag that shows the lease's box. Our own list has no lag."""
     if lease.goes_by_address:
         return Patience(list_lag_s=0, confirm_s=0)
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
@@ -28,9 +28,9 @@ class Listing:
 
     boxes: Sequence[Box]
     asked_at: datetime
-    """When it was asked for: what came later may not be in it."""
+    """When the list was asked for. It may omit what came later."""
     gap: str | None = None
-    """Why a box that it omits may still be there; None if the list is complete."""
+    """Why a box that it omits may still be there. None if the list is complete."""
 
 
 async def look(
@@ -39,9 +39,9 @@ async def look(
     *,
     listing: Listing | None = None,
 ) -> Seen:
-    """What the provider's list says about the lease's box; a look at a live lease is on record.
+    """What the provider's list says about the lease's box. A look at a live lease is on record.
 
-    If `listing` was asked for after the lease was written down, it is used and nobody is asked.
+    If `listing` was asked for after the lease was written down, it is used, and nobody is asked.
     """
     connector, ledger = context.connector(lease), context.ledger
     if listing is None or listing.asked_at < lease.created_at:
@@ -76,11 +76,11 @@ def boxes_of(part: PartlyListed) -> Sequence[Box]:
 
 
 class _Rounds:
-    """One provider's lists, asked for one after the other; all who wait for the next one get the same."""
+    """One provider's lists, asked for one after the other. All who wait for the next list get the same one."""
 
     def __init__(self) -> None:
-        # `_now` is being asked for. `_next` begins when that has ended, and serves everybody who asks until
-        # then.
+        # `_now` is being asked for. `_next` begins when that has ended, and serves everybody who
+        # asks until then.
         self._now: asyncio.Task[Sequence[Box]] | None = None
         self._next: asyncio.Task[Sequence[Box]] | None = None
 
@@ -101,7 +101,7 @@ _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
 
 
 async def _listed(connector: Connector) -> Sequence[Box]:
-    """The provider's list, requested after this was called: a hundred booting boxes share one."""
+    """The provider's list, requested after this was called. A hundred booting boxes share one."""
     return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
 
 
@@ -109,6 +109,7 @@ def is_of(box: Box, lease: Lease) -> bool:
     """Whether that is the lease's box."""
     if lease.box_id is None:
         return box.mark == lease.mark
-    # A person may have renamed it. It exists and bills under any name, unless that is another lease's mark.
+    # A person may have renamed it. It exists and bills under any name, unless the name is another
+    # lease's mark.
     another_s = box.mark != lease.mark and (box.mark or "").startswith(MARK_PREFIX)
     return box.id == lease.box_id and not another_s

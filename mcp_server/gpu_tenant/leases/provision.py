@@ -1,4 +1,4 @@
-"""Get a box under a lease: written down before it exists, and believed when its provider lists it."""
+"""Get a box under a lease. The lease is written down before the box exists, and the provider's list is believed."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -26,6 +26,7 @@ from gpu_tenant.domain.model import (
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
@@ -39,11 +40,11 @@ from gpu_tenant.leases.settle import observe, settle
 from gpu_tenant.ledger import Allowed, Event, Ledger
 
 DEADLINE_H = 24
-"""Eight hours would end most runs overnight."""
+"""A day, because eight hours would end most runs overnight."""
 
 _POLL_S = 5
 _YOUNG_LAGS = 5
-"""A missing box is not given up for another while it is younger than this many lags of the provider's list."""
+"""A missing box is not given up for another one while it is younger than this many lags of the provider's list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
 """A rented box's deadline, unless the owner says otherwise: half as long again as the work."""
@@ -62,7 +63,7 @@ def intend(
     fleet: str | None = None,
     recovers: LeaseId | None = None,
 ) -> Lease:
-    """The intent is in the ledger, with the terms that hold from now on; no box exists for it yet.
+    """The intent is in the ledger, with the terms that hold from now on. No box exists for it yet.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
@@ -88,7 +89,9 @@ def intend(
         deadline_at=now + timedelta(hours=hours),
         max_price_usd_h=max_price_usd_h,
         meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
+        machine="own" if profile.kind == "own" else "rented",
     )
+    must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
@@ -116,7 +119,7 @@ def intend_quote(
     """The intent to rent exactly what was quoted is in the ledger.
 
     `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
-    `instead_of` names all the quotes of which the caller wants one box.
+    `instead_of` names all the quotes if the caller wants one box by any of them.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
@@ -141,7 +144,8 @@ def intend_quote(
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
     if hours is None and budget_usd is not None and price:
-        # The guard on the box knows nothing of money: when nobody watches, the deadline enforces the budget.
+        # The guard on the box knows nothing of money. When nobody watches, the deadline enforces
+        # the budget.
         deadline_h = min(deadline_h, max(worked_h, float(budget_usd / price)))
     must_be_hours(deadline_h)
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
@@ -149,14 +153,16 @@ def intend_quote(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
             remedy="`gpu-tenant offers` shows others",
         )
+    terms = asked.terms(
+        deadline_at=now + timedelta(hours=deadline_h),
+        max_price_usd_h=None if price is None else quote.cap_usd_h,
+        meter="billed",
+    )
+    must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
-        terms=asked.terms(
-            deadline_at=now + timedelta(hours=deadline_h),
-            max_price_usd_h=None if price is None else quote.cap_usd_h,
-            meter="billed",
-        ),
+        terms=terms,
         address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
         price_usd_h=price,
         quote=quote,
@@ -182,7 +188,7 @@ def must_be_hours(hours: float) -> None:
 
 
 def new_lease_id(ledger: Ledger, provider: str) -> LeaseId:
-    """An unused lease id that is easy to say: the provider and four letters."""
+    """A lease id that is easy to say and not in use: the provider and four letters."""
     return LeaseId(new_id(provider, ledger.lease_ids()))
 
 
@@ -191,7 +197,7 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
 
     Raises:
         NoCapacity, NoQuota, NoFunds, PriceMoved, ...: no box was made, and the lease is void.
-        ProviderSilent: whether a box was made is not known yet; the lease stays an intent, and the next look at
+        ProviderSilent: whether a box was made is not known yet. The lease stays an intent, and the next look at
             it tells.
         BoxTaken: another live lease stands on it.
     """
@@ -236,7 +242,7 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
     """The lease stands on the box that a create without a clear answer made, as its provider's list shows.
 
     Raises:
-        ProviderSilent: it made none, or the list cannot be had.
+        ProviderSilent: no box was made, or the list cannot be had.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     give_up_at = ledger.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
@@ -254,9 +260,9 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
 async def make_ready(
     context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
-    """The box has let us in, and its host key is pinned from now on; or `wait_s` has passed.
+    """The box has let us in and its host key is pinned from now on, or `wait_s` has passed.
 
-    A provider that says *running* does not mean *ready*: `reach` has to get an answer from the box itself.
+    When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box itself.
 
     Raises:
         NotReady: it is broken, or was not ready in time.
@@ -266,7 +272,8 @@ async def make_ready(
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
-    # Count from when it was rented or started again: this call may not be the one that waited first.
+    # Count from when it was rented or started again. This call may not be the one that waited
+    # first.
     begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
     began = begun[-1] if begun else ledger.now()
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
@@ -316,7 +323,7 @@ async def make_ready(
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     cap = lease.terms.max_price_usd_h
-    # Some platforms bill less while a box boots: the cap applies to the price after that.
+    # Some platforms bill less while a box boots. The cap applies to the price after that.
     price = box.price_usd_h if box.running_usd_h is None else box.running_usd_h
     if cap is not None and price is not None and price > cap:
         raise PriceMoved(
@@ -342,7 +349,7 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
     """The receipt of a smoke test passed in the last week, or None if the caller chose to go without.
 
     Raises:
-        Refused: neither; a bug found on the meter costs more than one found here.
+        Refused: neither is so. A bug found while the box bills costs more than one found here.
     """
     remedy = "run `gpu-tenant smoke DIR -- COMMAND` first, or go without by name: --smoke none"
     if receipt_id == "none":

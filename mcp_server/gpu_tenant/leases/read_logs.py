@@ -21,7 +21,7 @@ _Read = TypeVar("_Read", LogWindow, Hits)
 async def log_window(
     context: Context, lease: str, job: str | None, *, start: int, limit: int
 ) -> LogWindow:
-    """About `limit` bytes of the log's lines from `start` on; see `window.window`.
+    """About `limit` bytes of the log's lines from `start` on. See `window.window`.
 
     A negative `start` counts from the log's end.
 
@@ -42,7 +42,7 @@ async def log_search(
     case: Literal["no", "yes"] = "no",
     budget_s: float = 1.0,
 ) -> Hits:
-    """The log's lines from byte `start` on that contain the text `q`; see `window.search`.
+    """The log's lines from byte `start` on that contain the text `q`. See `window.search`.
 
     Raises:
         BadRequest: as for a window; or there is nothing to search for.
@@ -79,7 +79,7 @@ async def _read_log(
 
 
 async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
-    """What the box calls the job of that name; for a cell that is its latest run, unless a run is named.
+    """What the box calls the job of that name. For a cell that is its latest run, unless a run is named.
 
     Raises:
         BadRequest: there is no such job.
@@ -102,7 +102,7 @@ def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
 
 
 def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
-    """The log as it was collected, or the part of it that was read; while the lease lives, the longer one."""
+    """The log as it was collected, or the part of it that was read. While the lease lives, the longer one."""
     named = _is_run_of_cell(context, lease, job)
     name = job if named and job else job_of(lease, job, ledger=context.ledger).id
     others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
@@ -128,7 +128,7 @@ def _forget_copies(context: Context) -> None:
 
 
 def is_run(said: str, *, of: str) -> bool:
-    """Whether that word from a box names a run of the job: it becomes the name of a file here."""
+    """Whether that word from a box names a run of the job. If so, it becomes the name of a file here."""
     return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
 
 

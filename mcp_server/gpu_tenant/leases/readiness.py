@@ -16,7 +16,7 @@ from gpu_tenant.leases.ssh_access import refresh_hosts
 
 
 async def active(context: Context, lease: str) -> Lease:
-    """The lease, with a box that takes new work: if it had yet to let us in, it has done so.
+    """The lease, whose box takes new work. If the box had yet to let us in, it has done so.
 
     Raises:
         Refused: the lease has no box (any more), it is parked, or its teardown has begun.
@@ -32,7 +32,7 @@ async def active(context: Context, lease: str) -> Lease:
 
 
 async def running(context: Context, lease: str) -> Lease:
-    """The lease, whose box runs: if it had yet to let us in, it has done so.
+    """The lease, whose box runs. If the box had yet to let us in, it has done so.
 
     Raises:
         Refused: the lease has no box (any more), or it is parked.
@@ -45,7 +45,7 @@ async def running(context: Context, lease: str) -> Lease:
             remedy=f"`gpu-tenant resume {found.id}`, then the same command again",
         )
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
-        with context.held(found.id, "wait"):
+        async with context.held_in_turn(found.id, "wait"):
             found = await let_in(context, found)
     return found
 
@@ -66,7 +66,7 @@ async def let_in(context: Context, lease: Lease) -> Lease:
 
 
 async def with_box(context: Context, lease: str) -> Lease:
-    """The lease, whose box may still exist: even a teardown that was cut short may need a collect.
+    """The lease, whose box may still exist. Even a teardown that was cut short may need a collect.
 
     Raises:
         Refused: it has none (any more).
@@ -83,11 +83,11 @@ async def with_box(context: Context, lease: str) -> Lease:
 
 
 async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-    """The lease, whose box has let us in, or has yet to."""
+    """The lease. Its box has let us in, or has yet to."""
     profile = context.profile(lease.provider)
     ready = await make_ready(context, lease, reach=partial(come_in, context), wait_s=wait_s)
     if ready.ready_at is not None and way_out(profile, ready) is not None:
-        # Arm it before anybody's work is on it: this computer may die in the next second.
+        # Arm it before anybody's work is on it. This computer may die in the next second.
         await armed(context, ready)
     refresh_hosts(context)
     return ready
@@ -110,14 +110,14 @@ async def reach(context: Context, lease: Lease) -> None:
 async def settled(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
-    """The lease moved forward by what its provider shows, and what a person must hear."""
+    """The lease, moved forward by what its provider shows, and what a person must hear."""
     return await settle(context, lease, listing=listing)
 
 
 async def settled_if_free(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
-    """The lease moved forward, unless another process is acting on it right now."""
+    """The same, unless another process is acting on the lease right now."""
     try:
         with context.held(lease.id, "look"):
             return await settled(context, context.ledger.lease(lease.id), listing)
@@ -128,7 +128,7 @@ async def settled_if_free(
 
 
 def _kept_waiting(context: Context, lease: Lease) -> str | None:
-    """Who keeps a lease that is past its terms from ending, and since when; None if nobody does."""
+    """Which process keeps a lease that is past its terms from ending, and since when. None if none does."""
     late, held = overdue(lease, context.clock.now()), context.ledger.held(lease.id)
     return f"{late}, and {held.words}" if late and held else None
 

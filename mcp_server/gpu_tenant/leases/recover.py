@@ -61,7 +61,10 @@ from gpu_tenant.transfer.bandwidth_share import share_of
 _GOES_ON: frozenset[Fate] = frozenset(
     {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
 )
-"""Does not include a stop that a person may have meant: that box's disk is kept, and `resume` starts it."""
+"""The fates after which the work goes on. A stop that a person may have meant is not among them.
+
+Then the box's disk is kept, and `resume` starts it.
+"""
 _TRIED = 3
 _POLL_S = 5
 
@@ -101,7 +104,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     with context.held(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
-            # Whatever is left to do belongs to the successor: its own loss is recovered separately.
+            # Whatever is left to do belongs to the successor. If that is lost, it is recovered by
+            # itself.
             context.ledger.note(lost.id, Event.RECOVERED, {"to": known.id}, at=context.clock.now())
             return card_of(context, known, f"it went on with {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
@@ -143,7 +147,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     on_record = taken(events)
     for _, kind, detail in reversed(events) if known is not None else ():
         if kind == Event.TAKEN and detail["fate"]:
-            # It may have woken up since, but its work still goes on elsewhere.
+            # The box may have woken up since, but its work still goes on elsewhere.
             return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
@@ -188,7 +192,7 @@ async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
 async def _housed(
     context: Context, work: Work, kept: Restorable | None, known: Lease | None, wait_s: float
 ) -> Lease:
-    """A lease to continue the work under, on a box that has let us in or has yet to.
+    """A lease to continue the work under. Its box has let us in or has yet to.
 
     Raises:
         NoCapacity: nothing that its terms allow can be had.
@@ -205,7 +209,8 @@ async def _housed(
     wish = wish_again(lost, kept.taken_at if kept else None)
     left = budget_left(context.ledger, lost, context.clock.now())
     async for quote in _quotes(context, lost, wish, left, refused):
-        # The owner signed for the end of one box only, so the next one is kept until it is verified.
+        # The owner signed for the end of one box only. So the next one is kept until it is
+        # verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
         lease = context.ledger.intend(
@@ -230,7 +235,7 @@ async def _housed(
 
 
 async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
-    """The lease, if the intent of a call that was cut short became a box; None if it did not."""
+    """The lease, if the intent of a call that was cut short became a box. None if it did not."""
     until = context.clock.now() + timedelta(seconds=wait_s)
     with context.held(lease.id, "recover"):
         while True:
@@ -246,7 +251,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 
 
 async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float) -> Lease | None:
-    """The lease on its box; None if no box can be had, and then nothing of it bills."""
+    """The lease on its box. None if no box can be had, and then nothing of it bills."""
     if lease.ready_at is not None:
         return lease
     with context.held(lease.id, "provision"):
@@ -294,7 +299,7 @@ async def _quotes(
 
 
 def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None) -> str | None:
-    """Why the owner's terms do not allow this quote; None if they do."""
+    """Why the owner's terms do not allow this quote. None if they do."""
     price = quote.offer.price.running_usd_h
     cost = None if price is None else price * Decimal(str(quote.wish.hours))
     if left_usd is not None and (cost is None or cost > left_usd):
@@ -319,7 +324,7 @@ async def _furnished(
     setup: Mapping[str, str],
     wait_s: float,
 ) -> str | None:
-    """The box holds what the job starts from; returns what is still missing, in words, or None."""
+    """The box holds what the job starts from. Returns what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
         return None  # and by now the job may have overwritten it
     lost, session = work.lease, context.session(new)
@@ -335,7 +340,7 @@ async def _furnished(
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )
-        # The tree may have changed since it was last checked; this refuses if so.
+        # The tree may have changed since it was last checked. If so, this refuses.
         work_of(lost, ledger=context.ledger)
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
@@ -363,7 +368,7 @@ async def _furnished(
 async def _launched(
     context: Context, new: Lease, work: Work, values: Sequence[Mapping[str, str]]
 ) -> None:
-    """Every job runs again under its own name, by the same command and with the same outputs."""
+    """Every job runs again under its own name, with the same command and outputs."""
     for job, own in zip(work.jobs, values, strict=True):
         made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
@@ -407,7 +412,7 @@ def _on_record(
     if not any(kind == Event.RECOVERED for _, kind, _ in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, Event.RECOVERED, {**told, "from": lost.id}, at=now)
-    # Last, because whoever finds this entry looks no further.
+    # This comes last, because whoever finds this entry looks no further.
     context.ledger.note(lost.id, Event.RECOVERED, {**told, "to": new.id}, at=now)
 
 

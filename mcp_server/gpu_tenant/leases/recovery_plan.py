@@ -1,4 +1,4 @@
-"""What it takes to continue the work of a box that was taken: what to do again, from where, for how much."""
+"""What it takes to continue the work of a taken box: what to do again, from where, and for how much."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.ledger import Event, Ledger
 
 _LEAST_H = 0.25
-"""In hours of work: less is not worth a box, and what is left is only an estimate."""
+"""In hours of work. Less is not worth a box, and what is left is only an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What ran on a box that was taken, as it can be begun again elsewhere."""
+    """What ran on a box that was taken, in a form that can be begun again elsewhere."""
 
     lease: Lease
     jobs: tuple[Job, ...]
     trees: tuple[Tree, ...]
     setup_from: tuple[str, ...]
-    """Where the values for making its environment were found, as `NAME=reference`."""
+    """Where the values that made its environment were found, as `NAME=reference`."""
 
     @property
     def in_environment(self) -> bool:
@@ -54,7 +54,7 @@ class Recovered(Record):
 
 
 def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
-    """The jobs that were running when the lease's box was last heard of, by the ledger.
+    """The jobs that the ledger last saw running on the lease's box.
 
     A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
     shows that nothing was running.
@@ -73,13 +73,13 @@ def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
-    """The jobs that make an environment; they are made again along with it."""
+    """The jobs that make an environment. They are made again along with it."""
     events = ledger.events(lease_id)
     return {str(detail.get("job")) for _, kind, detail in events if kind == Event.PREPARING}
 
 
 def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
-    """Whether a job was declared on the lease: by then, what it starts from is on the box."""
+    """Whether a job was declared on the lease. If so, what it starts from is on the box."""
     return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
 
 
@@ -147,7 +147,7 @@ def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
 
 
 def successor(ledger: Ledger, lease: Lease) -> Lease | None:
-    """The lease that continues the work of this one, or is about to; None if there is no such lease."""
+    """The lease that continues the work of this one, or is about to. None if there is no such lease."""
     had = [x for x in ledger.leases() if x.recovers == lease.id and _was_had(x, ledger)]
     return had[-1] if had else None
 
@@ -155,7 +155,7 @@ def successor(ledger: Ledger, lease: Lease) -> Lease | None:
 def _was_had(lease: Lease, ledger: Ledger) -> bool:
     """Whether that lease is, or was, a successor.
 
-    It is not if no box came of it, or if its own box was lost before anything ran there.
+    It is not if it got no box, or if its own box was lost before anything ran there.
     """
     if lease.state is LeaseState.LOST:
         return any(job.launched_at for job in ledger.jobs(lease.id))
@@ -163,7 +163,7 @@ def _was_had(lease: Lease, ledger: Ledger) -> bool:
 
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
-    """The lease under which the work of this one was launched again; None if that is not complete."""
+    """The lease under which all of this one's work was launched again. None if there is none yet."""
     for _, kind, detail in ledger.events(lease.id):
         if kind == Event.RECOVERED and "to" in detail:
             return ledger.lease(str(detail["to"]))
@@ -174,7 +174,7 @@ def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
 
 
 def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
-    """What the work may still cost: the budget less what its leases have cost; None if there is no budget.
+    """What the work may still cost: the budget less what its leases have cost. None if there is no budget.
 
     Raises:
         Refused: nothing is left, or nobody knows what they have cost.
@@ -183,7 +183,7 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     if left is None:
         return None
     for each in chain(ledger, lease):
-        # What the earlier ones had cost by then was already taken off this one's budget when it was made.
+        # What the earlier leases had cost was already taken off this one's budget when it was made.
         before = Decimal(0) if each is lease else each.cost_usd(lease.created_at)
         cost = each.cost_usd(now)
         if cost is None or before is None:
@@ -241,7 +241,8 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
         update={
             "hours": min(wish.hours, max(wish.hours - done_h, _LEAST_H)),
             "max_price_usd_h": cap if cap is not None else wish.max_price_usd_h,
-            # Within the cap, a box that is not interruptible serves as well, and not every market takes bids.
+            # Within the cap, a box that is not interruptible serves as well, and not every market
+            # takes bids.
             "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
         }
     )
@@ -251,7 +252,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
 
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
-    """When the box was first known to be taken; until then it may have worked."""
+    """When the box was first known to be taken. Until then it may have worked."""
     told = [at for at, kind, d in ledger.events(lease.id) if kind == Event.TAKEN and d.get("fate")]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
     return min([*told[-1:], *omitted[:1]], default=now)
@@ -260,7 +261,7 @@ def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
 def lost_usd(
     lost: Lease, new: Lease, *, since: datetime, until: datetime, now: datetime
 ) -> Decimal | None:
-    """What the work that is done again had cost, plus what the new box cost before it went on."""
+    """What the work that is done again had cost, plus what the new box cost before the work went on."""
     again = cost_usd(lost.rates, since=since, until=until)
     setup = new.cost_usd(now)
     return None if again is None or setup is None else (again + setup).quantize(CENT)

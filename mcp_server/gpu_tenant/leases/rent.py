@@ -1,4 +1,4 @@
-"""Rent one box by quotes, or a fleet of them inside one cap and one budget."""
+"""Rent one box by quotes, or a fleet of boxes within one cap and one budget."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -48,7 +48,7 @@ _POLL_S = 5
 
 @dataclass(slots=True)
 class _Source:
-    """A source from which a fleet's next box may come."""
+    """A place from which a fleet's next box may come."""
 
     name: str
     profile: Profile
@@ -56,7 +56,7 @@ class _Source:
     """Writes the intent down on these terms, given how many boxes are missing and in which fleet."""
     offer: str | None = None
     refused: str | None = None
-    """Why nothing more is asked for there; a quote that was refused once is not tried again in this call."""
+    """Why nothing more is asked for there. A quote that was refused once is not tried again in this call."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Hunt:
     asked: Asked
     sources: Sequence[_Source]
     until: datetime
-    """From then on nothing more is asked for, so that the caller hears what there is."""
+    """From then on nothing more is asked for, so that the caller gets an answer in time."""
     stopped: str | None = None
     last: TenantError | None = None
     given_back: list[str] = field(default_factory=list)
@@ -89,15 +89,16 @@ async def rented(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """A box of the first quote that can be had; never a second box while the first may bill."""
+    """A box by the first quote that can be had. There is never a second box while the first may bill."""
     refused: list[str] = []
     for standing in context.ledger.rented_by(quotes):
-        # What this same call has already rented, if it was made before or is being made elsewhere right now.
+        # What this same call has already rented: it may have been made before, or is being made
+        # elsewhere right now.
         card = await _as_rented(context, standing, refused, wait_s)
         if card is not None:
             return card
-    # A box that never gets ready is given back, and by then the other quotes may have expired. The next one is
-    # rented anyway: its price is asked again first.
+    # A box that never gets ready is given back, and by then the other quotes may have expired. The
+    # next one is rented anyway, because its price is asked for again first.
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     for quote in wanted:
         profile = context.set_up(quote.offer.provider)
@@ -114,7 +115,7 @@ async def rented(
                     allowed=context.owner.allows,
                     signed=signed,
                 )
-                with context.held(lease.id, "provision"):
+                async with context.held_in_turn(lease.id, "provision"):
                     try:
                         rented = await fulfilled(context, lease, wait_s)
                         return card_of(context, rented, "; ".join(refused) or None)
@@ -140,7 +141,7 @@ async def rented(
 
 
 def _must_have_room(context: Context, quote: Quote, asked: Asked, count: int = 1) -> None:
-    """The owner's limits leave room for `count` boxes by that quote; checked before anybody is asked to sign.
+    """The owner's limits leave room for `count` boxes by that quote. This is checked before anybody is asked to sign.
 
     Raises:
         Limit: they do not.
@@ -182,7 +183,7 @@ def _signed(
 async def _as_rented(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Card | None:
-    """The card of a lease that one of the quotes has already rented; None if it never had a box or has none now.
+    """The card of a lease that one of the quotes has already rented. None if it never had a box or has none now.
 
     Raises:
         ProviderSilent: whether it has a box is not known yet.
@@ -196,7 +197,7 @@ async def _as_rented(
         async with _in_turn(context, lease.quote.id, wait_s):
             lease = context.ledger.lease(lease.id)
             if lease.state.live and lease.ready_at is None and lease.parked_at is None:
-                with context.held(lease.id, "provision"):
+                async with context.held_in_turn(lease.id, "provision"):
                     lease = await _as_far_as_it_goes(context, lease, refused, wait_s)
     except LeaseHeld:
         # The call that holds it will finish it.
@@ -209,7 +210,7 @@ async def _as_far_as_it_goes(
 ) -> Lease:
     """What a call that was cut short had begun, taken as far as possible now.
 
-    The lease is bound and ready, still booting, or void and given back.
+    Afterwards the lease is ready, still booting, or void and given back.
     """
     until = context.clock.now() + timedelta(seconds=wait_s)
     while lease.state is LeaseState.INTENDED:
@@ -233,7 +234,7 @@ async def _as_far_as_it_goes(
 
 @asynccontextmanager
 async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[None]:
-    """That name is held by this call, after waiting for whoever held it first.
+    """This call holds that name. It waited for whichever call held it first.
 
     Raises:
         LeaseHeld: they are not done within the time of this call.
@@ -255,7 +256,7 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
 
 
 async def _given_back(context: Context, lease: Lease) -> str:
-    """The box, which nobody has used, is gone; returns what it cost, in words."""
+    """The box, which nobody has used, is gone. Returns what it cost, in words."""
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
     await closed(context, standing)
@@ -279,7 +280,7 @@ async def fleet_by(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """As many boxes of those quotes as can be had; each quote is used as often as its offer allows."""
+    """As many boxes by those quotes as can be had. Each quote is used as often as its offer allows."""
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     said: dict[str, JsonValue] = {"quotes": list(quotes)}
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
@@ -289,7 +290,7 @@ async def fleet_by(
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
         _must_have_room(context, cheapest, asked, count)
         for quote in wanted:
-            # Judged by what all of them would cost in a day without anybody noticing.
+            # Judged by what all of them would cost in a day on which nobody looks.
             profile = context.set_up(quote.offer.provider)
             for code in _signed(context, quote, profile, unguarded, smoke, count):
                 context.ledger.use_signature(code, at=context.clock.now())
@@ -357,7 +358,7 @@ async def _fleet(
     sources: Sequence[_Source],
     wait_s: float,
 ) -> Card:
-    """The first lease's card, with the whole fleet on it; if there are fewer than `count`, it says why.
+    """The first lease's card, with the whole fleet on it. If there are fewer than `count`, it says why.
 
     Raises:
         TenantError: no box could be had; it says why the last one could not.
@@ -382,7 +383,7 @@ async def _fleet(
 
 
 async def _filled(context: Context, hunt: _Hunt) -> bool:
-    """Whether there is a box to wait for, after everything available was asked for, one after the other."""
+    """Whether there is a box to wait for, now that everything available was asked for, one after the other."""
     await _fates_known(context, hunt)
     while hunt.stopped is None:
         standing = context.ledger.leases_of(hunt.fleet)
@@ -400,7 +401,7 @@ async def _filled(context: Context, hunt: _Hunt) -> bool:
 
 
 async def _fates_known(context: Context, hunt: _Hunt) -> None:
-    """Every box that an earlier call asked for without seeing it made is bound or void.
+    """Every box that an earlier call asked for, without learning its fate, is bound or void.
 
     If one of them is still unknown, nothing more is rented.
     """
@@ -433,13 +434,13 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
             source.refused, hunt.last = refusal.message, refusal
             continue
         try:
-            with context.held(lease.id, "provision"):
+            async with context.held_in_turn(lease.id, "provision"):
                 await fulfil(context, lease)
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
         except TenantError as trouble:
-            # This affects every offer, not this one alone: an empty account, a refused key, an intent of
-            # unknown fate.
+            # This affects every offer, not this one alone: an empty account, a refused key, an
+            # intent with an unknown fate.
             hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
             return False
         else:
@@ -448,7 +449,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
 
 
 async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
-    """Whether nothing was given back: a box that is broken, late or dearer is given back, and is then missing."""
+    """Whether nothing was given back. A box that is broken, late or dearer is given back, and is then missing."""
     booting = [
         lease
         for lease in context.ledger.leases_of(hunt.fleet)
@@ -456,7 +457,7 @@ async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
     ]
 
     async def ready(lease: Lease) -> str | None:
-        with context.held(lease.id, "provision"):
+        async with context.held_in_turn(lease.id, "provision"):
             try:
                 await made_ready(context, lease, wait_s)
             except (NotReady, PriceMoved) as trouble:

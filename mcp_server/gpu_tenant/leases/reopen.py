@@ -1,7 +1,7 @@
-"""A box whose end rests on a person's word is looked at for one more day: if it answers, it has not ended.
+"""Look for one more day at a box whose end rests on a person's word. If it answers, it has not ended.
 
-The receipt says what was believed, and stays. A box that is still there goes under a new lease with the terms
-of the old one, so that its meter is seen, its terms hold, and only a verified teardown ends it.
+The receipt says what was believed, and stays. A box that is still there gets a new lease with the terms of the
+old one. So its meter is seen, its terms hold, and only a verified teardown ends it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _KEY = "answers again: "
 
 
 def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
-    """The leases that ended in the last day over an attestation, and whose box has had no later lease."""
+    """The leases that ended in the last day on an attestation, and whose box has had no later lease."""
     return [
         lease
         for lease in ledger.ended_since(now - _DOUBTED)
@@ -37,7 +37,7 @@ def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
 
 
 async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> bool:
-    """Whether that very box answers at its address: if it is silent, or has another host key, it does not."""
+    """Whether that very box answers at its address. It does not if it is silent, or has another host key."""
     try:
         async with asyncio.timeout(_WITHIN_S):
             await reach(lease)
@@ -49,7 +49,7 @@ async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> b
 
 
 def reopened(context: Context, lease: Lease) -> Lease:
-    """An intent to have that box again, on the old lease's terms and counted as used; an alarm tells it."""
+    """An intent to have that box again, on the old lease's terms and counted as used. An alarm reports it."""
     ledger, at = context.ledger, context.clock.now()
     again = ledger.intend(
         lease_id=new_lease_id(ledger, lease.provider),
@@ -76,7 +76,7 @@ def reopened(context: Context, lease: Lease) -> Lease:
 
 
 def told_no_more(ledger: Ledger, at: datetime) -> None:
-    """The alarm about a box that answered again is over, once that has ended over a new receipt."""
+    """The alarm about a box that answered again is over, once that has ended with a new receipt."""
     for alarm in ledger.open_alarms():
         again = LeaseId(alarm.key.removeprefix(_KEY))
         if alarm.key.startswith(_KEY) and not ledger.lease(again).state.live:

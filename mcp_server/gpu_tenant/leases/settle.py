@@ -71,11 +71,11 @@ An agent's host gives up on a call after a minute.
 _MARK = re.compile(
     rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
 )
-"""Anybody may write a label, and a lease's id becomes part of a path, so only our own form counts."""
+"""Anybody may write a label, and a lease's id becomes part of a path. So only our own form counts."""
 
 
 def deployment_of(box: Box) -> str | None:
-    """Which gpu-tenant installation the box is marked as belonging to; None if its mark names none."""
+    """Which gpu-tenant installation the box's mark names. None if it names none."""
     marked = _MARK.fullmatch(box.mark or "")
     return marked["deployment"] if marked else None
 
@@ -89,7 +89,7 @@ async def settle(
     """The lease as its provider's list shows it now, and what a person must hear about it.
 
     `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short is
-    reported; the teardown verb has to prove it anew.
+    reported. The teardown verb has to prove it anew.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
@@ -144,7 +144,7 @@ async def settle(
 
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
-    """What the provider shows of the box is on record; returns the lease and what a person must hear."""
+    """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
     seen = news(lease, box)
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
@@ -152,7 +152,8 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
             ledger.note(lease.id, Event.PRICE, change, at=ledger.now())
         since = ledger.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
-            # It went from booting to running while nobody looked: the more expensive reading is the safe one.
+            # It went from booting to running while nobody looked. The more expensive reading is the
+            # safe one.
             looked_at = ledger.last_listed(lease.id) or since
             since = max(looked_at, lease.rates[-1].at)
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
@@ -165,7 +166,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
 
 
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
-    """Whether the guard on the box stopped it at its deadline, as it had undertaken to.
+    """Whether the guard on the box stopped it at its deadline, as it had promised.
 
     Before the deadline, a guard's stop cannot be told from a provider's, and a person must hear of the latter.
     """
@@ -192,7 +193,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
 
 @dataclass(slots=True)
 class Survey:
-    """What every provider shows, and which of it belongs to no lease."""
+    """What every provider shows, and which part of it belongs to no lease."""
 
     listings: dict[str, Listing] = field(default_factory=dict)
     """The list of each provider that answered."""
@@ -218,7 +219,7 @@ async def survey(
 ) -> Survey:
     """Every provider was asked once, and every box with our mark is under a lease or reported.
 
-    If `at` is given, only those providers are asked. Each one has `patience_s`; one that takes longer counts as
+    If `at` is given, only those providers are asked. Each one has `patience_s`. One that takes longer counts as
     blind, and holds up no other.
 
     A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while that
@@ -313,7 +314,7 @@ async def survey(
 
 
 def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """What was billed for boxes that are gone, beyond their receipts; a live box's card shows its own."""
+    """What was billed for boxes that are gone, beyond their receipts. A live box's card shows its own."""
     now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
@@ -331,11 +332,11 @@ async def _take_up(
     strays: list[Box],
     look: Look,
 ) -> tuple[str, str] | None:
-    """The box is under a lease; returns what a person must hear."""
+    """The box is under a lease. Returns what a person must hear."""
     ledger, profile = context.ledger, context.profile(box.provider)
-    # Read the ledger after the list: whoever makes a box writes its lease down first.
+    # Read the ledger after the list, because whoever makes a box writes its lease down first.
     known = ledger.known(named)
-    # Look up by provider too: two providers may give out the same id.
+    # Look it up by provider, too: two providers may give out the same id.
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
@@ -347,8 +348,8 @@ async def _take_up(
             return known.id, _back(known)
         if not was_asked_for(context, box, known, seen_at=ledger.now()):
             return box.id, unasked(box, known)
-        # A request was carried out twice, or after it was given up. The box gets its own lease, because the law
-        # and the meter know only leases.
+        # A request was carried out twice, or after it was given up. The box gets a lease of its
+        # own, because the law and the meter know only leases.
         now = ledger.now()
         since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
         standing = ledger.take_up(
@@ -385,7 +386,7 @@ async def _take_up(
                 f"`gpu-tenant teardown {standing.id}` says what would be lost"
             )
             if isinstance(seen, Marked):
-                # Record it now: whoever is logged in may be gone at the next look.
+                # Record it now. Whoever is logged in may be gone at the next look.
                 ledger.touch(standing.id, at=ledger.now())
                 ledger.note(standing.id, Event.NOTICE, {"words": words}, at=ledger.now())
             return standing.id, words
@@ -395,7 +396,7 @@ async def _take_up(
 
 
 async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
-    """The unused box of a lease is gone; both its ledger and a look at the box showed that it was never used.
+    """The unused box of a lease is gone. Both the ledger and a look at the box showed that it was never used.
 
     Raises:
         Unverified: it was used.

@@ -22,7 +22,7 @@ TABLE = "limits"
 
 
 class Limits(Record):
-    """What holds where the owner has written nothing: an ordinary lease or two fit, a mistake does not."""
+    """What holds where the owner has written nothing. An ordinary lease or two fit, and a mistake does not."""
 
     usd_h: Amount = Field(default=Decimal(20), description="USD an hour, all boxes together")
     usd_day: Amount = Field(default=Decimal(300), description="USD in a day, UTC")
@@ -41,13 +41,13 @@ class Limits(Record):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a lease, or `count` identical ones, would be from now on."""
+    """What a lease, or `count` identical ones, would cost and take from now on."""
 
     provider: str
     terms: Terms
     usd_h: Decimal | None
     besides: LeaseId | None = None
-    """The lease that this would change; it is not counted twice."""
+    """The lease that this would change. It is not counted twice."""
     count: int = 1
 
 
@@ -148,7 +148,7 @@ def must_be_within(
 def used_of(
     limits: Limits, leases: Sequence[Lease], *, free: Collection[str], now: datetime
 ) -> list[Use]:
-    """How much is used of each limit that is a sum; `leases` as for `must_be_within`."""
+    """How much of each limit is used, for those limits that are sums. `leases` as for `must_be_within`."""
     burning = [lease for lease in leases if lease.state.live and may_bill(lease, free)]
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     courses = [_Course.of(lease, now) for lease in leases]
@@ -185,7 +185,7 @@ def may_bill(lease: Lease, free: Collection[str]) -> bool:
 
 
 def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
-    """Those that bill at an unknown price and have no cap: no sum in USD includes them."""
+    """Those that bill at an unknown price and have no cap. No sum in USD includes them."""
     return [
         lease
         for lease in leases
@@ -196,7 +196,7 @@ def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
 def usd_h_of(lease: Lease) -> Decimal:
     """What a live lease costs an hour.
 
-    While it boots, what it will cost when it runs; if its price is unknown, its cap.
+    While it boots, this is what it will cost when it runs. If its price is unknown, this is its cap.
     """
     return _at_most_usd_h(lease) or Decimal(0)
 
@@ -217,7 +217,7 @@ class _Course:
     usd_h: Decimal
     until: datetime
     left_usd: Decimal | None
-    """What is left of its budget; None if it has no budget."""
+    """What is left of its budget. None if it has no budget."""
     rescue_usd: Decimal
     """The rescue sum, which may be spent after its end."""
 
@@ -251,7 +251,7 @@ class _Course:
         return cls(rates, None, usd_h, until, left, terms.rescue_usd or Decimal(0))
 
     def usd(self, begin: datetime, end: datetime, now: datetime) -> Decimal:
-        """What falls into that period: the cost so far by its rates, plus the most that may still come."""
+        """The part of its cost in that period: what its rates say so far, plus the most that may still come."""
         past = Decimal(0)
         if begin < now:
             past_until = min(end, now, self.ended_at or now)
@@ -271,7 +271,7 @@ def _hours(begin: datetime, end: datetime) -> Decimal:
 
 
 def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """The days and months that may be the most expensive; later ones hold no lease that these do not."""
+    """The days and months that may be the most expensive. Later ones hold no lease that these do not."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
     yield "usd_day", "today", midnight, midnight + day

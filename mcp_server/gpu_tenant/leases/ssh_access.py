@@ -1,4 +1,4 @@
-"""The ssh configuration that lists the boxes of leases, kept in step with the leases."""
+"""The ssh configuration that lists the boxes of leases, kept up to date with the leases."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +11,8 @@ from gpu_tenant.leases.ssh_config import Reachable, refresh
 
 def refresh_hosts(context: Context) -> None:
     """Plain `ssh LEASE` finds every box that lets us in now."""
-    # This is a convenience: if it fails, a verb that did its work has not failed, and `ssh` writes it again.
+    # This is a convenience. If it fails, the verb that did its work has not failed, and `ssh`
+    # writes it again.
     with suppress(OSError, TenantError):
         boxes = [
             box for lease in enterable(context) if (box := reachable(context, lease)) is not None
@@ -30,7 +31,7 @@ def enterable(context: Context) -> list[Lease]:
 
 
 def reachable(context: Context, lease: Lease) -> Reachable | None:
-    """Where a person's ssh finds the box of the lease; None if the box is not reached by ssh."""
+    """Where a person's ssh finds the box of the lease. None if the box is not reached by ssh."""
     address = context.locate(lease)
     return Reachable(lease.id, address) if isinstance(address, SshAddress) else None
 

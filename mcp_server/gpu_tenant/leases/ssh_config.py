@@ -1,4 +1,4 @@
-"""What OpenSSH must know to reach the boxes of leases: one `Host` each, with our key and the pinned host key."""
+"""What OpenSSH must know to reach the boxes of leases: a `Host` entry for each, with our key and the pinned host key."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ _OURS = frozenset(
         *("controlmaster", "controlpath"),
     }
 )
-"""The options that an entry sets; everything else is as in the owner's own configuration."""
+"""The options that an entry sets. Everything else is as in the owner's own configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     for box in boxes:
         of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
         stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
-        # A new entry takes two calls of ssh. Making all entries anew at each change would cost a fleet's size
-        # squared.
+        # A new entry takes two calls of ssh. To make all entries anew at each change would take a
+        # number of calls that grows with the square of the fleet.
         parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
     after = "".join(parts)
     if after != before:
@@ -98,7 +98,7 @@ class Inclusion:
         return f"{self.line}\n\n{self.before}" if self.before else f"{self.line}\n"
 
     def carry_out(self) -> None:
-        """The line is the file's first; the file keeps its mode.
+        """The line is the file's first. The file keeps its mode.
 
         Raises:
             LocalTrouble: the file cannot be written, or has changed since it was shown.
@@ -120,7 +120,7 @@ class Inclusion:
 
 
 def inclusion(home: Home, owner_ssh: Path) -> Inclusion:
-    """The change, to be shown first, and to be carried out if the owner agrees."""
+    """The change, which is shown first, and carried out if the owner agrees."""
     place = ssh_config(home)
     owner = owner_ssh.parent
     shown = f"~/{place.relative_to(owner)}" if place.is_relative_to(owner) else str(place)
@@ -183,7 +183,7 @@ def _blocks(
 def _owners_keys(
     effective: Mapping[str, Sequence[str]], plain: Mapping[str, Sequence[str]], owner_ssh: Path
 ) -> Iterable[Path]:
-    """The keys that the owner's configuration names for that host, otherwise the usual ones that exist."""
+    """The keys that the owner's configuration names for that host. Otherwise the usual ones that exist."""
     named = [f for f in effective.get("identityfile", ()) if f not in plain.get("identityfile", ())]
     if named:
         return [Path(str(owner_ssh.parent) + f[1:] if f.startswith("~/") else f) for f in named]
@@ -195,10 +195,11 @@ def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
     host, port, user = told.host, told.port and str(told.port), told.user
     said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
     if config is None:
-        # Without a configuration nothing else depends on the host, so ssh is asked once for all of them.
+        # Without a configuration nothing else depends on the host, so ssh is asked once for all of
+        # them.
         return {**_defaults(which("ssh")), **said}
-    # A lease is reached as the transport reaches it, which reads this one file. Without `-F`, ssh would look
-    # the home up in the password database, even if the environment names another.
+    # A lease is reached as the transport reaches it, which reads this one file. Without `-F`, ssh
+    # would look up the home in the password database, even if the environment names another one.
     argv = ["-F", str(config), *(["-l", user] if user else []), *(["-p", port] if port else [])]
     # A computer without an ssh client can still hand the entry to another one.
     return _asked(which("ssh"), *argv, "--", host) or said
@@ -210,7 +211,7 @@ def _defaults(client: str | None) -> Mapping[str, Sequence[str]]:
 
 
 def _asked(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
-    """What `ssh -G` says for those arguments; empty if there is no client, or if it fails."""
+    """What `ssh -G` says for those arguments. Empty if there is no client, or if it fails."""
     try:
         ran = subprocess.run(
             [client or "ssh", "-G", *argv],

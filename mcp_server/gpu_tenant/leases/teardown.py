@@ -1,4 +1,4 @@
-"""The one place that destroys: it needs a filed permit, and believes the end only when the list says so twice."""
+"""The one place that destroys. It needs a filed permit, and believes the end only when the list says so twice."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -36,17 +36,26 @@ _GONE_WITHIN_S = 300
 """A box that is still listed this long after the destroy needs a person's attention."""
 
 
-async def tear_down(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
+async def tear_down(
+    context: Context,
+    permit: TeardownPermit,
+    lease: Lease,
+    *,
+    unless_wanted_since: int | None = None,
+) -> Receipt:
     """The permitted box is gone, seen twice, and the receipt is filed.
 
+    `unless_wanted_since` is the line of the ledger after which nobody may have brought more work.
+
     Raises:
+        StillWanted: somebody has; nothing was destroyed.
         ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease stays
             `terminating`, and the same call goes on with it.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
-    lease = ledger.file_permit(permit, at=ledger.now())
+    lease = ledger.file_permit(permit, at=ledger.now(), unless_wanted_since=unless_wanted_since)
     give_up_at = ledger.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None
@@ -61,7 +70,7 @@ async def tear_down(context: Context, permit: TeardownPermit, lease: Lease) -> R
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
-                # It may have been carried out: the list will tell, and asking twice does no harm.
+                # It may have been carried out. The list will tell, and asking twice does no harm.
             except ProviderTrouble as refusal:
                 ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=ledger.now())
                 still_billing(refusal, lease)
@@ -109,7 +118,7 @@ async def see_gone(
 
 
 def may_go_until(context: Context, lease: Lease) -> datetime | None:
-    """Until when a box whose destroy was sent may still be listed; None if it was refused or never sent."""
+    """Until when a box whose destroy was sent may still be listed. None if it was refused or never sent."""
     profile = context.profile(lease.provider)
     asked_at = destroy_asked_at(context.ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
@@ -120,7 +129,7 @@ def _gone_within(profile: Profile) -> timedelta:
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
-    """The same trouble, with what it means for the meter added to its words."""
+    """The same trouble, with a sentence that says what it means for the meter."""
     if isinstance(trouble, OwnerMustAct):
         trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
         return trouble
@@ -253,7 +262,7 @@ def _attested(context: Context, lease: Lease) -> tuple[str, ...]:
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
-    """What was let go: by which pattern and how much of it, or the losses that a person signed for."""
+    """What was let go: how much by each pattern, or the losses that a person signed for."""
     seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
@@ -279,7 +288,7 @@ def _empty(seal: Manifest) -> tuple[str, ...]:
 
 
 async def _left_behind(context: Context, lease: Lease) -> str | None:
-    """What stays on the box or at the provider, with its cost; None if nothing does."""
+    """What stays on the box or at the provider, with its cost. None if nothing does."""
     profile, connector = context.profile(lease.provider), context.connector(lease)
     if profile.destroy == "hands_back":
         broker = brokered(context.ledger.events(lease.id))

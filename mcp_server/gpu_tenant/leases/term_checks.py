@@ -1,4 +1,4 @@
-"""Which of its terms a lease is about to outrun, when to act on that again, and how far that goes."""
+"""Which of its terms a lease is about to exceed, when to act on that again, and how far that goes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ class Outrun:
 def outrun(
     lease: Lease, now: datetime, *, look_s: float, idle_s: float | None = None
 ) -> Outrun | None:
-    """The first term that the lease has outrun, or would outrun before the next look; None if there is none.
+    """The first term that the lease has exceeded, or would exceed before the next look. None if there is none.
 
-    `idle_s` is how long its box has done nothing; None means unknown, which is not idle.
+    `idle_s` is how long its box has done nothing. None means unknown, which is not idle.
     """
     terms = lease.terms
     if now >= terms.deadline_at:
@@ -48,7 +48,8 @@ def outrun(
                 "budget", f"{cost:.2f} USD of its budget of {terms.budget_usd} USD are spent"
             )
     cap = owners_cap(lease)
-    # It must last for two looks: a price that is shown in another unit for a moment ends nobody's work.
+    # It must last for two looks. A price that is shown in another unit for a moment ends nobody's
+    # work.
     stands = bool(lease.rates) and now - lease.rates[-1].at >= timedelta(seconds=look_s / 2)
     if cap is not None and price is not None and price > cap and stands:
         return Outrun("price", f"it costs {price} USD/h, and its owner's cap is {cap}")
@@ -74,7 +75,7 @@ def is_near(lease: Lease, now: datetime) -> bool:
 
 
 def attempts(events: Sequence[Line]) -> list[datetime]:
-    """When ending the lease was attempted, since something last changed the reason for it."""
+    """When attempts were made to end the lease, since the reason for that last changed."""
     tried: list[datetime] = []
     for at, kind, _ in events:
         if kind in _BEGINS_ANEW:
@@ -85,16 +86,16 @@ def attempts(events: Sequence[Line]) -> list[datetime]:
 
 
 def began_at(lease: Lease, events: Sequence[Line]) -> datetime | None:
-    """When ending the lease was first attempted at or past its deadline; its rescue sum counts from then.
+    """When the first attempt to end the lease was made at or past its deadline. Its rescue sum counts from then.
 
-    None if it was not yet attempted. An attempt for another reason before that does not count.
+    None if there was none yet. An attempt for another reason before that does not count.
     """
     deadline = lease.terms.deadline_at
     return next((at for at, kind, _ in events if kind == Event.ENDING and at >= deadline), None)
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
-    """When the next attempt is due; None means now.
+    """When the next attempt is due. None means now.
 
     Attempts never stop, but become less frequent, down to one an hour.
     """
@@ -104,7 +105,7 @@ def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
 
 
 def is_due(tried: Sequence[datetime], now: datetime) -> bool:
-    """Whether an attempt is due; a clock that was set back does not put it off for long."""
+    """Whether an attempt is due. A clock that was set back does not put it off for long."""
     at = next_attempt_at(tried)
     return at is None or now >= at or now < tried[-1]
 
@@ -116,7 +117,7 @@ def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "w
     """
     spent = cost_usd(lease.rates, since=began_at, until=now)
     most = rescue(lease)
-    # If the price is unknown, there is no sum to stay within: the limit is then one day.
+    # If the price is unknown, there is no sum to stay within. Then the limit is one day.
     over = now - began_at >= timedelta(days=1) if spent is None or most is None else spent >= most
     if not over:
         return "pay"

@@ -38,9 +38,9 @@ _SOON_S = 2
 What was written there in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
-"""How many unclaimed files are listed by name; no person reads more than that."""
+"""How many unclaimed files are listed by name. No person reads more than that."""
 _SHOWN = 5
-"""How many losses a refusal names; the rest are counted."""
+"""How many losses a refusal names. The rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class Assessment:
 
     @property
     def loss_digest(self) -> str:
-        """A name for exactly these losses; a signature applies to this name."""
-        # What a running job has written so far is left out: whoever signs for the job signs for everything it
-        # writes.
+        """A name for exactly these losses. A signature is for this name."""
+        # What a running job has written so far is left out: whoever signs for the job signs for
+        # everything that it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
 
     @property
@@ -97,7 +97,7 @@ async def assess(
     session, ledger = context.session(lease), context.ledger
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
-        # Do not read the files yet: what was never collected can be refused without reading it.
+        # Do not read the files yet. What was never collected can be refused without reading it.
         now = await reseal(
             session,
             ledger=ledger,
@@ -405,7 +405,7 @@ def untold(
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """What the durable store's copy of one entry proves; or the loss, if neither copy proves anything."""
+    """What the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(

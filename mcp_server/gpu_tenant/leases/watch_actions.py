@@ -1,4 +1,4 @@
-"""What the watchdog, on the owner's behalf, asks of a box and does about it."""
+"""What the watchdog asks a box, and does about it, on the owner's behalf."""
 
 from pathlib import Path
 from typing import Literal
@@ -38,7 +38,10 @@ def policy_of(context: Context, lease: str) -> Policy:
         return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
     return Policy(
         lease=found.id,
-        terms=rules_of(found, profile),
+        terms=(
+            *rules_of(found, profile, looked_after=context.looked_after),
+            f"watched: {context.watched()}",
+        ),
         if_this_computer_dies=context.protection(found).words,
     )
 
@@ -74,7 +77,7 @@ async def standing(context: Context, lease: str) -> Standing:
 async def rearmed(context: Context, lease: str) -> str | None:
     """The box holds the deadline.
 
-    Returns what was said if it had to be armed anew after a reboot, otherwise None.
+    Returns what was said if it had to be armed anew after a reboot. Otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -114,11 +117,11 @@ async def pull(
     policy: Retention | None = None,
     on_the_box: Literal["keep", "prune"] = "keep",
 ) -> Snapshot:
-    """The artifacts that are complete while jobs still run are here; older checkpoints go by the policy.
+    """The artifacts that are complete while jobs still run are here. Older checkpoints go by the policy.
 
     Without a `policy`, the one in the configuration applies. `on_the_box="prune"` is only for an owner's
-    explicit request: older checkpoints come here first, are proved here, and are then removed there; so they
-    stay here.
+    explicit request. Older checkpoints then come here first, are proved here, and are removed there. The copies
+    here stay.
 
     Raises:
         BadRequest: the box is to be pruned, but nobody says what to keep.
@@ -133,7 +136,8 @@ async def pull(
         )
     found = await running(context, lease)
     directory = Path(to) if to else context.kept_in(found)
-    # No hold is taken: it may take long, and nobody should have to wait for it to stop a job or to collect.
+    # No hold is taken. This may take long, and nobody should have to wait for it to stop a job or
+    # to collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
@@ -200,7 +204,7 @@ def has_news(context: Context, lease: Lease) -> bool:
 
 
 async def store_again(context: Context, lease: str) -> Kept | None:
-    """What was collected is also in the lease's store, re-read from there; None if it has no store.
+    """What was collected is also in the lease's store, and was re-read from there. None if it has no store.
 
     Raises:
         StoreTrouble: it is not.
@@ -236,9 +240,9 @@ async def park_overdue(context: Context, lease: str) -> None:
 
 
 async def park_stray(context: Context, provider: str, box: str) -> Card:
-    """A box of the account that was under no lease is under one, and is stopped, whatever runs on it.
+    """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
 
-    Only for its owner's explicit request. Its disk is kept and bills; nobody has looked at what is on it.
+    Only for its owner's explicit request. Its disk is kept and bills. Nobody has looked at what is on it.
 
     Raises:
         Refused: no stop of the platform is known to keep all of the disk, or the box is another gpu-tenant's,

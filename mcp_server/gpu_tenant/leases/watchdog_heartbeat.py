@@ -6,19 +6,30 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Literal
+
+Watcher = Literal["watchdog", "server"]
+"""Who looks: a program of its own, or the MCP server while its host runs it."""
 
 _UNWATCHED_S = 900
-_HOW = "`gpu-tenant install watchdog` has one look after every lease"
+BY_THIS_SERVER = "by this server, while it runs"
+HOW = "`gpu-tenant install watchdog` has one look after every lease"
 
 
 def put_heartbeat(
-    path: Path, *, at: datetime, every_s: float, unasked: Mapping[str, datetime]
+    path: Path,
+    *,
+    at: datetime,
+    every_s: float,
+    unasked: Mapping[str, datetime],
+    by: Watcher = "watchdog",
 ) -> None:
     """It is on record that a watchdog has just looked, and since when which providers have not answered."""
     temporary = path.with_suffix(f".{os.getpid()}")
     told = {
         "at": at.isoformat(),
         "pid": os.getpid(),
+        "by": by,
         "every_s": every_s,
         "unasked": {provider: since.isoformat() for provider, since in unasked.items()},
     }
@@ -28,19 +39,48 @@ def put_heartbeat(
         temporary.replace(path)
 
 
-def watched(path: Path, now: datetime) -> str:
-    """When a watchdog last looked, and which providers it could not ask, in words for a person."""
+def _said(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
+    """The last heartbeat, and how many seconds ago it was; None if there is none that can be read."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        past_s = (now - datetime.fromisoformat(said["at"])).total_seconds()
+        return said, (now - datetime.fromisoformat(said["at"])).total_seconds()
     except (OSError, ValueError, KeyError, TypeError):
-        return f"nobody: {_HOW}"
+        return None
+
+
+def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
+    """Whether another process has looked so lately that it will look again before it is missed."""
+    found = _said(path, now)
+    if found is None or found[0].get("pid") == os.getpid():
+        return False
+    said, past_s = found
+    theirs_s = said.get("every_s")
+    return abs(past_s) <= 1.5 * max(every_s, theirs_s if isinstance(theirs_s, int | float) else 0)
+
+
+def is_watched(path: Path, now: datetime) -> bool:
+    """Whether somebody looks after the leases now, as far as the last look tells."""
+    found = _said(path, now)
+    return found is not None and abs(found[1]) <= _UNWATCHED_S
+
+
+def watched(path: Path, now: datetime) -> str:
+    """When a watchdog last looked, and which providers it could not ask, in words for a person."""
+    found = _said(path, now)
+    if found is None:
+        return f"nobody: {HOW}"
+    said, past_s = found
     if abs(past_s) > _UNWATCHED_S:
-        return f"nobody since {said['at'][:16]} UTC: {_HOW}"
+        return f"nobody since {said['at'][:16]} UTC: {HOW}"
     unasked = said.get("unasked")
     silent = [
         f"{provider} since {str(since)[:16]} UTC"
         for provider, since in (unasked.items() if isinstance(unasked, dict) else ())
     ]
     words = f"a watchdog looked {max(0, past_s):.0f} s ago"
+    if said.get("by") == "server":
+        one = (
+            BY_THIS_SERVER if said.get("pid") == os.getpid() else "by an MCP server, while it runs"
+        )
+        words = f"{one}; it looked {max(0, past_s):.0f} s ago"
     return f"{words}; it has had no answer from {', '.join(silent)}" if silent else words

@@ -1,4 +1,4 @@
-"""Where, with which key and under which account each lease's box was requested."""
+"""Where each lease's box was requested, with which key, and under which account."""
 
 from datetime import datetime
 
@@ -8,10 +8,10 @@ from gpu_tenant.ledger.database import Database, Row
 
 
 class Askings(Database):
-    """The part of the ledger that remembers under whose account a box was rented."""
+    """The part of the ledger that remembers which account each box was rented under."""
 
     def note_asking(self, lease_id: LeaseId, asking: Asking, *, at: datetime) -> None:
-        """It is on record that the lease's box belongs to that account; earlier records stay."""
+        """It is on record that the lease's box belongs to that account. Earlier records stay."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO askings(lease_id, place, key, account, at) VALUES (?,?,?,?,?)",

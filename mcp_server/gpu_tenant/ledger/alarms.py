@@ -1,4 +1,4 @@
-"""Alarms: raised until they end, and each told by whichever process comes first when it is due."""
+"""Alarms, from when they are raised until they end. Each is reported by the first process that finds it due."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,15 +13,15 @@ _OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"
 
 
 class Alarms(Database):
-    """The part of the ledger that knows what a person must hear of, and what was told."""
+    """The part of the ledger that knows what a person must hear of, and what was reported."""
 
     def raise_alarm(
         self, key: str, words: str, *, level: Level, lease_id: LeaseId | None, at: datetime
     ) -> Alarm:
         """The alarm about `key` is open and says `words`.
 
-        An open alarm becomes louder if `level` is higher, and is then told again at once; it never becomes
-        quieter. One that comes back is told no sooner than if it had stayed open.
+        An open alarm becomes louder if `level` is higher, and is then reported again at once. It never becomes
+        quieter. An alarm that comes back is reported no sooner than if it had stayed open.
         """
         # The text often comes from outside: keep one line of it, and nothing that a terminal would obey.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
@@ -58,15 +58,20 @@ class Alarms(Database):
         """Every alarm that has not ended, oldest first."""
         return self._read(_alarm, _OPEN)
 
+    def was_raised(self, key: str) -> bool:
+        """Whether an alarm about no single lease ever had that key, open or over."""
+        one = "SELECT 1 AS one FROM alarms WHERE key=? AND lease_id IS NULL LIMIT 1"
+        return bool(self._read(lambda row: row["one"], one, key))
+
     def open_alarms_of(self, lease_id: LeaseId) -> list[Alarm]:
         """The open alarms about that lease, oldest first."""
         one = "SELECT * FROM alarms WHERE lease_id=? AND ended_at IS NULL ORDER BY since, seq"
         return self._read(_alarm, one, lease_id)
 
     def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
-        """The alarms that are due and at least as loud as `least`; they count as told.
+        """The alarms that are due and at least as loud as `least`. They count as reported.
 
-        Each turn goes to one caller only, however many processes ask.
+        Each is returned to one caller only, however many processes ask.
         """
         with self._transaction() as db:
             due = [
@@ -81,7 +86,7 @@ class Alarms(Database):
         return due
 
     def reached_nobody(self, claimed: Iterable[Alarm]) -> None:
-        """Those alarms, as they were claimed, did not reach anybody: their pace starts over."""
+        """Those alarms did not reach anybody. They are due again as if they had never been reported."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",

@@ -23,7 +23,7 @@ _SHUT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_IOERR,
 }
-"""SQLite's errors for a file that cannot be opened or written, whatever is in it."""
+"""SQLite's errors for a file that cannot be opened or written, whatever it contains."""
 
 Connection = sqlite3.Connection
 Row = sqlite3.Row
@@ -36,7 +36,7 @@ class Database:
     def __init__(
         self, path: Path, clock: Clock | None = None, *, busy_timeout_s: float = 5
     ) -> None:
-        """The ledger at `path` is open; it is created if there is none.
+        """The ledger at `path` is open. It is created if there is none.
 
         `clock` is the clock that its moments are read from: this computer's, unless it is given.
 
@@ -80,7 +80,7 @@ class Database:
         return self.clock.now()
 
     def close(self) -> None:
-        """The file is closed; everything written stays."""
+        """The file is closed. Everything written stays."""
         self._db.close()
 
     def _version(self) -> int:
@@ -94,7 +94,7 @@ class Database:
 
     def _migrate(self) -> None:
         with self._transaction() as db:
-            # Read again under the lock, because another process may have migrated first.
+            # Read this again under the lock, because another process may have migrated first.
             for script in MIGRATIONS[self._version() :]:
                 for statement in _statements(script):
                     db.execute(statement)
@@ -110,7 +110,8 @@ class Database:
                     f"another program holds {self._path} for writing",
                     remedy="try again; if it stays, `fuser` on that file names the process",
                 ) from error
-            # The memory that its readers share is a file, too: where that may not grow, SQLite says "disk I/O error".
+            # The memory that its readers share is a file, too. Where that file cannot grow, SQLite
+            # says "disk I/O error".
             if (
                 "disk is full" in str(error)
                 or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
@@ -158,7 +159,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
-        """What `read` makes of every row; a row that it cannot read means a corrupt ledger."""
+        """What `read` makes of every row. A row that it cannot read means a corrupt ledger."""
         with self._told():
             rows = self._db.execute(sql, values).fetchall()
         try:
@@ -167,14 +168,14 @@ class Database:
             raise self._unreadable(error) from error
 
     def trace(self, hears: Callable[[str], object] | None) -> None:
-        """From now on `hears` is called with every statement that runs; None turns this off."""
+        """From now on `hears` is called with every statement that runs. None turns this off."""
         self._db.set_trace_callback(hears)
 
     def check(self) -> None:
         """Every page of the file can be read and is consistent.
 
         Raises:
-            LedgerCorrupt: it does not.
+            LedgerCorrupt: a page is not.
         """
         with self._told():
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -184,7 +185,7 @@ class Database:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Connection]:
-    """Another connection to the file, for another thread; what fails over it is not done, and not reported."""
+    """Another connection to the file, for another thread. What fails on it is not done, and not reported."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(path, isolation_level=None)) as db,
@@ -199,7 +200,7 @@ def record(row: Row) -> str:
 
 
 def moment(text: str) -> datetime:
-    """The instant that a column's text means."""
+    """The instant that the text of a column stands for."""
     return datetime.fromisoformat(text)
 
 
@@ -211,7 +212,7 @@ def _is_shut(error: sqlite3.OperationalError) -> bool:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of `script`; `executescript` would commit the transaction it runs in."""
+    """The statements of `script`. `executescript` would commit the transaction it runs in."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

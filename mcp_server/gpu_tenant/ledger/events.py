@@ -13,7 +13,7 @@ from gpu_tenant.ledger.holds import Holds
 
 
 class Event(StrEnum):
-    """The kinds of line in a lease's timeline, as they are stored; nothing else is written there."""
+    """The kinds of line in a lease's timeline, as they are stored. No other kind is written there."""
 
     INTENDED = "intended"
     BOUND = "bound"
@@ -46,6 +46,16 @@ class Event(StrEnum):
     """One job was declared on several leases at once."""
     PROGRESS = "progress"
     STOPPED = "stopped"
+    JOB_ENDED = "job ended"
+    """A look saw for the first time that a job has ended."""
+    LINGERS = "lingers"
+    """A look saw for the first time that a job's command has ended and left processes running."""
+    HOLD = "hold"
+    """More work is coming: until then the lease is not ended for being done."""
+    ACCEPTED = "accepted"
+    """A person accepted what is wrong with a sweep."""
+    DONE = "done"
+    """Its work is done, and it is being ended for that; or why that did not come about."""
     SNAPSHOT = "snapshot"
     CLAIMED = "claimed"
     SEALED = "sealed"
@@ -65,14 +75,20 @@ class Event(StrEnum):
     CAME_BACK = "came back"
 
 
+WANTED = frozenset(
+    {Event.HOLD, Event.LAUNCHED, Event.PUSHED, Event.PREPARING, Event.PREPARED, Event.RESUMED}
+)
+"""Lines that say that the box is wanted for more work."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """When an interruptible box ran."""
+    """The times at which an interruptible box ran."""
 
     state: LeaseState
     ended_at: datetime | None
     turns: tuple[tuple[datetime, str, str | None], ...]
-    """Each time it became ready, was parked, or was taken: when, which of them, and its fate; oldest first."""
+    """Each time it became ready, was parked, or was taken: when, which of these, and its fate. Oldest first."""
 
 
 class Timeline(Holds):
@@ -103,7 +119,7 @@ class Timeline(Holds):
         )
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
-        """How the newest `most` interruptible boxes of a provider ran, counting only those that let us in."""
+        """How the newest `most` interruptible boxes of a provider ran. Only those count that let us in."""
         rows = self._read(
             lambda row: (
                 (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
@@ -125,7 +141,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """The number of the newest line in the ledger; it grows with every line, whoever writes it."""
+        """The number of the newest line in the ledger. It grows with every line, whoever writes it."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]
@@ -153,7 +169,7 @@ class Timeline(Holds):
         )
 
     def last_listed(self, lease_id: str) -> datetime | None:
-        """When the box was last recorded as listed; None if it never was."""
+        """When the box was last recorded as listed. None if it never was."""
         looks = self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM sightings WHERE lease_id=? AND listed='listed' ORDER BY seq DESC LIMIT 1",

@@ -13,13 +13,13 @@ class Fleets(Leases):
     """The part of the ledger that knows which request made which fleet."""
 
     def fleet_for(self, request: str, *, at: datetime) -> str:
-        """The name of the request's fleet, the newest if there are several; a new one if there is none.
+        """The name of the request's fleet, the newest if there are several. A new name if there is none.
 
-        `request` is in the form of `known_again`. A fleet whose boxes have all ended is over: the request then
-        makes another.
+        `request` is in the form that `known_again` gives. A fleet whose boxes have all ended is over. The same
+        request then makes another fleet.
         """
         with self._transaction() as db:
-            # Compared by meaning, because an earlier version wrote its requests in another form.
+            # Compare by meaning, because an earlier version wrote its requests in another form.
             fleets = db.execute("SELECT id, request FROM fleets ORDER BY seq DESC")
             known = next((row for row in fleets if known_again(row["request"]) == request), None)
             if known is not None:

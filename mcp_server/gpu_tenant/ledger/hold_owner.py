@@ -1,4 +1,4 @@
-"""Which process holds a lease, told apart from a later process with the same number."""
+"""Which process holds a lease. A later process with the same number is told apart from it."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ class Holder:
     started: str
 
     def alive(self) -> bool | None:
-        """Whether that process still runs; None if it is on another computer, where this one cannot tell."""
+        """Whether that process still runs. None if it is on another computer, where this one cannot tell."""
         if self.host != _host():
             return None
         return _started(self.pid) == self.started

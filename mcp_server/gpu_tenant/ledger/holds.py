@@ -17,14 +17,14 @@ from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How a hold is kept alive. It uses real time, whatever clock the lease uses."""
+    """How a hold is kept alive. This uses real time, whatever clock the lease uses."""
 
     beat_s: float = 10
     """The holder renews its hold this often."""
     patience_s: float = 120
     """A hold that was not renewed for this long is doubted by the next process that needs the lease."""
     grace_s: float = 30
-    """A doubted hold is broken if it is still not renewed after this long; a laptop that slept renews at once."""
+    """A doubted hold is broken if it is still not renewed after this long. A laptop that slept renews at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,15 @@ class Holds(Database):
                 db.execute("DELETE FROM holds WHERE lease_id=? AND token=?", (lease_id, token))
 
     def _take(self, lease_id: str, purpose: str, me: Holder, token: str) -> LeaseHeld | None:
-        """The hold is ours (None), or the reason why it is not."""
+        """None if the hold is ours now. Otherwise the reason why it is not."""
         now, patience = _now(), self._renewal
         with self._transaction() as db:
             row = db.execute("SELECT * FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
             if row is not None and self._stands(row, now):
                 if not self._is_silent(row, now):
                     return _refusal(lease_id, _held(row, now, patience))
-                # Two steps: the first refused caller notes its doubt; a later one may break the hold after the grace.
+                # Two steps: the first caller that is refused notes its doubt. A later one may break
+                # the hold after the grace.
                 doubted = row["doubted_at"] and now - moment(row["doubted_at"])
                 grace = timedelta(seconds=patience.grace_s)
                 if not doubted or doubted < grace:
@@ -138,20 +139,21 @@ class Holds(Database):
         """Whether the process that took the hold may still be acting."""
         alive = Holder(host=row["host"], pid=row["pid"], started=row["started"]).alive()
         if row["renewed_at"] is None and alive is None:
-            # A hold of an earlier version, which renewed nothing.
+            # A hold of an earlier version, which renewed none.
             return moment(row["expires_at"]) > now
         return alive is not False
 
     def _is_silent(self, row: Row, now: datetime) -> bool:
         if row["renewed_at"] is None:
             return False
-        # Another computer's clock may be ahead of ours: a renewal in the future is doubted as well.
+        # Another computer's clock may be ahead of ours, so a renewal in the future is doubted as
+        # well.
         return abs(now - moment(row["renewed_at"])) > timedelta(seconds=self._renewal.patience_s)
 
     def _renew(self, lease_id: str, token: str, over: threading.Event) -> None:
         """Renews the hold, in its own thread, until the work is over or the hold is no longer ours."""
         while not over.wait(self._renewal.beat_s):
-            # If it cannot be written now, it may be possible at the next beat.
+            # If it cannot be written now, it may be possible next time.
             with beside(self._path) as db:
                 renewed = db.execute(
                     "UPDATE holds SET renewed_at=?, doubted_at=NULL WHERE lease_id=? AND token=?",
@@ -161,7 +163,7 @@ class Holds(Database):
                     return
 
     def still_mine(self, lease_id: str) -> None:
-        """This process still holds the lease, if it took a hold on it; asked right before an effect.
+        """This process still holds the lease, if it took a hold on it. This is asked right before an effect.
 
         Raises:
             LeaseHeld: its hold was broken, because it had not been renewed.
@@ -182,7 +184,7 @@ class Holds(Database):
             )
 
     def held(self, lease_id: str) -> Held | None:
-        """Who is acting on that lease now; None if nobody is."""
+        """Who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(
             lambda row: _held(row, now, self._renewal) if self._stands(row, now) else None,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import count
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -19,7 +20,7 @@ class Work(Timeline):
     """The part of the ledger that knows the jobs, and which of their files are to be kept."""
 
     def declare(self, job: Job) -> Job:
-        """The job is on record before it runs; declaring it again returns the first record."""
+        """The job is on record before it runs. Declaring it again returns the first record."""
         with self._transaction() as db:
             self._must_be_mine(db, job.lease_id)
             db.execute(
@@ -44,8 +45,39 @@ class Work(Timeline):
             self._note(db, job.lease_id, Event.LAUNCHED, detail, at)
         return known
 
+    def job_ended(
+        self,
+        lease_id: LeaseId,
+        job: JobId,
+        detail: dict[str, object],
+        *,
+        at: datetime,
+        kind: Literal[Event.JOB_ENDED, Event.LINGERS] = Event.JOB_ENDED,
+    ) -> None:
+        """It is on record that the job has ended, or has left processes running; once, whoever looks."""
+        with self._transaction() as db:
+            known = db.execute(
+                "SELECT 1 FROM events WHERE lease_id=? AND kind=? AND json_extract(detail, '$.job')=?",
+                (lease_id, kind, job),
+            ).fetchone()
+            if known is None:
+                self._note(db, lease_id, kind, {"job": job, **detail}, at)
+
+    def hold_until(self, lease_id: LeaseId, until: datetime, *, by: str, at: datetime) -> bool:
+        """It is on record that more work is coming; False if the lease's end has begun, and nothing is recorded.
+
+        An end that is only being prepared is given up for this: see `file_permit`.
+        """
+        with self._transaction() as db:
+            row = db.execute("SELECT state FROM leases WHERE id=?", (lease_id,)).fetchone()
+            is_open = row is not None and row["state"] in ("intended", "active")
+            if is_open:
+                detail: dict[str, object] = {"until": until.isoformat(), "by": by}
+                self._note(db, lease_id, Event.HOLD, detail, at)
+        return is_open
+
     def began_s(self, lease_id: LeaseId) -> float | None:
-        """When the first job began, in seconds by the box's own clock; None if the box never said."""
+        """When the first job began, in seconds by the box's own clock. None if the box never said."""
         told = [
             d.get("box_time_s") for _, kind, d in self.events(lease_id) if kind == Event.LAUNCHED
         ]
@@ -79,8 +111,9 @@ class Work(Timeline):
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """What is to be kept and what may be lost, by the declarations of all jobs and by later claims.
 
-        A pattern may be in both lists: then what it matches is kept, and it is no problem if it matches nothing.
-        A job that was withdrawn before it started declares nothing.
+        A pattern may be in both lists. Then what it matches is kept, and it may match nothing. A job that was
+        withdrawn
+        before it started declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
@@ -105,6 +138,6 @@ class Work(Timeline):
             )
 
     def smoke(self, smoke_id: str) -> str | None:
-        """The outcome of that smoke test; None if there was none."""
+        """The outcome of that smoke test. None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
         return filed[0] if filed else None

@@ -41,11 +41,11 @@ Allowed = Callable[[str, Terms, Decimal | None], None]
 
 
 def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
-    """Allows anything; for calls that cost no more than before."""
+    """Allows anything. For calls that cost no more than before."""
 
 
 class Leases(Signatures):
-    """The part of the ledger that says which leases there are and in which state each one is."""
+    """The part of the ledger that says which leases there are, and in which state each one is."""
 
     def intend(
         self,
@@ -63,15 +63,15 @@ class Leases(Signatures):
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
     ) -> Lease:
-        """It is written down that a box is wanted; no box exists for it yet.
+        """The ledger says that a box is wanted. No box exists for it yet.
 
-        `recovers` is the lease whose work this one continues; the new lease joins its fleet. `instead_of` names all
-        the quotes for which the caller wants one single box. `allowed` raises if the owner's limits leave no room;
-        it is called inside the transaction, so that two simultaneous calls see each other. `signed` are the codes
-        of the signatures that this uses up.
+        `recovers` is the lease whose work this one continues. The new lease joins its fleet. `instead_of` names all
+        the quotes by any of which the caller wants a single box. `allowed` raises if the owner's limits leave no
+        room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
+        codes of the signatures that this uses up.
 
         Raises:
-            LeaseHeld: another box of that fleet has been requested, and it is not known yet what came of it.
+            LeaseHeld: another box of that fleet has been requested, and its fate is not known yet.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
         """
         with self._one_at_a_time(fleet), self._transaction() as db:
@@ -100,7 +100,7 @@ class Leases(Signatures):
     def _must_be_unused(
         db: Connection, quote_id: str, others: Sequence[str], fleet: str | None
     ) -> None:
-        """The quote is unused, except in the same fleet; for a single box, no single lease used `others` either."""
+        """The quote is unused, except in the same fleet. For a single box, no single lease used `others` either."""
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
             " OR (fleet IS NULL AND ?3 IS NULL)) ORDER BY created_at LIMIT 1",
@@ -144,10 +144,9 @@ class Leases(Signatures):
         since: datetime | None = None,
         allowed: Allowed = anything,
     ) -> Lease:
-        """A box that exists already is put under a lease, in one step; its mark stays as it is.
+        """A box that exists already is put under a lease, in one step. Its mark stays as it is.
 
-        `touched_at` is set if somebody may already have used the box. The lease is counted from `since`, or from
-        now.
+        `touched_at` is set if somebody may already have used the box. The lease is counted from `since`, or from now.
 
         Raises:
             BoxTaken: another live lease stands on it.
@@ -211,7 +210,7 @@ class Leases(Signatures):
     def bind(
         self, lease_id: LeaseId, box: Box, *, at: datetime, since: datetime | None = None
     ) -> Lease:
-        """The lease stands on `box`. It is counted from its first binding; for that one, from `since` if given.
+        """The lease stands on `box`. The lease is counted from its first binding, or from `since` if that is given.
 
         Raises:
             BoxTaken: another live lease stands on that box.
@@ -275,21 +274,21 @@ class Leases(Signatures):
         return found
 
     def known(self, lease_id: str) -> Lease | None:
-        """The lease with that id; None if there is none."""
+        """The lease with that id. None if there is none."""
         return next(iter(self._read(_lease, f"{_SELECT} WHERE id=?", lease_id)), None)
 
     def lease_on(self, provider: str, box_id: str) -> Lease | None:
-        """The live lease on that box; None if there is none."""
+        """The live lease on that box. None if there is none."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state IN {_LIVE}"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
     def lost_on(self, provider: str, box_id: str) -> Lease | None:
-        """The newest lease on that box that was declared lost; None if there is none."""
+        """The newest lease on that box that was declared lost. None if there is none."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state='lost' ORDER BY ended_at DESC LIMIT 1"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
     def leases(self, which: Literal["all", "live", "lost"] = "all") -> list[Lease]:
-        """All leases, oldest first: every one there ever was, only the live ones, or only the lost ones."""
+        """All leases, oldest first. Optionally only the live ones, or only the lost ones."""
         where = {"live": f" WHERE state IN {_LIVE}", "lost": " WHERE state='lost'"}.get(which, "")
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
@@ -315,12 +314,12 @@ class Leases(Signatures):
         return self._read(lambda row: int(row["n"]), older, lease_id)[0]
 
     def leases_at(self, provider: str, *, ended_since: datetime) -> list[Lease]:
-        """The leases of a provider that are live, or ended at that moment or later; oldest first."""
+        """The leases of a provider that are live, or ended at that moment or later. Oldest first."""
         late = f"{_SELECT} WHERE provider=? AND (ended_at IS NULL OR ended_at >= ?) ORDER BY created_at, id"
         return self._read(_lease, late, provider, ended_since.isoformat())
 
     def leases_since(self, at: datetime) -> list[Lease]:
-        """The leases that are live, or ended at that moment or later; oldest first."""
+        """The leases that are live, or ended at that moment or later. Oldest first."""
         late = f"{_SELECT} WHERE ended_at IS NULL OR ended_at >= ? ORDER BY created_at, id"
         return self._read(_lease, late, at.isoformat())
 
@@ -330,7 +329,7 @@ class Leases(Signatures):
         return self._read(_lease, late, at.isoformat())
 
     def ended_early(self, *, deadline_since: datetime) -> list[str]:
-        """The ids of the leases that have ended but whose deadline is that moment or later."""
+        """The ids of the leases that have ended although their deadline is that moment or later."""
         early = (
             "SELECT id FROM leases WHERE state IN ('gone','void','lost')"
             " AND json_extract(terms, '$.deadline_at') >= ?"
@@ -343,7 +342,7 @@ class Leases(Signatures):
         return self._read(_lease, on_it, provider, box_id)
 
     def leases_of(self, fleet: str) -> list[Lease]:
-        """Every lease there ever was in that fleet, oldest first."""
+        """Every lease that there ever was in that fleet, oldest first."""
         return self._read(_lease, f"{_SELECT} WHERE fleet=? ORDER BY created_at, id", fleet)
 
     def count(self) -> int:
@@ -360,11 +359,14 @@ class Leases(Signatures):
 
     @property
     def is_rehearsed(self) -> bool:
-        """Whether this ledger is a rehearsal's, so that nothing in it was ever real."""
+        """Whether this ledger belongs to a rehearsal. If so, nothing in it was ever real."""
         return bool(self._read(lambda row: row["seq"], "SELECT seq FROM rehearsals"))
 
     def be_rehearsed(self) -> bool:
-        """This ledger is a rehearsal's from its first lease on; returns False if it already has real leases."""
+        """This ledger belongs to a rehearsal, from its first lease on.
+
+        Returns False if it already has real leases.
+        """
         try:
             with self._transaction() as db:
                 if not self.is_rehearsed:
@@ -431,7 +433,7 @@ class Leases(Signatures):
         """The parked box is about to be started, and counts as running already.
 
         `allowed` is as in `intend`: called in the same transaction, so that a box that is being rented at the same
-        time sees this one. If the process dies before the answer, that rate stays on record; an unknown one makes
+        time sees this one. If the process dies before the answer, that rate stays on record. An unknown one makes
         the cost unknown from then on, because the price of a stopped box would be too low.
         """
         with self._transaction() as db:
@@ -469,16 +471,16 @@ class Leases(Signatures):
         allowed: Allowed = anything,
         signed: str | None = None,
     ) -> Lease:
-        """The lease has these terms from now on; the old ones stay in its timeline.
+        """The lease has these terms from now on. The old ones stay in its timeline.
 
-        `allowed` is as in `intend`; `signed` is the code of a person's signature, which this uses up.
+        `allowed` is as in `intend`. `signed` is the code of a person's signature, which this uses up.
 
         A waiver that the owner signed ahead was for the old terms, and no longer holds.
 
         Raises:
             ValueError: the terms are invalid, such as a negative budget.
         """
-        # A changed copy was never validated, and terms that cannot be read back would hide every lease.
+        # A changed copy was never validated. Terms that cannot be read back would hide every lease.
         terms = Terms.model_validate({**terms.model_dump(), "on_deadline": "keep"})
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -490,7 +492,7 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """The lease's owner has signed ahead for the loss of whatever is not saved when the rescue money is spent."""
+        """The lease's owner has signed ahead: what is not saved when the rescue money is spent may be lost."""
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         detail: dict[str, object] = {"by": signature.signed_by, "signature": signature.code}
         with self._transaction() as db:
@@ -507,7 +509,7 @@ class Leases(Signatures):
             self._note(db, lease_id, Event.ATTESTED, detail, at)
 
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
-        """The lease ended without a destroy of ours: there never was a box, or it is lost."""
+        """The lease ended without a destroy of ours. There never was a box, or it is lost."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET state=?, ended_at=? WHERE id=?",
@@ -543,7 +545,7 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def touch(self, lease_id: LeaseId, *, at: datetime) -> None:
-        """It is on record that the box is about to be used: *never used* is no longer a ground to destroy it."""
+        """It is on record that the box is about to be used. *Never used* is no longer a ground to destroy it."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",

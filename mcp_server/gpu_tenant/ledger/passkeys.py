@@ -8,7 +8,7 @@ from gpu_tenant.ledger.database import Row, moment
 from gpu_tenant.ledger.signatures import Signatures, use
 
 GRACE = timedelta(hours=24)
-"""After this time, a person who has lost a passkey can sign without it. Until then, its holder can keep it."""
+"""After this time, a person who has lost a passkey can sign without it. Until then, whoever has it can keep it."""
 
 _IN_FORCE = (
     "SELECT p.*, (SELECT min(e.ends_at) FROM passkey_ends e WHERE e.passkey=p.id"
@@ -18,7 +18,7 @@ _IN_FORCE = (
 
 
 class Passkeys(Signatures):
-    """The part of the ledger that knows with which passkeys the owner signs."""
+    """The part of the ledger that knows which passkeys the owner signs with."""
 
     def sign(
         self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
@@ -37,14 +37,14 @@ class Passkeys(Signatures):
         return super().sign(asked, by=by, form=form, at=at, proof=proof)
 
     def passkeys(self, at: datetime) -> list[Passkey]:
-        """The passkeys in force, oldest first; if there is one, nothing else can sign."""
+        """The passkeys in force, oldest first. If there is one, nothing else can sign."""
         known = self._read(_passkey, f"{_IN_FORCE} ORDER BY p.at, p.id")
         return [key for key in known if key.ends_at is None or key.ends_at > at]
 
     def set_up_passkey(
         self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
     ) -> None:
-        """The passkey signs from now on, authorised by `signature`, which another passkey gave if there was one."""
+        """The passkey signs from now on. `signature` authorises it. If there was a passkey before, that one gave it."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(
@@ -53,7 +53,7 @@ class Passkeys(Signatures):
             )
 
     def end_passkeys(self, signature: Signature, *, at: datetime) -> datetime:
-        """All passkeys end: at once if one of them signed for it, otherwise after a day; returns when."""
+        """All passkeys end. Returns when: at once if one of them signed for it, otherwise after a day."""
         ends_at = at if signature.form == "passkey" else at + GRACE
         with self._transaction() as db:
             use(db, signature.code, at=at)

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
+from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.ledger.database import Connection, moment
-from gpu_tenant.ledger.events import Event
+from gpu_tenant.ledger.events import WANTED, Event
 from gpu_tenant.ledger.leases import Leases
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 
@@ -38,7 +39,7 @@ class Proof(Leases):
             )
 
     def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
-        """The newest seal on record for that lease, or the one with that digest; None if there is none."""
+        """The newest seal on record for that lease, or the one with that digest. None if there is none."""
         newest = self._read(
             lambda row: Manifest.model_validate_json(row["manifest"]),
             "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
@@ -51,7 +52,7 @@ class Proof(Leases):
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
     ) -> None:
-        """What re-reading the kept files has proved for the seal `digest` is on record."""
+        """It is on record what re-reading the kept files has proved for the seal `digest`."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
@@ -64,7 +65,7 @@ class Proof(Leases):
         return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
-        """The same, each with when its file was re-read."""
+        """The same, with the time at which each file was re-read."""
         filed = self._read(
             lambda row: (moment(row["at"]), Evidence.model_validate_json(row["record"])),
             "SELECT record, at FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
@@ -73,10 +74,13 @@ class Proof(Leases):
         )
         return list({evidence.name: (at, evidence) for at, evidence in filed}.values())
 
-    def file_permit(self, permit: TeardownPermit, *, at: datetime) -> Lease:
+    def file_permit(
+        self, permit: TeardownPermit, *, at: datetime, unless_wanted_since: int | None = None
+    ) -> Lease:
         """The permit's ground is filed and its lease is `terminating`, in one transaction.
 
         Raises:
+            StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.
             LeaseHeld: this process's hold on the lease was broken; nothing was filed.
         """
         match permit.ground:
@@ -88,6 +92,8 @@ class Proof(Leases):
                 detail = {"signed_by": who, "loss": digest, "signature": code}
         with self._transaction() as db:
             self._must_be_mine(db, permit.lease_id)
+            if unless_wanted_since is not None:
+                self._must_be_unwanted(db, permit.lease_id, unless_wanted_since)
             if isinstance(permit.ground, Waived):
                 self._use_waiver(db, permit.lease_id, permit.ground.signature, at)
             db.execute(
@@ -108,9 +114,32 @@ class Proof(Leases):
             )
         return self.lease(permit.lease_id)
 
+    def must_be_unwanted(self, lease_id: str, since: int) -> None:
+        """Nobody brought more work, or announced any, after the line `since` of the ledger.
+
+        Raises:
+            StillWanted: somebody did.
+        """
+        with self._transaction() as db:
+            self._must_be_unwanted(db, lease_id, since)
+
+    @staticmethod
+    def _must_be_unwanted(db: Connection, lease_id: str, since: int) -> None:
+        wanted = ", ".join("?" for _ in WANTED)
+        row = db.execute(
+            f"SELECT kind FROM events WHERE lease_id=? AND seq>? AND kind IN ({wanted})"  # noqa: S608 - only marks
+            " ORDER BY seq DESC LIMIT 1",
+            (lease_id, since, *sorted(WANTED)),
+        ).fetchone()
+        if row is not None:
+            raise StillWanted(
+                f"{lease_id} is wanted again ({row['kind']}) since its end was decided; its box stays",
+                remedy=f"`gpu-tenant monitor {lease_id}` shows the new work",
+            )
+
     @staticmethod
     def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
-        """The signature is used; a teardown that was cut short continues with the one it began with."""
+        """The signature is used. A teardown that was cut short continues with the one it began with."""
         begun = db.execute(
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
@@ -155,7 +184,7 @@ class Proof(Leases):
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
-        """The receipt of that lease; None unless a teardown has ended it."""
+        """The receipt of that lease. None unless a teardown has ended it."""
         filed = self._read(
             lambda row: Receipt.model_validate_json(row["record"]),
             "SELECT record FROM receipts WHERE lease_id=?",

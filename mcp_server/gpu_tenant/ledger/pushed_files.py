@@ -1,4 +1,7 @@
-"""What was sent to each box, and since when its files count. Kept here, as jobs can rewrite the box's records."""
+"""What was sent to each box, and since when its files count.
+
+This is kept here, because jobs can rewrite the records on the box.
+"""
 
 import hmac
 from collections.abc import Iterable
@@ -12,12 +15,12 @@ class Sent(Timeline):
     """The part of the ledger that a seal is checked against."""
 
     def seal_key(self, lease_id: LeaseId) -> str:
-        """The key for the hashes that the box remembers; it goes with each request and is never stored there."""
+        """The key for the hashes that the box remembers. It goes with each request and is never stored there."""
         drawn = self._read(lambda row: str(row["key"]), "SELECT key FROM seal_key")[0]
         return hmac.new(drawn.encode(), lease_id.encode(), sha256).hexdigest()
 
     def send(self, lease_id: LeaseId, files: Iterable[tuple[str, int, str]]) -> None:
-        """It is on record, before they are sent, which files, by name, size and hash, go to the work directory."""
+        """It is on record which files are about to go to the work directory, by name, size and hash."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO sent(lease_id, name, size_bytes, sha256) VALUES (?,?,?,?)"
@@ -37,7 +40,7 @@ class Sent(Timeline):
         return found
 
     def sent_before(self, lease_id: LeaseId) -> bool:
-        """Whether files were sent before such records were kept, so that only the box can say which."""
+        """Whether files were sent before such records were kept. If so, only the box can say which."""
         known = self._read(
             lambda row: str(row["lease_id"]),
             "SELECT lease_id FROM sent_before WHERE lease_id=?",
@@ -46,7 +49,7 @@ class Sent(Timeline):
         return bool(known)
 
     def know_scripts(self, hashes: Iterable[str]) -> None:
-        """Scripts with those hashes may be put on boxes; an upgraded program thus recognises its older ones."""
+        """Scripts with those hashes may be put on boxes. So an upgraded program recognises its older ones."""
         new = set(hashes) - set(self.scripts())
         if new:
             with self._transaction() as db:
@@ -67,7 +70,7 @@ class Sent(Timeline):
             db.execute("INSERT INTO since(lease_id, since_ns) VALUES (?,?)", (lease_id, since_ns))
 
     def since_ns(self, lease_id: LeaseId) -> int | None:
-        """The earliest of those moments; None if the box was never asked."""
+        """The earliest of those moments. None if the box was never asked."""
         return min(self._sinces(lease_id), default=None)
 
     def _sinces(self, lease_id: LeaseId) -> list[int]:

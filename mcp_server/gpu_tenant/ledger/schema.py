@@ -1,4 +1,4 @@
-"""The ledger's tables and triggers, as numbered migrations; the file's user_version counts them."""
+"""The ledger's tables and triggers, as numbered migrations. The file's user_version counts them."""
 
 # ruff: noqa: S608 - no value of anybody's is in these strings
 
@@ -399,8 +399,8 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX since_of ON since(lease_id);
     """
     + _append_only("since"),
-    # A machine that is handed back (`own`) keeps its files. Whoever has the provider's console can start a parked box,
-    # work on it and stop it again, so no look from before the stop counts.
+    # A machine that is handed back (`own`) keeps its files. Whoever has the provider's console can
+    # start a parked box, work on it and stop it again. So no look from before the stop counts.
     """
     CREATE TRIGGER never_used_means_looked_at BEFORE INSERT ON permits
       WHEN NEW.ground = 'never_used' AND EXISTS (
@@ -410,5 +410,12 @@ MIGRATIONS: tuple[str, ...] = (
         (SELECT coalesce(max(seq), 0) FROM events WHERE lease_id = NEW.lease_id
           AND kind IN ('ready','resumed','parked','permitted')))
       BEGIN SELECT raise(ABORT, 'law: nobody has looked whether this box was used'); END;
+    """,
+    # Terms from before this version say nothing of it, and are read as `keep`: nobody agreed to more.
+    """
+    CREATE TRIGGER only_what_was_agreed_ends_when_done BEFORE INSERT ON events
+      WHEN NEW.kind = 'done' AND 'keep' = (
+        SELECT coalesce(json_extract(terms, '$.when_done'), 'keep') FROM leases WHERE id = NEW.lease_id)
+      BEGIN SELECT raise(ABORT, 'law: nobody agreed that this lease ends when its work is done'); END;
     """,
 )

@@ -1,4 +1,4 @@
-"""What people were asked to sign, what they signed, and what was done with it: each exactly once."""
+"""What people were asked to sign, what they signed, and what it was used for."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _UNUSED = (
     " ORDER BY s.seq DESC"
 )
 _NAMED = 5
-"""How many of the words a refusal names; the person sees all of them."""
+"""How many of the words a refusal names. The person sees all of them."""
 
 
 class Signatures(Timeline):
@@ -50,7 +50,7 @@ class Signatures(Timeline):
         digest: str | None = None,
         stands: timedelta = STANDS,
     ) -> str:
-        """The code of a person's unused signature for exactly these words; `use` then uses it up.
+        """The code of a person's unused signature for exactly these words. `use` then uses it up.
 
         Raises:
             SignatureWanted: there is none; it has now been requested.
@@ -82,10 +82,10 @@ class Signatures(Timeline):
         at: datetime,
         stands: timedelta = STANDS,
     ) -> Asked:
-        """A person is asked to sign; asking for the same again gives the same code.
+        """A person is asked to sign. Asking for the same again gives the same code.
 
-        The digest names what is signed for, and the words are shown for it. If the words have changed under the
-        same digest, the newest are shown.
+        The digest names what is signed for, and the words describe it. If the words have changed under the same
+        digest, the newest are shown.
         """
         told, record = shown(would), json.dumps([shown(line) for line in words])
         with self._transaction() as db:
@@ -135,7 +135,7 @@ class Signatures(Timeline):
     def sign(
         self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
     ) -> Signature:
-        """The person has signed for what they were shown; the signature is good for one use.
+        """The person has signed for what they were shown. The signature is good for one use.
 
         `proof` is what the person's authenticator said, if there was one.
 
@@ -164,7 +164,7 @@ class Signatures(Timeline):
         return self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", asked.code)[0]
 
     def signed(self, kind: str, subject: str, digest: str, *, at: datetime) -> Signature | None:
-        """A signature for exactly that, which has not been used yet; None if there is none."""
+        """A signature for exactly that, which has not been used yet. None if there is none."""
         found = self._read(
             signature_of_row,
             f"{SIGNED} WHERE r.kind=? AND r.subject=? AND r.digest=? AND {_UNUSED}",
@@ -176,7 +176,7 @@ class Signatures(Timeline):
         return found[0] if found else None
 
     def signature(self, code: str) -> Signature | None:
-        """The signature given under that code, used or not; None if there is none."""
+        """The signature given under that code, used or not. None if there is none."""
         return next(iter(self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", code)), None)
 
     def signed_for(self, kind: str, subject: str, *, at: datetime) -> list[Signature]:
@@ -190,7 +190,7 @@ class Signatures(Timeline):
         )
 
     def use_signature(self, code: str, *, at: datetime) -> None:
-        """The signature is used; for cases where what it was for leaves no line in this ledger.
+        """The signature is used. For cases in which its purpose leaves no other line in this ledger.
 
         Raises:
             Refused: it was used before, or does not exist.

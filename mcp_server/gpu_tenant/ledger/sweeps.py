@@ -91,7 +91,7 @@ class Sweeps(Leases):
     # --- where cells are
 
     def place(self, sweep_id: str, cells: Mapping[str, Job], *, at: datetime) -> list[str]:
-        """Each cell is on record as a job of its lease, before the box hears of it; returns the newly placed ones.
+        """Each cell is on record as a job of its lease, before the box hears of it. Returns the newly placed ones.
 
         A cell that is placed already stays where it is and is not returned. Nor is one that was given up.
 
@@ -144,7 +144,7 @@ class Sweeps(Leases):
         )
 
     def release(self, placements: Sequence[Placement], why: Released, *, at: datetime) -> None:
-        """The cells are no longer where they were placed; an earlier release of a cell stays as it was.
+        """The cells are no longer where they were placed. An earlier release of a cell stays as it was.
 
         A cell that has begun there is not withdrawn, whatever its box says now.
 
@@ -171,7 +171,7 @@ class Sweeps(Leases):
             )
 
     def give_up(self, sweep_id: str, cells: Iterable[str], *, at: datetime) -> None:
-        """Those cells are placed on no box from now on; one that is on a box stays until it is released."""
+        """Those cells are placed on no box from now on. One that is on a box stays until it is released."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO given_up(sweep_id, cell, at) SELECT ?1, ?2, ?3"
@@ -189,7 +189,7 @@ class Sweeps(Leases):
 
     @contextmanager
     def _unless_it_changed(self) -> Iterator[Connection]:
-        """A transaction; Refused if another program changed, since they were read, the facts that it rests on."""
+        """A transaction that is refused if the facts that it rests on were changed since they were read."""
         try:
             with self._transaction() as db:
                 yield db

@@ -1,1 +1,4 @@
-"""Alarms told to a person who is elsewhere."""
+"""Tells a person who is elsewhere about alarms.
+
+One sender for all alarms.
+"""

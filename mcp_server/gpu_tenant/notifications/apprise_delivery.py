@@ -36,7 +36,7 @@ _NO_WITHIN_A_YES = {
     "lark": "code",
     "wecombot": "errcode",
 }
-"""Where these services put a refusal inside a 200 answer; Apprise looks only at the status."""
+"""Where these services put a refusal inside a 200 answer. Apprise looks only at the status."""
 _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
 """What the services answered to this delivery: an HTTP answer, or the error instead of one."""
 
@@ -44,9 +44,9 @@ _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
 def deliver(
     address: str, title: str, body: str, *, kind: Literal["info", "warning", "failure"]
 ) -> str | None:
-    """None if the message was taken; otherwise why not, in words that do not contain the address.
+    """None if the message was taken. Otherwise why not, in words that do not contain the address.
 
-    It waits for the network; Apprise limits each step of that to some seconds.
+    It waits for the network. Apprise limits each step of that to some seconds.
     """
     try:
         with _LOADING:
@@ -75,8 +75,8 @@ def deliver(
 
 
 def _service(apprise: ModuleType, address: str) -> Any:
-    # No redirects: a message that was sent on elsewhere would count as taken. No deadline of Apprise's own: its
-    # threads would outlive ours. Nothing is written to disk.
+    # No redirects: a message that was sent on elsewhere would count as taken. No deadline of
+    # Apprise's own: its threads would outlive ours. Nothing is written to disk.
     asset = apprise.AppriseAsset(
         app_id="gpu-tenant",
         app_desc="gpu-tenant",
@@ -96,7 +96,7 @@ def _service(apprise: ModuleType, address: str) -> Any:
 
 
 def _refused(answers: list[object], service: Any) -> int | None:
-    """The error number with which a service refuses inside a 200 answer; None if it does not refuse."""
+    """The error number with which a service refuses inside a 200 answer. None if it does not refuse."""
     said_in = _NO_WITHIN_A_YES.get(service.secure_protocol)
     body: object = getattr(answers[-1], "json", dict)() if said_in and answers else {}
     number = body.get(said_in) if isinstance(body, Mapping) else None
@@ -125,7 +125,7 @@ def _apprise() -> ModuleType:
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 
     class Heard(requests.Session):
-        """A session that keeps what came back for the delivery it belongs to."""
+        """A session that keeps what came back, for the delivery it belongs to."""
 
         def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
             answers = _ANSWERS.get()

@@ -1,4 +1,4 @@
-"""Alarms told to a person who is elsewhere: which channels there are, what they hear, and when one fails."""
+"""Alarms for a person who is elsewhere: which channels there are, what each is told, and what happens when one fails."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND = re.compile(r"`(gpu-tenant [^`]+)`")
-# Disarms every service's mentions, links and tags; the Markdown that is left harms nobody.
+# This disarms every service's mentions, links and tags. The Markdown that is left harms nobody.
 _INERT = str.maketrans({"<": "‹", ">": "›", "@": "＠", "[": "(", "]": ")", "`": "'"})
 
 
@@ -45,12 +45,12 @@ class Channel:
 
     name: str
     reference: str | None
-    """Where its address is kept, or `desktop`; None if what was written is neither."""
+    """Where its address is kept, or `desktop`. None if what was written is neither."""
     least: Level
     quiet: tuple[time, time] | None
-    """By this computer's clock; urgent alarms are told even then."""
+    """By this computer's clock. Urgent alarms are told even then."""
     wrong: str | None
-    """What is wrong with what was written; the usable part of it is still used."""
+    """What is wrong with what was written. The usable part of it is still used."""
 
     def takes(self, level: Level, now: datetime) -> bool:
         """Whether an alarm of that level is told here at `now`."""
@@ -82,7 +82,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of telling something over one channel."""
+    """The result of telling something over one channel."""
 
     channel: str
     outcome: Literal["taken", "failed"]
@@ -91,7 +91,7 @@ class Attempt:
 
 
 def read_channels(configuration: Path) -> list[Channel]:
-    """The channels of the owner's configuration, including those that are written wrongly.
+    """The channels of the owner's configuration, also those that are written wrongly.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -108,7 +108,8 @@ def _channel(name: str, said: object) -> Channel:
         url if isinstance(url, str) and (url == DESKTOP or _REFERENCE.fullmatch(url)) else None
     )
     if reference is None:
-        # The value is not repeated in the words: it may be the address itself, which is a secret.
+        # The value is not repeated in the words, because it may be the address itself, which is a
+        # secret.
         wrong.append(
             f"`url` is no reference: write env:VARIABLE, file:PATH, keyring:SERVICE/USER, "
             f"cmd:COMMAND or {DESKTOP}, and keep the address itself there"
@@ -169,7 +170,7 @@ def compose(messages: Sequence[Message]) -> tuple[str, str]:
     if not others:
         end = " ".join(filter(None, (first.rate, f"Next: {first.next}")))
         return _inert(f"gpu-tenant: {about}", TITLE), _ended(_inert(first.words, BODY), end)
-    # As many as fit with a sentence each; the command shows the rest.
+    # As many as fit, with a sentence each. The command shows the rest.
     shown = [first, *others][:3]
     more = len(messages) - len(shown)
     end = (f"And {more} more. " if more else "") + "Next: gpu-tenant alarms"
@@ -223,7 +224,7 @@ async def notify(
 async def _sent(
     channel: Channel, messages: Sequence[Message], environ: Mapping[str, str], limit_s: float
 ) -> str | None:
-    """None if the channel took it, otherwise why not."""
+    """None if the channel took it. Otherwise why not."""
     title, body = compose([_at_home(each, channel) for each in messages])
     kind = _KINDS[max(each.level for each in messages)]
     loop = asyncio.get_running_loop()
@@ -238,7 +239,8 @@ async def _sent(
         with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
             loop.call_soon_threadsafe(settle, problem)
 
-    # A separate thread: one that hangs holds up neither the others nor the end of this process.
+    # A separate thread, so that one that hangs holds up neither the others nor the end of this
+    # process.
     threading.Thread(target=work, name=f"notify {channel.name}", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
@@ -248,7 +250,7 @@ async def _sent(
 
 
 def _at_home(told: Message, channel: Channel) -> Message:
-    """A message as told over this channel: if it is about the channel's own failure, its arrival ends that."""
+    """The message for this channel. If it is about this channel's own failure, its arrival is the end of that."""
     if told.channel != channel.name:
         return told
     words = f"this channel works again; it had failed, so alarms may have been missed: {told.words}"
@@ -283,10 +285,10 @@ async def tell_due(
     environ: Mapping[str, str],
     limit_s: float = LIMIT_S,
 ) -> list[Attempt]:
-    """Every alarm whose turn has come was told over the channels that want it.
+    """Every alarm that is due was told over the channels that want it.
 
-    A channel that failed becomes an alarm, which the others tell at the next look; it ends when the channel
-    takes something again. An alarm that reached nobody stays due.
+    A channel that failed becomes an alarm, which the others tell at the next look. It ends when the channel takes
+    something again. An alarm that reached nobody stays due.
     """
     try:
         channels = read_channels(home.configuration)
@@ -300,7 +302,7 @@ async def tell_due(
             _failed(ledger, channel.name, channel.wrong, ledger.now())
     now = ledger.now()
     usable = [channel.takes_from(now) for channel in channels if channel.reference]
-    # Alarms that fall into every channel's quiet time keep their turn until one channel takes them.
+    # Alarms that fall into every channel's quiet time stay due until one channel takes them.
     due = ledger.claim_due(now, least=min(usable)) if usable else []
     if not due:
         return []

@@ -23,16 +23,16 @@ _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref
 _DOORS = frozenset(
     {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
 )
-"""Ways to reach programs that hold keys, or that run commands outside our control."""
+"""Variables that lead to programs which hold keys, or which run commands outside our control."""
 _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 UNATTENDED = "GPU_TENANT_UNATTENDED"
-"""Set for a command that an agent may have chosen: nobody can sign in it."""
+"""Set for a command that an agent may have chosen. Nobody can sign in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The keys of the owner's accounts, which never leave this computer."""
+    """The keys of the owner's accounts. They never leave this computer."""
 
     variables: frozenset[str]
     places: tuple[Path, ...]
@@ -41,12 +41,12 @@ class Account:
 
     @property
     def guarded(self) -> Guarded:
-        """Those places, and the owner's keys to other clouds and machines, as they are at this moment."""
+        """Those places, and the owner's keys to other clouds and machines, as they are now."""
         return Guarded(self.places, Path.home())
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """The references that the owner has written under `[references]`; only these may be commands.
+        """The references that the owner has written under `[references]`. Only these may be commands.
 
         Raises:
             LocalTrouble: the configuration cannot be read.
@@ -63,7 +63,10 @@ class Account:
         return cls(variables, (state, *files), state / "config.toml")
 
     def without(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """That environment without keys, for a command that may be somebody else's choice; nobody signs in it."""
+        """That environment without keys, for a command that somebody else may have chosen.
+
+        Nobody can sign in it.
+        """
         kept = {
             name: value
             for name, value in environ.items()
@@ -88,7 +91,7 @@ class Account:
                     real.is_file() and (real.is_relative_to("/proc") or places.has_key(path))
                 )
             except (OSError, ValueError, RuntimeError):
-                return  # it leads nowhere: resolving it says so
+                return  # it leads nowhere, and resolving it says so
             if is_key:
                 raise _of_account(name)
             if is_odd:
@@ -97,7 +100,7 @@ class Account:
             raise _of_account(name)
 
     def named(self, name: str, reference: str) -> str:
-        """The reference that is meant; a command only if the owner has written down exactly that one.
+        """The reference that is meant. A command only if the owner has written down exactly that one.
 
         Raises:
             SecretRefused: it is a command that the owner has not written down.
@@ -143,8 +146,7 @@ def resolve_all(
 
     Raises:
         BadRequest: an entry is not a reference, or leads nowhere.
-        SecretRefused: a value that looks like a secret was written out instead of referred to,
-            or it is the key of an account.
+        SecretRefused: a secret was written out and not referred to, or the value is the key of an account.
     """
     values: dict[str, str] = {}
     for assignment in assignments:
@@ -157,7 +159,7 @@ def resolve_all(
         reference = account.named(name, reference)
         account.must_not_hold(name, reference)
         values[name] = resolve(name, reference, environ=account.without(environ))
-        # However it was found: a copy of a key is that key.
+        # However it was found, a copy of a key is that key.
         if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
             raise _of_account(name)
     return values
@@ -166,8 +168,8 @@ def resolve_all(
 def references(assignments: Sequence[str]) -> tuple[str, ...]:
     """The same entries, fit for the record: each says where its value is found, and holds no value.
 
-    A value that was written out, as text or inside a command, becomes `NAME=text:`: resolving that
-    again says that the value is not on record.
+    A value that was written out, as text or inside a command, becomes `NAME=text:`. To resolve that again gives the
+    error that the value is not on record.
     """
     return tuple(map(_recorded, assignments))
 
@@ -182,10 +184,10 @@ def _recorded(assignment: str) -> str:
 def find_credential(
     profile: Profile, configuration: Path, environ: Mapping[str, str]
 ) -> Credential | None:
-    """Where the key of that platform is; None if no place is configured and none of the usual ones has it.
+    """Where the key of that platform is. None if no configured place and no usual one has it.
 
-    The owner's `[credentials]` in the configuration come first: `runpod = "keyring:runpod/me"`.
-    Then come the platform's usual variables and file.
+    The owner's `[credentials]` in the configuration come first: `runpod = "keyring:runpod/me"`. Then come the
+    platform's usual variables and file.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -205,7 +207,7 @@ def find_credential(
 
 
 def configured(configuration: Path, table: str) -> Mapping[str, JsonValue]:
-    """The owner's `[table]` in the configuration; empty if there is none.
+    """The owner's `[table]` in the configuration. Empty if there is none.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -246,7 +248,7 @@ def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) ->
 
 
 def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
-    """The value that the reference leads to now; errors use `name` to say which value is meant.
+    """The value that the reference leads to now. Errors use `name` to say which value is meant.
 
     Raises:
         BadRequest: it is not a reference, or leads nowhere.
@@ -275,7 +277,7 @@ def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
                 )
             return rest
         case _:
-            # The value is not repeated: it may be the secret itself.
+            # The value is not repeated, because it may be the secret itself.
             raise BadRequest(f"the value of {name} is not a reference", remedy=f"write {_FORMS}")
 
 

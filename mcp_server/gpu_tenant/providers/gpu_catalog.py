@@ -1,7 +1,7 @@
-"""The GPUs that can be rented: one canonical name each, its memory and its form factor.
+"""The GPUs that can be rented: for each, one canonical name, its memory and its form factor.
 
-Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are different GPUs. Memory is
-what the GPU is sold with, except where the driver counts in other units: a B300's 288 GB are 268 GiB.
+Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are different GPUs. Memory is what the
+GPU is sold with, except where the driver counts in other units: a B300's 288 GB are 268 GiB.
 """
 
 import difflib
@@ -110,7 +110,7 @@ _AMBIGUOUS = {
     "h10080gb": "H100 SXM or H100 PCIe",
     "v100": "V100 SXM 32GB, V100 SXM 16GB or V100 PCIe 16GB",
 }
-"""Names that a person must make more precise. A provider that uses one means the GPU that has it in `CATALOG`."""
+"""Names that a person must make more precise. If a provider uses one, it means the GPU that has it in `CATALOG`."""
 
 
 _SAYS_NOTHING = {
@@ -134,7 +134,10 @@ _BY_NAME = {_folded(called): model for model in CATALOG for called in (model.nam
 
 
 def known(name: str) -> GpuModel | None:
-    """The GPU that a provider or a person calls so; None if unknown, as new GPUs appear before any table does."""
+    """The GPU that a provider or a person means by that name.
+
+    None if unknown: new GPUs appear before any table does.
+    """
     return _BY_NAME.get(_folded(name))
 
 
@@ -142,8 +145,7 @@ def asked_for(words: str) -> tuple[str, int]:
     """The canonical name and the count in `RTX 4090`, `rtx4090:2` or `H100 SXM:8`.
 
     Raises:
-        BadRequest: no such GPU is known (the error lists the nearest names), or several are
-            meant.
+        BadRequest: no such GPU is known (the error lists the nearest names), or several are meant.
     """
     name, colon, count = words.partition(":")
     if colon and not (count.strip().isdigit() and int(count) > 0):

@@ -33,7 +33,7 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 USER_AGENT = f"gpu-tenant/{__version__}"
-"""Our own, because one provider answers a library's default with 403."""
+"""A name of our own, because one provider answers a library's default with 403."""
 
 _TIMEOUT_S = 30.0
 _TRIES = 4
@@ -50,7 +50,7 @@ _SECRET_FIELDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Calls that a provider wants spaced: `method` on paths that `path` matches, `seconds` apart."""
+    """Calls that a provider wants apart: `method` on paths that `path` matches, `seconds` apart."""
 
     method: Method | Literal["*"]
     path: str
@@ -67,7 +67,7 @@ class Reply:
 
     @property
     def json(self) -> Json:
-        """The body as JSON; None if it is empty.
+        """The body as JSON. None if it is empty.
 
         Raises:
             ProviderSilent: it is something else, so nothing can be concluded.
@@ -99,7 +99,7 @@ class Reply:
 
 @dataclass(slots=True)
 class _Pace:
-    """When the next call may go out, by the provider's allowance and the required spacing."""
+    """When the next call may be sent, by the provider's allowance and the required spacing."""
 
     free_at: dict[Spacing, datetime] = field(default_factory=dict)
     remaining: int | None = None
@@ -140,7 +140,10 @@ class Wire:
         self._pace = _Pace()
 
     def asked_with(self, salt: str) -> Asking:
-        """Where and with which key the provider is asked; the key is a hash that takes `salt` to make again."""
+        """Where and with which key the provider is asked.
+
+        The key is a hash, and `salt` is needed to make it again.
+        """
         key = self._credential.read() if self._credential else ""
         return Asking(where=place(self._base), key=key_hash(key, salt))
 
@@ -173,15 +176,13 @@ class Wire:
         Raises:
             CredentialRefused: 401, or 403.
             NoFunds: 402.
-            RateLimited: 429, after every wait that was worth it. The request was not carried
-                out.
-            ProviderSilent: no answer, or 5xx: the request may have been carried out. The same
-                for an answer that is too large, or does not end within a call's time, counted over
-                all attempts.
+            RateLimited: 429, after every wait that was worth it. The request was not carried out.
+            ProviderSilent: no answer, or 5xx: the request may have been carried out. Also for an answer that is
+                too large, or does not end within a call's time, counted over all attempts.
             ProviderTrouble: any other status that is not expected; with the provider's words.
         """
-        # Here, as it is a tenth of the start of a verb, and most verbs ask no provider. It is loaded
-        # before the first attempt, so that no attempt's time pays for it.
+        # Imported here, because it takes a tenth of the start of a verb, and most verbs ask no
+        # provider. It is loaded before the first attempt, so that no attempt's time pays for it.
         import httpx
 
         lost = turned_away = 0
@@ -198,8 +199,7 @@ class Wire:
                     f"{self._bounds.call_s:g} s"
                 ) from None
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                # InvalidURL: a page name that is a million letters long does not fit into an
-                # address.
+                # InvalidURL: a page name of a million letters does not fit into an address.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
                     remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
@@ -240,8 +240,8 @@ class Wire:
         if self._credential is not None:
             headers["Authorization"] = f"{self._scheme}{self._credential.read()}"
         on_this_computer = self._base.startswith("http:")
-        # A new connection for each call: calls are rare, and a kept one would belong to one event
-        # loop.
+        # A new connection for each call. Calls are rare, and a kept connection would belong to one
+        # event loop.
         async with (
             httpx.AsyncClient(
                 timeout=_TIMEOUT_S,
@@ -252,7 +252,7 @@ class Wire:
                 method, self._base + path, params=query, headers=headers, json=body
             ) as answer,
         ):
-            # Unpacked here, within a limit: the library would unpack any answer, however large it
+            # Unpacked here, within a limit. The library would unpack any answer, however large it
             # grows.
             text = await unpacked(
                 answer.aiter_raw(),
@@ -282,7 +282,7 @@ class Wire:
             if spacing.method in ("*", method) and re.fullmatch(spacing.path, path)
         ]
         for spacing in apart:
-            # The slot is taken before the wait, so that many callers queue up behind each other.
+            # The slot is taken before the wait, so that many callers line up behind each other.
             now = self._clock.now()
             mine = max(now, pace.free_at.get(spacing, now))
             pace.free_at[spacing] = mine + timedelta(seconds=spacing.seconds)
@@ -295,14 +295,14 @@ class Wire:
 
     def _note_allowance(self, reply: Reply) -> None:
         """The tightest allowance window in the answer's headers is recorded."""
-        # Headers that cannot be read are ignored: the answer matters more than its headers.
+        # Headers that cannot be read are ignored. The answer matters more than its headers.
         with contextlib.suppress(ValueError, OverflowError):
             windows = _windows(reply.headers, self._clock.now())
             if windows:
                 self._pace.remaining, self._pace.renewed_at = min(windows)
 
     def _without_key(self, text: str) -> str:
-        """The text without the key: some servers answer with the request they got, key and all."""
+        """The text without the key. Some servers answer with the request that they got, key and all."""
         return text.replace(self._credential.read(), "(redacted)") if self._credential else text
 
     def trouble(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
@@ -327,7 +327,10 @@ class Wire:
 
 
 def place(base_url: str) -> str:
-    """Where that address is, without the port on this computer: a rehearsal may have another each time."""
+    """Where that address is.
+
+    The port on this computer is left out, because a rehearsal may have another each time.
+    """
     parts = urlsplit(base_url)
     is_here = parts.hostname in ("127.0.0.1", "::1")
     return f"{parts.scheme}://{parts.hostname if is_here else parts.netloc}{parts.path.rstrip('/')}"
@@ -356,7 +359,7 @@ def redacted(value: Json) -> Json:
 
 
 def words(body: str) -> str:
-    """What a provider said, safe to show in a sentence: no secrets, no control characters, not long."""
+    """What a provider said, safe to show in a sentence: short, without secrets and control characters."""
     with contextlib.suppress(ValueError, RecursionError):
         body = json.dumps(redacted(json.loads(body)))
     text = " ".join(plain(body).split())
@@ -364,7 +367,7 @@ def words(body: str) -> str:
 
 
 def _retry_after_s(reply: Reply, now: datetime) -> float:
-    """How many seconds the provider asks us to wait; 5 if it does not say."""
+    """How many seconds the provider asks us to wait. 5 if it does not say."""
     said = reply.headers.get("Retry-After", "")
     try:
         if said.replace(".", "", 1).isdigit():
@@ -378,7 +381,7 @@ _POLICY = re.compile(r'"(?P<name>\w+)";r=(?P<left>\d+);t=(?P<seconds>\d+)')
 
 
 def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datetime]]:
-    """(calls left, when the window is renewed), in either form that providers use."""
+    """The number of calls left, and when the window is renewed, in either form that providers use."""
     found = [
         (int(match["left"]), now + timedelta(seconds=int(match["seconds"])))
         for match in _POLICY.finditer(headers.get("RateLimit", ""))
@@ -398,7 +401,7 @@ def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datet
 
 @cache
 def _certificates(trusted: Literal["all", "none"]) -> ssl.SSLContext:
-    """The certificates that TLS trusts; cached, because reading this computer's takes 50 ms."""
+    """The certificates that TLS trusts. They are cached, because to read this computer's takes 50 ms."""
     if trusted == "none":
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ssl.create_default_context()

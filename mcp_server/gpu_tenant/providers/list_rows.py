@@ -11,7 +11,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
 from gpu_tenant.domain.untrusted_text import quoted
 
 _NONSENSE = (ProviderTrouble, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-"""The errors that reading a malformed row can raise; pydantic's error is a ValueError."""
+"""The errors that reading a malformed row can raise. pydantic's error is a ValueError."""
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -24,11 +24,11 @@ class Subject:
     id: str | None
     mark: str | None
     mark_is_told: bool
-    """Whether `mark` is certain; if not, the row may be of a box with any mark."""
+    """Whether `mark` is certain. If not, the row may be of a box with any mark."""
 
     @classmethod
     def told(cls, identity: object, texts: Sequence[object]) -> Self:
-        """From the field that holds its id, and all the fields that may hold its mark."""
+        """The subject, from the field that holds its id and all the fields that may hold its mark."""
         has_id = isinstance(identity, str | int) and not isinstance(identity, bool)
         marks = [text for text in texts if isinstance(text, str) and text.startswith(MARK_PREFIX)]
         are_texts = all(text is None or isinstance(text, str) for text in texts)
@@ -55,11 +55,10 @@ def tried(read: Callable[[R], A], row: R) -> A | Exception:
 def read_each(
     provider: str, rows: Iterable[R], read: Callable[[R], Box], subject: Callable[[R], Subject]
 ) -> Sequence[Box]:
-    """Every row as its box; a row that cannot be read but has its id is a box of unknown state and price.
+    """Every row as its box. A row that cannot be read but has its id is a box of unknown state and price.
 
     Raises:
-        PartlyListed: a row does not even say which box it is; the error carries all that could
-            be read.
+        PartlyListed: a row does not even say which box it is; the error carries all that could be read.
     """
     boxes: list[Box] = []
     nameless = 0
@@ -90,7 +89,7 @@ def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> 
     if isinstance(error, ProviderTrouble):
         why = quoted(error.message)
     elif isinstance(error, ValidationError):
-        # Names where it is odd, and never the value: a row may hold a secret.
+        # Names where it is odd, and never the value, because a row may hold a secret.
         first = error.errors(include_input=False, include_context=False)[0]
         why = quoted(".".join(str(part) for part in first["loc"]))
     return Box(

@@ -41,7 +41,7 @@ class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
         return mapping
 
 
-# YAML 1.1 turns such words into booleans, base-60 numbers and dates; a profile means them as text.
+# YAML 1.1 turns such words into booleans, base-60 numbers and dates. A profile means them as text.
 _Plain.yaml_implicit_resolvers = {}
 _Plain.yaml_constructors = {
     tag: construct
@@ -59,8 +59,7 @@ def load_profiles(directory: Path) -> dict[str, Profile]:
     """Every profile of `directory`, by its slug.
 
     Raises:
-        LocalTrouble: a profile is not what the schema says; one sentence, which names the
-            profile.
+        LocalTrouble: a profile is not what the schema says; one sentence, which names the profile.
     """
     schema = (directory / "_schema.json").stat().st_mtime_ns
     return {
@@ -176,7 +175,7 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 
 
 def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
-    """Every fact by its place; a plain value has the source, date and confidence of the whole file."""
+    """Every fact by its place. A plain value has the source, date and confidence of the whole file."""
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
@@ -207,7 +206,7 @@ def _doubts(facts: Facts) -> Iterator[str]:
 
 
 def _leaves(facts: Leaf, where: str) -> Iterator[tuple[str, Leaf]]:
-    """Every fact below this one, by its dotted place; a list's entry is named by its path or id."""
+    """Every fact below this one, by its dotted place. A list's entry is named by its path or id."""
     if isinstance(facts, dict) and "v" not in facts:
         for key, value in facts.items():
             yield from _leaves(value, f"{where}.{key}")

@@ -15,12 +15,12 @@ T = TypeVar("T")
 _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
 PIECE_BYTES = 1 << 16
 _ABANDONED = 8
-"""How many calls of one client may hang at a time; with that many, no further call is started."""
+"""How many calls of one client may hang at a time. With that many, no further call is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of one call and of one list; in real time, whatever clock the lease goes by."""
+    """The limits of one call and of one list, in real time, whatever clock the lease goes by."""
 
     call_s: float = 60
     list_s: float = 120
@@ -72,7 +72,7 @@ async def listed(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T
 
 
 def silent(what: str) -> ProviderSilent:
-    """The error for an answer that allows no conclusion: the request may have been carried out."""
+    """The error for an answer from which nothing can be concluded: the request may have been carried out."""
     return ProviderSilent(what, remedy=_LOOKS_AGAIN)
 
 
@@ -126,8 +126,7 @@ def _add(whole: bytearray, piece: bytes, whose: str, bounds: Bounds) -> None:
 class Aside:
     """Calls of a client that blocks, each in a thread of its own.
 
-    A call that hangs holds up nobody: its caller gets an error when the time is over, and the
-    program can still end.
+    A call that hangs holds up nobody. Its caller gets an error when the time is over, and the program can still end.
     """
 
     def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:
@@ -139,8 +138,8 @@ class Aside:
         """What `work` returned or raised.
 
         Raises:
-            ProviderSilent: the time is over; `work` may have been carried out, or may be
-                carried out later. Or too many earlier calls still hang.
+            ProviderSilent: the time is over, and `work` may have been carried out, or may be later. Or too many
+                earlier calls still hang.
         """
         self._hanging = [thread for thread in self._hanging if thread.is_alive()]
         if len(self._hanging) >= _ABANDONED:

@@ -1,1 +1,4 @@
-"""One command over a grid of parameters and many boxes."""
+"""Which cell of a grid is on which box, and what became of it.
+
+One command over many leases, so it stands above them.
+"""

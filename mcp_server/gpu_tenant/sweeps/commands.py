@@ -1,4 +1,4 @@
-"""One command over a grid of parameters and many boxes: begin it, reckon it up, accept it before any box ends."""
+"""One command over a grid of parameters and many boxes: begin it, count it up, accept it before any box ends."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -59,10 +59,10 @@ async def begin_sweep(
     slots: int | None = None,
     python: Literal["prepared", "image"] = "prepared",
 ) -> Tended:
-    """Every cell is on record, and is or will be queued on one of the leases; each runs there without us.
+    """Every cell is on record, and is or will be queued on one of the leases. There each runs without us.
 
     The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun twice.
-    `attempts` is how often a failing cell is begun; `slots` is how many cells run at once on a box.
+    `attempts` is how often a failing cell is begun. `slots` is how many cells run at once on a box.
 
     Raises:
         BadRequest, Refused: nothing was begun.
@@ -111,15 +111,15 @@ async def tend(
     values: Mapping[str, str] | None = None,
     spare: LeaseId | None = None,
 ) -> Tended:
-    """Every box of the sweep was heard, what an earlier call left half done is done, and idle boxes have work.
+    """Every box of the sweep was asked, what an earlier call left half done is done, and idle boxes have work.
 
-    A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose
-    files are not here, and others run them. `values` are the values of the sweep's variables, if they are
-    already known. The lease to `spare` is given nothing more.
+    A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose files
+    are not here, and others run them. `values` are the values of the sweep's variables, if they are already known.
+    The lease to `spare` is given nothing more.
     """
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tended(context, sweep, values, spare)
-    # With thousands of cells this takes a while: in a thread, others are served meanwhile.
+    # With thousands of cells this takes a while. In a thread, others are served meanwhile.
     return Tended(table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles)
 
 
@@ -156,9 +156,9 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
 async def give_up_cells(
     context: Context, sweep_id: str, cells: Sequence[str] | Literal["rest"]
 ) -> Tended:
-    """Cells that have not begun never will, on any box; with `rest`, all such cells.
+    """Cells that have not begun never will, on any box. With `rest`, all such cells.
 
-    A box that does not answer now withdraws them when it is heard next. A cell that begins before that runs on.
+    A box that does not answer now withdraws them when it answers next. A cell that begins before that runs on.
 
     Raises:
         BadRequest, Refused: there is no such cell, or it has begun.
@@ -180,7 +180,7 @@ async def give_up_cells(
 
 
 def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
-    """Exactly what is wrong with the sweep now is accepted, as a person signed; later faults are not.
+    """Exactly what is wrong with the sweep now is accepted, as a person signed. Later faults are not.
 
     Raises:
         SignatureWanted: nobody has signed for that.
@@ -200,16 +200,19 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
     assert signature is not None
     settlement = Settlement(digest=table.digest, wrong=table.wrong, by=signature.signed_by, at=at)
     context.ledger.settle_sweep(sweep_id, settlement, signature=code)
+    for lease in context.ledger.leases_of_sweep(sweep_id):
+        if context.ledger.lease(lease).state.live:
+            context.ledger.note(lease, Event.ACCEPTED, {"sweep": sweep_id}, at=at)
     return reckoned_of(context, sweep_id)
 
 
 def reckoned_of(context: Context, sweep_id: str) -> Reckoning:
-    """The sweep's table from what is on record; nobody is asked."""
+    """The sweep's table from what is on record. Nobody is asked."""
     return _to_reckon(context, sweep_id)()
 
 
 def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
-    """A function that makes the table of what is on record now; it may be called in any thread."""
+    """A function that makes the table of what is on record now. It may be called in any thread."""
     sweep, leases = context.ledger.sweep(sweep_id), context.ledger.leases_of_sweep(sweep_id)
     here = {lease: brought(context.ledger.lease(lease), ledger=context.ledger) for lease in leases}
     return partial(
@@ -224,7 +227,7 @@ def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
 
 
 def open_sweeps(context: Context) -> list[str]:
-    """The sweeps that have a live lease, or cells that wait for one; oldest first."""
+    """The sweeps that have a live lease, or cells that wait for one. Oldest first."""
     return [
         sweep_id
         for sweep_id in context.ledger.sweeps()
@@ -234,7 +237,7 @@ def open_sweeps(context: Context) -> list[str]:
 
 
 async def tend_all(context: Context) -> tuple[str, ...]:
-    """Every sweep that is not over was moved on; returns a line for each, with what is wrong."""
+    """Every sweep that is not over was moved on. Returns a line for each, with what is wrong."""
     told = []
     for sweep_id in open_sweeps(context):
         try:
@@ -252,7 +255,7 @@ async def tend_all(context: Context) -> tuple[str, ...]:
 async def tend_on(context: Context, lease: str) -> None:
     """Every sweep that has cells on that lease was moved on, as far as is possible now.
 
-    A failure here is not reported to whoever asked about the lease: the next look tells it.
+    A failure here is not reported to whoever asked about the lease. The next look reports it.
     """
     for sweep_id in context.ledger.sweeps_on(lease):
         with suppress(TenantError):
@@ -260,7 +263,7 @@ async def tend_on(context: Context, lease: str) -> None:
 
 
 async def vacate(context: Context, lease: str) -> None:
-    """No further cell begins on that box; those that had not begun may run elsewhere.
+    """No further cell begins on that box. Those that had not begun may run elsewhere.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -276,7 +279,7 @@ async def vacate(context: Context, lease: str) -> None:
 
 
 async def must_be_reckoned(context: Context, lease: Lease) -> None:
-    """No sweep stands in the way of the lease's end; if the lease is past its terms, none ever does.
+    """No sweep stands in the way of the lease's end. If the lease is past its terms, none ever does.
 
     Raises:
         SweepOpen: cells are still to run there, or something is wrong that nobody has accepted.
@@ -311,7 +314,7 @@ def _fit(context: Context, lease: str) -> Lease:
 
 
 def _has_ended(context: Context, sweep: Sweep) -> bool:
-    """Whether the sweep is over and its boxes are no more: then the same grid begins another sweep."""
+    """Whether the sweep is over and its boxes are gone. Then the same grid begins another sweep."""
     leases = context.ledger.leases_of_sweep(sweep.id)
     is_live = any(context.ledger.lease(x).state.live for x in leases)
     return not is_live and not is_open(context, sweep)
@@ -337,7 +340,7 @@ def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | Non
 
 
 def _must_be_alike(known: Sweep, wanted: Sweep) -> None:
-    """The known sweep of the same grid runs its cells the way that is wanted now.
+    """The known sweep of the same grid runs its cells in the way that is wanted now.
 
     Raises:
         BadRequest: it does not.

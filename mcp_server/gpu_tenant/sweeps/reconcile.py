@@ -1,4 +1,4 @@
-"""One look at a sweep: every box is heard, what was cut short is sent, and idle boxes have work."""
+"""One look at a sweep: every box is asked, what was cut short is sent, and idle boxes get work."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -33,15 +33,15 @@ class Answered:
     lease: Lease
     roll: Roll
     slots: int
-    """How many cells may run there at once; 0: the box is given nothing more."""
+    """How many cells may run there at once. With 0, the box is given nothing more."""
     slot_gpus: tuple[str, ...] | None
-    """Which GPUs each slot sees; None: leave it as the box has it."""
+    """Which GPUs each slot sees. None leaves it as the box has it."""
 
 
 async def tended(
     context: Context, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
 ) -> tuple[str, ...]:
-    """The sweep was moved on, unless this tenancy only looks; returns what could not be done now.
+    """The sweep was moved on, unless this tenancy only looks. Returns what could not be done now.
 
     Each trouble is one sentence.
     """
@@ -59,7 +59,7 @@ async def tended(
 
 
 def is_open(context: Context, sweep: Sweep) -> bool:
-    """Whether anything may still come of a cell, or remains to be done for one."""
+    """Whether a cell may still run, or something remains to be done for one."""
     there = placed(context, sweep)
     is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
     nowhere = context.ledger.given_up(sweep.id) - {p.cell for p in there}
@@ -72,7 +72,7 @@ def placed(context: Context, sweep: Sweep) -> list[Placement]:
 
 
 async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
-    """Boxes that are no more have lost their cells, except those that ended there.
+    """Boxes that are gone have lost their cells, except those that ended there.
 
     On a lost box, a finished cell stays only if its files are here.
     """
@@ -133,7 +133,7 @@ async def _move_on(
 
 
 def _resolved(context: Context, sweep: Sweep, troubles: list[str]) -> Mapping[str, str] | None:
-    """The sweep's variables, by what its references lead to now; None if one of them leads nowhere."""
+    """The sweep's variables, by what its references lead to now. None if one of them leads nowhere."""
     if unknown := unrecorded(sweep.env_from):
         troubles.append(
             f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
@@ -197,7 +197,7 @@ async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tup
 
 
 def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """What the boxes say is on record; a cell that a box reports as withdrawn is let go."""
+    """What the boxes say is on record. A cell that a box reports as withdrawn is free again."""
     now, said, withdrawn = context.clock.now(), dict[int, Said](), list[Placement]()
     known = by_lease(context.ledger.placements(sweep.id))
     for box in boxes:
@@ -243,8 +243,8 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
     for box in boxes:
         begun = _begun(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # A cell that the box never heard of is sent there next, and so cannot move, unless the box takes
-        # nothing more.
+        # A cell that the box never heard of is sent there next, and so cannot move, unless the box
+        # takes nothing more.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
@@ -273,7 +273,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
         loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
     again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
     dealt = deal([cell.name for cell in waiting], loads, prefer=again)
-    # Since the box joined, a single job may have taken a cell's name.
+    # A single job may have taken a cell's name since the box joined.
     taken = {(lease_id, job.id) for lease_id in loads for job in context.ledger.jobs(lease_id)}
     jobs = {}
     for cell in waiting:
@@ -314,7 +314,7 @@ async def _send(
 ) -> None:
     """The cells are queued on the box, which holds the lease's deadline."""
     lease, profile = box.lease, context.profile(box.lease.provider)
-    with context.held(lease.id, "launch"):
+    async with context.held_in_turn(lease.id, "launch"):
         if not takes_cells(context, context.ledger.lease(lease.id)):
             return  # its end has begun since it was asked, and a launch would undo that
         own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
@@ -370,7 +370,7 @@ def _may_run(placement: Placement) -> bool:
 
 
 def _tell(troubles: list[str], leases: Sequence[Lease], came: Sequence[object]) -> None:
-    """What boxes failed to do is added to `troubles`; any other exception is raised."""
+    """What boxes failed to do is added to `troubles`. Any other exception is raised."""
     for lease, outcome in zip(leases, came, strict=True):
         if isinstance(outcome, TenantError):
             troubles.append(f"{lease.id}: {outcome.message}; {outcome.remedy}")

@@ -1,4 +1,4 @@
-"""Which box takes which cell next, judged by the length of its queue relative to its slots."""
+"""Which box takes which cell next, by the length of its queue relative to its slots."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ class Load:
     """What a box has to do."""
 
     slots: int
-    """How many cells run there at once; 0: the box takes nothing more."""
+    """How many cells run there at once. With 0, the box takes nothing more."""
     ahead: int
     """How many cells run there or wait to."""
     movable: Sequence[str] = ()
@@ -21,7 +21,7 @@ class Load:
 
 
 def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, B]) -> dict[str, B]:
-    """Each cell goes to its preferred box, if that box takes cells, otherwise to the one with the shortest queue then.
+    """Each cell goes to its preferred box, if that box takes cells. Otherwise to the one with the shortest queue then.
 
     It is no error if no box takes any: the cells wait.
     """
@@ -50,8 +50,8 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
 def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
     """Which cells to take from the end of which queue, because another box has or will have nothing to do.
 
-    Nothing moves while every box is busy: moving a cell costs two calls. A box that takes nothing more gives up
-    everything that can move.
+    Nothing moves while every box is busy, because moving a cell costs two calls. A box that takes nothing more gives
+    up everything that can move.
     """
     taken: dict[B, list[str]] = {
         box: list(load.movable) for box, load in loads.items() if not load.slots and load.movable
@@ -60,11 +60,12 @@ def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
     if not any(count < loads[box].slots for box, count in ahead.items()):
         return taken
     left = {box: list(loads[box].movable) for box in ahead}
-    # A cell for which its box has a free slot begins there at once, so such a box gives nothing away.
+    # A cell for which its box has a free slot begins there at once. So such a box gives nothing
+    # away.
     while donors := [box for box in ahead if left[box] and ahead[box] > loads[box].slots]:
         giver = max(donors, key=lambda box: ahead[box] / loads[box].slots)
         taker = min(ahead, key=lambda box: ahead[box] / loads[box].slots)
-        # There the cell would wait as long as here.
+        # The cell would wait there as long as here.
         if (ahead[taker] + 1) / loads[taker].slots > (ahead[giver] - 1) / loads[giver].slots:
             break
         taken.setdefault(giver, []).append(left[giver].pop())

@@ -38,9 +38,9 @@ STATES: tuple[CellState, ...] = (
     "duplicate",
 )
 OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
-"""Something may still come of a cell in one of these states."""
+"""A cell in one of these states may still run or come home."""
 WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})
-"""A cell in one of these states ended otherwise than was declared, and somebody must look."""
+"""A cell in one of these states did not end as declared, and somebody must look."""
 _NAMED = 5
 
 
@@ -98,9 +98,9 @@ def reckon(
 ) -> Reckoning:
     """Every declared cell in one of the nine states, and what somebody must look at.
 
-    `placements` are ordered oldest first. A cell counts as verified if everything that it declared came home
-    after it had ended. It counts as missing if the box was sealed after that and some of it was not there, or
-    if the box is no more. One that was `given_up` counts as that once it is on no box.
+    `placements` are ordered oldest first. A cell counts as verified if everything that it declared came home after
+    it had ended. It counts as missing if the box was sealed after that and some of it was not there, or if the box
+    is gone. One that was `given_up` counts as that once it is on no box.
     """
     of_cell: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
@@ -150,7 +150,7 @@ def whole_on(
 
 
 def stands_in_the_way(table: Reckoning, lease: str) -> list[str]:
-    """Why its sweep does not let that lease end yet: a sentence each."""
+    """Why its sweep does not let that lease end yet, one sentence each."""
     rows = table.on(lease)
     still = [row.cell for row in rows if row.state in ("running", "queued")]
     reasons = (
@@ -202,8 +202,8 @@ def _state(
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
-    # A result that was lost with its box does not count as a second one, nor does a cell that was told to run
-    # again.
+    # Two things are no second result: one that was lost with its box, and a cell that was told to
+    # run again.
     done = {
         p.lease_id
         for p in placements
@@ -250,7 +250,7 @@ def _proof(
 
 
 def _owned(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
-    """The files here, by the cell that declared them; if a path holds several cells' names, the longest wins."""
+    """The files here, by the cell that declared them. If a path holds several cells' names, the longest wins."""
     patterns = {
         cell.name: sweep.grid.artifacts_of(cell) for cell in sweep.grid.cells if cell.name in cells
     }

@@ -21,9 +21,9 @@ from gpu_tenant.providers.credentials import configured
 from gpu_tenant.transfer.fair_share import Bucket, Usd, allotted, rates
 
 LOOK_S = 0.5
-"""How old the knowledge about the other transfers may be."""
+"""How old what we know about the other transfers may be."""
 SILENT_S = 30
-"""A transfer that has written nothing for so long moves nothing: it is suspended, or waits for a dead link."""
+"""A transfer that has written nothing for so long moves nothing. It is suspended, or waits for a dead link."""
 _SMOOTH_S = 3
 _GROWS = 2
 """A transfer that moves less than its part may still grow by this factor until the next look."""
@@ -45,7 +45,7 @@ class _Said(Record):
 
 
 class _Entry:
-    """The file in which one transfer tells the others about itself; locked while the transfer runs."""
+    """The file in which one transfer tells the others about itself. It is locked while the transfer runs."""
 
     def __init__(self, place: Path) -> None:
         """The file exists and is locked.
@@ -66,7 +66,8 @@ class _Entry:
         raise OSError(f"no entry below {place} could be kept")
 
     def write(self, said: _Said) -> None:
-        # In place and always of the same length: after a rename, the lock would be on an unlinked file.
+        # In place, and always of the same length: after a rename, the lock would be on an unlinked
+        # file.
         os.pwrite(self._opened, said.model_dump_json().ljust(_ENTRY_BYTES).encode(), 0)
 
     def others(self, *, at_s: float) -> list[_Said]:
@@ -82,7 +83,7 @@ class _Entry:
 
 
 def _read(path: Path) -> _Said | None:
-    """What the transfer in that file says; None if it cannot be read, or its process is dead.
+    """What the transfer in that file says. None if it cannot be read, or its process is dead.
 
     The file of a dead process is removed.
     """
@@ -105,7 +106,7 @@ def _read(path: Path) -> _Said | None:
 
 
 class Turn:
-    """One transfer among all of this user's; all of its threads may use it at the same time."""
+    """One transfer among all of this user's. All of its threads may use it at the same time."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Turn:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """How long to wait before asking for `n_bytes` more, which count as asked for from now on."""
+        """How long to wait before asking for `n_bytes` more. They count as asked for from now on."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()
@@ -150,7 +151,7 @@ class Turn:
             return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
 
     def left(self) -> None:
-        """The other transfers may use its part; a thread that still asks gets the last known answer."""
+        """The other transfers may use its part. A thread that still asks gets the last known answer."""
         with self._lock:
             entry, self._entry = self._entry, None
         if entry is not None:
@@ -211,7 +212,7 @@ class Turn:
 
 
 class Resting:
-    """A turn that uses the link for at most a share of the time, and one connection at a time.
+    """A turn that uses the link for at most a share of the time, with one connection.
 
     For the rest of the time the link is free for everything else, at both ends.
     """
@@ -223,7 +224,7 @@ class Resting:
         self._asked_s: float | None = None
 
     def connections(self, wanted: int) -> int:
-        """At most one, however many are wanted."""
+        """At most one, whatever is wanted."""
         return self._turn.connections(min(wanted, 1))
 
     def pause_s(self, n_bytes: int) -> float:
@@ -236,7 +237,7 @@ class Resting:
 
 
 class Share:
-    """How much one call may use of the link that all transfers of its user share."""
+    """How much one call may use of the link that all of its user's transfers share."""
 
     def __init__(
         self,
@@ -257,9 +258,9 @@ class Share:
 
     @contextmanager
     def joined(self, lease_id: str, usd_h: Usd) -> Iterator[Turn]:
-        """While the block runs, all other transfers know of this one, those in other processes included.
+        """While the block runs, all other transfers know of this one, also those in other processes.
 
-        If that is impossible, the transfer goes on as if it were the only one: nothing here stops a transfer.
+        If that is impossible, the transfer goes on as if it were the only one. Nothing here stops a transfer.
         """
         entry = None
         with suppress(OSError):
@@ -293,7 +294,7 @@ def share_of(home: Home, call_bytes_s: int | None) -> Share:
 
 
 def limit_of(configuration: Path) -> int | None:
-    """How many bytes a second all transfers together may move; None if the owner has set no limit.
+    """How many bytes a second all transfers together may move. None if the owner has set no limit.
 
     Raises:
         BadRequest: what the configuration names is not a rate.
@@ -302,7 +303,7 @@ def limit_of(configuration: Path) -> int | None:
     said = configured(configuration, "transfers")
     unknown = sorted(name for name in said if name != "limit_mb_s")
     limit = said.get("limit_mb_s", math.inf)
-    # To Python, True is a number; to a person it is not a rate.
+    # To Python, True is a number. To a person it is no rate.
     rate = float(limit) if isinstance(limit, int | float) and limit is not True else 0.0
     if unknown or not rate > 0:
         what = (

@@ -1,6 +1,6 @@
 """The channels of one transfer: as many as are worthwhile, each with a thread that works over it.
 
-The event loop looks at the threads many times a second; they know nothing of it.
+The event loop looks at the threads many times a second. They know nothing of the loop.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from gpu_tenant.transfer.worker import Hand, Way
 
 _LOOK_S = 0.05
 _DIALLED_AT_ONCE = 10
-"""With more connections waiting to be let in, OpenSSH's daemon begins to drop some."""
+"""With more connections waiting to log in, OpenSSH's daemon begins to drop some."""
 _WORTH_A_CONNECTION_BYTES = 2 << 20
 _REFUSED = 5
 """After so many channels in a row that carried nothing, no more are opened for a while."""
@@ -87,7 +87,10 @@ class Carriage(Generic[P]):
         self._rates: deque[tuple[float, int]] = deque()
 
     def begin(self, news: Literal["some", "unknown"] = "unknown") -> None:
-        """The first channel is being opened over the kept connection; if something is sure to come, others are, too."""
+        """The first channel is being opened over the kept connection.
+
+        If something is sure to come, others are, too.
+        """
         self._dial("kept")
         if news == "some":
             for _ in range(NEAR):
@@ -95,14 +98,14 @@ class Carriage(Generic[P]):
             self._loop.call_later(_NEAR_OPENS_S, self._dial_far)
 
     def _dial_far(self) -> None:
-        """If the first channel is not open yet, the box is far away; more are opened now, as each takes long."""
+        """If the first channel is not open yet, the box is far away. More are opened now, as each takes long."""
         is_open = any(courier.way == "kept" for courier in self._couriers)
         if not is_open and not self._work.has_ended:
             for _ in range(FAR - NEAR):
                 self._dial("own")
 
     def expect(self, total_bytes: int) -> None:
-        """The transfer is known to move so many bytes in all, which limits the number of connections."""
+        """The transfer is known to move so many bytes in all. This limits the number of connections."""
         self._most = 1 + total_bytes // _WORTH_A_CONNECTION_BYTES
 
     async def look(self) -> None:
@@ -134,7 +137,7 @@ class Carriage(Generic[P]):
         self._report()
 
     def wake(self) -> None:
-        """The event loop looks at the threads soon; may be called from any thread."""
+        """The event loop looks at the threads soon. May be called from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._rouse)
 
@@ -187,7 +190,8 @@ class Carriage(Generic[P]):
             most=most,
             busy_s=time.process_time(),
         )
-        # The kept connection comes last: this process decrypts it, on the core that all else here runs on.
+        # The kept connection comes last: this process decrypts it, on the core that everything else
+        # here runs on.
         for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
             courier.number = number
         self._work.want(wanted, rate)
@@ -202,7 +206,7 @@ class Carriage(Generic[P]):
             self._dial("own")
 
     def _rate_bytes_s(self, now: float) -> float:
-        """How many bytes a second moved over the link lately; 0 while unknown."""
+        """How many bytes a second moved over the link lately. 0 while unknown."""
         if not self._rates or now - self._rates[-1][0] >= _LOOK_S / 2:
             self._rates.append((now, self._work.linked_bytes))
         while self._rates[0][0] < now - 2:
@@ -250,7 +254,7 @@ class Carriage(Generic[P]):
 
 
 def _trips(ready: Sequence[Hand[P]], now: float) -> tuple[float, float | None]:
-    """The shortest round trip, and how much longer than that they take lately; None if unknown."""
+    """The shortest round trip, and how much longer than that they take lately. None if unknown."""
     shortest = min((c.round_trip_s for c in ready if c.round_trip_s is not None), default=0.0)
     newest = sorted(trip for courier in ready for trip in tuple(courier.trips))[-_TRIPS_KNOWN:]
     lately = [took_s for at, took_s in newest if now - at < _TRIPS_KNOWN_S]

@@ -11,19 +11,22 @@ from gpu_tenant.transfer.partial_file import Partial, Span
 SMALL_BYTES = 1 << 20
 """A smaller file is asked for whole, together with others."""
 LEAST_BYTES = 256 << 10
-"""A piece of a large file is at least this large if so much is left: each answer has a fixed cost."""
+"""A piece of a large file is at least this large if so much is left, because each answer has a fixed cost."""
 BLOCK_BYTES = 16 << 10
-"""The unit of comparison. A change of any size costs one block; its digest is 1/2000 of that."""
+"""The unit of comparison. A change of any size costs one block. A block's digest is 1/2000 of its size."""
 _COMPARED_BYTES = 64 << 20
 _MOST_FILES = 256
 _MOST_OPEN = 128
-"""How many files may be open, those that wait to be read back included: then a slow disk is waited for."""
+"""How many files may be open, also those that wait to be read back.
+
+Beyond that, the download waits for the disk.
+"""
 _MOST_SPANS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A file to download: where its bytes are gathered, and an older version of it that lies here, if any."""
+    """A file to download: where its bytes are gathered, and an older version of it that is here, if any."""
 
     entry: SealedFile
     partial: Path
@@ -47,7 +50,7 @@ class Large:
 
     @property
     def at(self) -> str:
-        """Where it lies on the box."""
+        """Where it is on the box."""
         return self.coming.entry.at
 
 
@@ -64,7 +67,7 @@ class Stretch:
         return sum(span.size_bytes for span in self.spans)
 
     def left(self) -> list[Span]:
-        """The spans that have not arrived, neither by this piece nor by another way."""
+        """The spans that have not arrived, neither with this piece nor in another way."""
         return self.file.partial.lacking(self.spans)
 
 
@@ -82,7 +85,7 @@ class Bundle:
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """A span of a large file to compare with the older version that lies here."""
+    """A span of a large file to compare with the older version that is here."""
 
     file: Large
     span: Span
@@ -105,12 +108,12 @@ class Pieces:
         self.open: list[Large] = []
 
     def add(self, coming: Iterable[Coming]) -> None:
-        """Those files will be asked for, too; the largest first, so that none is left alone at the end."""
+        """Those files will be asked for, too. The largest come first, so that none is left alone at the end."""
         for one in sorted(coming, key=lambda one: -one.entry.size_bytes):
             (self._waiting if one.entry.size_bytes >= SMALL_BYTES else self._small).append(one)
 
     def take(self, size_bytes: int) -> Piece | None:
-        """A piece of about that size; None if there is nothing to ask for now.
+        """A piece of about that size. None if there is nothing to ask for now.
 
         Raises:
             OSError: the partial file of the next file cannot be opened.
@@ -158,7 +161,7 @@ class Pieces:
 
 
 def _opened(coming: Coming) -> Large:
-    """The opened file, with what is missing of it, or what to compare if an older version lies here."""
+    """The opened file, with what is missing of it, or what to compare if an older version is here."""
     partial = Partial(coming.partial, coming.entry.size_bytes)
     missing = partial.missing()
     if coming.basis is None:

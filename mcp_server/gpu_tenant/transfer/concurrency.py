@@ -1,4 +1,26 @@
-"""Over how many connections a transfer goes: as many as the link repays, and no more."""
+"""How many connections a transfer uses: as many as make it faster, and no more.
+
+A `Pace` is in one of two states:
+
+    SEARCHING with n connections
+        Waits until all n work. For the first half of the judging time they find their speed.
+        In the second half the rate is measured. Then the first line that is true decides:
+          far, first count, and the rate still grows    measure again with the same n
+          the link is full: it has a queue              SETTLED with n
+          more connections did not pay                  SETTLED with the last n that paid
+          (slow far connections get a second chance in the first search)
+          n is the most, or the processors are busy     SETTLED with n
+          otherwise                                     SEARCHING with 2 n, or 4 n if doubling nearly doubled the rate
+
+    SETTLED with n connections
+          after _AGAIN_S                                SEARCHING with n: the link may have changed
+          far, no queue, and two low rates in a row     SEARCHING with 2 n, or the most that was ever tried
+
+Where the numbers come from. `make bench-transfers` measures transfers against other programs, and
+`tests/bench/results/transfers.md` has the last run. A number that it settled says so. The others are judgement:
+no measurement of them alone is on record, and `tests/unit/test_transfer_pace.py` has simulated links on which they
+do what they should.
+"""
 
 import os
 from dataclasses import dataclass, field
@@ -6,69 +28,81 @@ from dataclasses import dataclass, field
 MOST = 52
 """Each connection is a process on this computer and takes 2 MB or more.
 
-So many, together with everything else, stay below 200 MB.
+Measured: with 52, the row with the highest peak (`loss-0.5`) takes 190 MB, below the bench's bar of 200 MB. It
+was 64 at first, then 56.
 """
 NEAR, FAR = 2, 4
-"""How many connections to begin with.
+"""How many connections to begin with. Judgement.
 
-A near box is limited by processors, a far one by how much a single connection may have in flight.
+A near box is limited by processors. A far one is limited by how much a single connection may have in flight.
 """
 FAR_S = 0.03
-"""A box counts as far from this round-trip time on."""
+"""A box counts as far from this round-trip time on, in seconds. Judgement. The bench's far links have 0.08."""
 _PAYS = 1.15
-"""Doubling the connections pays when the transfer becomes faster by at least this factor."""
+"""Doubling the connections pays when the transfer becomes faster by at least this factor.
+
+Judgement. The unit tests hold that a rate which varies by a fifth by itself gathers no connections over a far link.
+"""
 _LINEAR = 1.6
-"""If doubling the connections gains at least this factor, the link is far from full."""
+"""If doubling the connections gains at least this factor, the link is far from full. Judgement; 2 is the ideal."""
 _LEAST_WINDOW_S = 0.5
+"""The rate is measured for at least this long. Judgement."""
 _ROUND_TRIPS = 10
-"""How many round trips a new connection takes to find its speed, if it loses nothing."""
+"""How many round trips a new connection takes to find its speed, if it loses nothing. Judgement."""
 _AGAIN_S = 30
+"""How long a settled count is kept before a new search. Judgement."""
 _CALM = 4
-"""In a later search that no sag started, each count is measured for this many times as long."""
+"""A later search measures each count for this many times as long, unless a low rate started it.
+
+Judgement: such a search is in no hurry, and more time tells a gain from chance.
+"""
 _SWIFT_BYTES_S = 50e6
-"""Per core. Connections that are held back by loss, or by a window, seldom reach this rate."""
+"""Per core. Connections that loss or a window holds back seldom reach this rate.
+
+It was 40e6 for each connection at first. The measurement behind the change is not on record.
+"""
 _SLOW_BYTES_S = 6e6
-"""A far connection that is slower than this on a link that is not full keeps losing packets."""
+"""A far connection that is slower than this, on a link that is not full, keeps losing packets.
+
+It was 4e6 at first. The measurement behind the change is not on record.
+"""
 _MOST_SPARE = 8
+"""How many connections at most are opened ahead of need. Judgement."""
 _BUSY = 0.75
-"""The threads of one Python process have little more than one core; this share of it counts as all."""
+"""The threads of one Python process have little more than one core.
+
+This share of a core counts as all. Judgement.
+"""
 _QUEUED_S, _QUEUED_SHARE = 0.015, 0.2
-"""A round trip that exceeds the shortest by both of these waits in a queue: the link is full.
+"""A round trip that exceeds the shortest by both of these waits in a queue: the link is full. Judgement.
 
 The first is in seconds, the second a share of the shortest round trip.
 """
 _USUAL_WINDOWS = 5
+"""The usual rate is a mean over about this many windows. Judgement."""
 _SAGS, _SAGS_IN_VAIN = 0.85, 2
 """A link without a queue that carries less than this share of its usual rate has room for more connections.
 
-Once adding connections has failed to help this many times, a sag no longer leads to more.
+After this many attempts in vain, a low rate no longer leads to more. Judgement.
 """
-
-# What a `Pace` does:
-#
-#   searching   waits until all wanted connections work, lets them find their speed for half of the judging
-#               time, and measures the rate for the other half. Then it decides: more connections (twice or
-#               four times as many), and the same again; or settled.
-#   settled     keeps the count. It settles on the present count when the link is full, no more are allowed,
-#               or the processors are busy, and on the last count that paid when adding more did not pay.
-#
-#   settled -> searching   after _AGAIN_S: it measures the settled count once more, and goes up from there;
-#                          or when a far link without a queue sags twice in a row: with twice as many at once.
 
 
 @dataclass
 class Pace:
-    """Adds connections until the link is full or adding more does not pay, and starts again when it has room.
+    """Adds connections until the link is full or adding more does not pay, and starts again when there is room.
 
-    A link is full when it has a queue: a round trip measured beside the transfer has to wait in it. Where
-    no queue is seen, the gain decides, and the smallest count that paid is kept. Times are in seconds on
-    any one clock; amounts are in bytes since the beginning.
+    A link is full when it has a queue: a round trip that is measured beside the transfer has to wait in it. Where
+    no queue shows, the gain decides, and the smallest count that paid is kept. Times are in seconds on any one
+    clock. Amounts are in bytes since the beginning.
     """
 
     round_trip_s: float = 0.0
-    """The shortest one measured."""
+    """The shortest round trip measured."""
     queued_s: float | None = None
-    """How much longer than the shortest a round trip takes now, or is made to take by us; None if unknown."""
+    """How much longer than the shortest a round trip takes now, also where we make it wait ourselves.
+
+    None if unknown.
+    """
     settled: bool = False
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
 
@@ -115,7 +149,7 @@ class Pace:
         if self._began is None:
             self._began, self._half = at_s, None
         elif self._half is None:
-            # The first half is not counted: new connections have yet to find their speed.
+            # The first half is not counted, because new connections have yet to find their speed.
             if at_s - self._began >= self._judging_s / 2:
                 self._half = (at_s, done_bytes, busy_s)
         elif at_s - self._began >= self._judging_s:
@@ -150,12 +184,12 @@ class Pace:
 
     @property
     def _judging_s(self) -> float:
-        """How long one count is judged; a later search can take more time, to tell a gain from chance."""
+        """How long one count is judged. A later search can take more time, to tell a gain from chance."""
         is_calm = not self._is_first and not self._is_after_sag
         return self._window_s * (_CALM if is_calm else 1)
 
     def _decide(self, at_s: float, rate: float, wanted: int, most: int, busy: float) -> None:
-        # A new search compares with nothing from before: things may have changed.
+        # A new search compares with nothing from before, because things may have changed.
         before, self._began = (None if self.settled else self._below), None
         self._tried = max(self._tried, wanted)
         self.settled = False
@@ -167,7 +201,7 @@ class Pace:
             self._unpaid += 1
             if self._is_after_sag:
                 self._in_vain += 1
-        # One step proves little here: a lossy connection is fast until its first loss.
+        # One step proves little here: a connection that loses packets is fast until its first loss.
         patience = 2 if self._is_slow and self._is_first else 1
         if self.is_full:
             self._settle(at_s, wanted, rate)
@@ -191,7 +225,7 @@ class Pace:
         self._again_at = at_s + _AGAIN_S
 
     def _watch(self, at_s: float, done_bytes: int, wanted: int) -> None:
-        """A far link that sags, and is not full, gets more connections."""
+        """A far link whose rate falls, and that is not full, gets more connections."""
         since_s, before = self._watched or (at_s, done_bytes)
         took_s = at_s - since_s
         if self._watched is not None and took_s < self._window_s:
@@ -201,9 +235,11 @@ class Pace:
         is_sagging = self.is_far and not self.is_full and rate < _SAGS * self._usual
         self._usual += (rate - self._usual) / _USUAL_WINDOWS
         has_sagged, self._has_sagged = self._has_sagged, is_sagging
-        # Twice in a row: a single low window is chance, and the recovery after it would look like a gain.
+        # Twice in a row: a single low window is chance, and the recovery after it would look like a
+        # gain.
         if has_sagged and is_sagging and self._in_vain < _SAGS_IN_VAIN:
             self.settled, self._began, self._is_after_sag = False, None, True
-            # At least as many as were ever tried: those given up as not paying were needed after all.
+            # At least as many as were ever tried. Those that were given up as not paying were
+            # needed after all.
             self._wanted = self._paid = max(2 * wanted, self._tried)
             self._below = (wanted, rate)

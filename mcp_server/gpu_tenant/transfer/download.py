@@ -20,9 +20,9 @@ from gpu_tenant.transfer.worker import Way
 class Arrival:
     """The channels over which files can be downloaded while the block runs.
 
-    `news="some"` says that something is sure to come: then the channels are opened at once, before it is
-    known which files. `on_bytes` is told how many bytes arrive, as they do; bytes that were here from an
-    earlier attempt do not count.
+    `news="some"` says that something is sure to come. Then the channels are opened at once, before it is known
+    which files. `on_bytes` is told how many bytes arrive, as they do. Bytes that were here from an earlier attempt
+    do not count.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Arrival:
         trace: TracebackType | None,
     ) -> None:
         if self._has_begun:
-            # Not to be cut short by a cancellation: threads are still writing.
+            # Not to be cut short by a cancellation, because threads are still writing.
             await asyncio.shield(self._end())
 
     async def _end(self) -> None:
@@ -101,7 +101,7 @@ class Arrival:
 async def carried(
     coming: Sequence[Coming], *, transport: Transport, turn: Turn, on_bytes: Callable[[int], None]
 ) -> AsyncGenerator[Arrived | Lost, None]:
-    """Does what `Arrival.bring` does, over channels that are opened for these files only."""
+    """As `Arrival.bring`, over channels that are opened for these files only."""
     async with (
         Arrival(transport, turn, on_bytes=on_bytes) as arrival,
         aclosing(arrival.bring(coming)) as arriving,

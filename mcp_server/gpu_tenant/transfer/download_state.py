@@ -16,11 +16,11 @@ _UNREADABLE = "the box cannot read it to its end"
 _LAST_PIECES = 4
 """Toward the end, each wanted thread gets the rest in at least so many pieces."""
 _LATE_S = 2.0
-"""A piece is late after this time; pieces are cut to arrive in a fifth of it."""
+"""A piece is late after this time. Pieces are cut so that they arrive in a fifth of it."""
 
 
 class Work(Job[Piece]):
-    """The job of downloading files; its threads wait for more until it is stopped."""
+    """The work of downloading files. Its threads wait for more until it is stopped."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn)
@@ -54,7 +54,7 @@ class Work(Job[Piece]):
         self._under_way[piece] = (time.monotonic(), hand)
 
     def _late(self) -> Piece | None:
-        """The rest of a piece that is overdue, to be asked for a second time, but not a third; None if there is none.
+        """The rest of a piece that is overdue, to be asked for a second time, but not a third. None if there is none.
 
         Otherwise one connection that has become slow could hold up the end of a transfer.
         """
@@ -85,7 +85,10 @@ class Work(Job[Piece]):
             self._changed.notify_all()
 
     def _dismiss(self, file: Large) -> None:
-        """Channels that still bring parts of this whole file are cut: nothing may write to it while it is read back."""
+        """Channels that still bring parts of this whole file are cut.
+
+        Nothing may write to it while it is read back.
+        """
         for piece, (_, courier) in self._under_way.items():
             if not isinstance(piece, Bundle) and piece.file is file:
                 courier.hang_up()
@@ -155,9 +158,10 @@ class Work(Job[Piece]):
     def provable(
         self, *, least_bytes: int, least_s: float
     ) -> tuple[list[Large], list[Coming], list[tuple[Coming, str]]] | None:
-        """Waits for files to read back, and returns large ones, small ones and lost ones; None when the work is stopped.
+        """Waits for files to read back. Returns large ones, small ones and lost ones. None when the work is stopped.
 
-        A large file is returned when it is whole or `least_bytes` of it are new; small files when together
+        A large file is returned when it is whole, or `least_bytes` of it are new. Small files are returned when
+        together
         they have `least_bytes`, when the first has waited `least_s`, or when nothing else is under way.
         """
         while True:
@@ -183,14 +187,14 @@ class Work(Job[Piece]):
             self._changed.notify_all()
 
     def close(self, file: Large) -> None:
-        """The large file was read back to its end; nothing writes to it any more."""
+        """The large file was read back to its end. Nothing writes to it any more."""
         with self._changed:
             self._pieces.close(file)
             self._unproved -= 1
             self._changed.notify_all()
 
     def _save(self) -> None:
-        """What is here of large files is on record; this writes at most every `_SAVED_EVERY_S`."""
+        """What is here of large files is on record. This writes at most every `_SAVED_EVERY_S`."""
         if time.monotonic() - self._saved_at < _SAVED_EVERY_S:
             return
         self._saved_at = time.monotonic()
@@ -205,14 +209,17 @@ class Work(Job[Piece]):
         return not self._unproved
 
     def leave(self) -> None:
-        """What is here of every file stays, and is on record. Only to be called when every thread has ended."""
+        """What is here of every file stays, and is on record. Call this only when every thread has ended."""
         for file in (*self._pieces.open, *self._given_up):
             with suppress(OSError):
                 file.partial.close()
 
 
 def _place(piece: Piece) -> tuple[str, int] | None:
-    """Which file the piece is about, and from which byte on; None if another channel has brought all of it meanwhile."""
+    """Which file the piece is about, and from which byte on.
+
+    None if another channel has brought all of it meanwhile.
+    """
     if isinstance(piece, Bundle):
         return (piece.files[0].entry.at if piece.files else ""), 0
     left = piece.left() if isinstance(piece, Stretch) else [piece.span]

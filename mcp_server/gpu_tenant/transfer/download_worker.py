@@ -26,7 +26,7 @@ _PARTS = 4
 
 
 class Courier(Hand[Piece]):
-    """Downloads pieces from a box, and writes them where they belong."""
+    """The thread that downloads pieces from a box over one channel, and writes them where they belong."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, LEAST_BYTES, 16 << 20
 

@@ -1,4 +1,4 @@
-"""How one link is divided between transfers whose boxes have different prices: the most expensive comes first."""
+"""How one link is divided between transfers whose boxes have different prices. The most expensive comes first."""
 
 import math
 from collections import defaultdict
@@ -7,7 +7,7 @@ from decimal import Decimal
 from statistics import median
 
 MOST_CONNECTIONS = 64
-"""How many connections one user has at once, over all boxes: with more, a home router may drop them all."""
+"""How many connections one user has at once, over all boxes. With more, a home router may drop them all."""
 LEAST_REST = 8
 """How many connections the others may have together even if the most expensive transfer needs fewer.
 
@@ -24,12 +24,11 @@ Usd = Decimal | float | None
 def allotted(
     wants: Sequence[int], prices: Sequence[Usd], *, most: int = MOST_CONNECTIONS
 ) -> list[int]:
-    """How many of the connections it wants each transfer may use; each gets at least one.
+    """How many of the connections it wants each transfer may use. Each gets at least one.
 
-    The transfer with the highest price gets what it wants; several with that price get the same number.
-    The others divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that
-    is more: when the link is the bottleneck, the first gets half of it by wanting more. All together have
-    at most `most`, or one each.
+    The transfer with the highest price gets what it wants. Several with that price get the same number. The others
+    divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that is more: when the
+    link is the bottleneck, the first gets half of it by wanting more. All together have at most `most`, or one each.
     """
     if not wants:
         return []
@@ -54,7 +53,7 @@ def allotted(
 def rates(
     limit_bytes_s: float, prices: Sequence[Usd], could_bytes_s: Sequence[float | None]
 ) -> list[float]:
-    """How many bytes a second each transfer may move, by price; the sum is the limit.
+    """How many bytes a second each transfer may move, by price. The sum is the limit.
 
     What a transfer could not use anyway (its box is slow, its link is broken) goes to the others. In
     `could_bytes_s`, None means that the transfer could use any rate.
@@ -77,7 +76,7 @@ def rates(
 
 
 def parts_of(prices: Sequence[Usd]) -> list[float]:
-    """Which part of the link each transfer gets for its price, `FLOOR` included; the sum is 1."""
+    """Which part of the link each transfer gets for its price, with `FLOOR` in it. The sum is 1."""
     weights = _weights(prices)
     whole, equal = sum(weights), 1 / max(1, len(weights))
     by_price = [weight / whole if whole else equal for weight in weights]
@@ -85,14 +84,14 @@ def parts_of(prices: Sequence[Usd]) -> list[float]:
 
 
 def _weights(prices: Sequence[Usd]) -> list[float]:
-    """The prices as numbers; an unknown price counts as the median of the known ones."""
+    """The prices as numbers. An unknown price counts as the median of the known ones."""
     known = [None if price is None else max(0.0, float(price)) for price in prices]
     usual = median([price for price in known if price is not None] or [0.0])
     return [usual if price is None else price for price in known]
 
 
 def _levelled(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
-    """How many each gets: one, and then by weight as many as fit. Equals get the same; a remainder stays unused."""
+    """How many each gets: one, and then by weight as many as fit. Equals get the same. A remainder stays unused."""
     given = [1] * len(wants)
     steps: dict[float, list[int]] = defaultdict(list)
     for i, (want, weight) in enumerate(zip(wants, weights, strict=True)):
@@ -116,7 +115,7 @@ class Bucket:
         self._at_s = at_s
 
     def pause_s(self, n_bytes: int, *, bytes_s: float, at_s: float) -> float:
-        """How long to wait before moving `n_bytes` more, which count as moved from now on."""
+        """How long to wait before moving `n_bytes` more. They count as moved from now on."""
         passed_s = max(0.0, at_s - self._at_s)
         self._at_s = max(self._at_s, at_s)
         self._owed_bytes = max(-BURST_S * bytes_s, self._owed_bytes - passed_s * bytes_s)

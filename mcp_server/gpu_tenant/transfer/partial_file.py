@@ -1,4 +1,4 @@
-"""A file whose parts arrive in any order, with a record of what is here that survives a crash of either end."""
+"""A file whose parts arrive in any order. A record of what is here survives a crash of either end."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _RECORD = ".spans"
 
 
 class Span(NamedTuple):
-    """A stretch of a file."""
+    """A range of bytes of a file."""
 
     first: int
     size_bytes: int
@@ -78,8 +78,8 @@ class Spans:
 class Partial:
     """The bytes of a file that are here so far, and beside them a record of which those are.
 
-    The record is written after the bytes, but may reach the disk before them. After a power cut it may
-    claim more than the disk holds, so a file is believed only when it was read back to its end.
+    The record is written after the bytes, but may reach the disk before them. After a power cut it may claim more
+    than the disk holds. So a file is believed only when it was read back to its end.
     """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
@@ -124,7 +124,7 @@ class Partial:
             return [gap for span in spans for gap in self._spans.lacking(span)]
 
     def write(self, content: memoryview, at: int) -> None:
-        """The bytes are in the file at that position; they bypass the page cache if the buffer is aligned for it.
+        """The bytes are in the file at that position. They bypass the page cache if the buffer is aligned for it.
 
         Raises:
             OSError: the bytes cannot be written.
@@ -167,7 +167,7 @@ class Partial:
         self._saved = spans
 
     def close(self) -> None:
-        """Nothing more is written; what is here stays, and is on record."""
+        """Nothing more is written. What is here stays, and is on record."""
         with suppress(OSError):  # without it, the next attempt fetches more than it needs to
             self.save()
         self._leave()
@@ -189,7 +189,7 @@ def names_of(path: Path) -> tuple[str, str]:
 
 
 def forget(path: Path) -> None:
-    """There is no record of the partial file at `path`: it was verified, or will begin anew."""
+    """There is no record of the partial file at `path`. It was verified, or will begin anew."""
     _record_of(path).unlink(missing_ok=True)
 
 
@@ -204,7 +204,7 @@ def _record_of(path: Path) -> Path:
 
 
 def _recorded(path: Path, size_bytes: int) -> Sequence[Span]:
-    """The spans on record; none if the record is damaged or does not fit the file."""
+    """The spans on record. None if the record is damaged or does not fit the file."""
     try:
         held = json.loads(_record_of(path).read_text(encoding="utf-8"))
         spans = [Span(int(a), int(b)) for a, b in held["spans"]]

@@ -18,7 +18,7 @@ _MOST_IN_MEMORY_BYTES = 64 << 20
 
 
 class LinkBroken(Exception):
-    """The channel ended, or something other than an answer came; the requests may be made again."""
+    """The channel ended, or something other than an answer came. The requests may be made again."""
 
 
 class Answer(NamedTuple):
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Conversation:
-    """One channel, used by nothing else; every method blocks."""
+    """One channel, which nothing else uses. Every method blocks."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -96,7 +96,7 @@ class Conversation:
         return self._exactly(size_bytes)
 
     def unpacked(self, size_bytes: int, held_bytes: int) -> bytes:
-        """The content of a compressed body of `size_bytes`; uncompressed it has `held_bytes`.
+        """The content of a compressed body of `size_bytes`. Uncompressed it has `held_bytes`.
 
         Raises:
             LinkBroken: the body is not that.
@@ -113,7 +113,7 @@ class Conversation:
     def into(self, buffer: memoryview) -> int:
         """How many of the body's next bytes are in `buffer`: all that fit, or what came before the channel ended.
 
-        They are waited for in one call, because each piece by itself would cost a switch of threads.
+        They are waited for in one call, because a call for each piece would cost a switch of threads.
         """
         got = 0
         while got < len(buffer):

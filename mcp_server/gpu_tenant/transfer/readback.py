@@ -13,16 +13,16 @@ from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
 from gpu_tenant.transfer.download_state import Work
 
 _STEP_BYTES = 32 << 20
-"""How much is read back at a time. Less means too many flushes; more leaves too much for the end."""
+"""How much is read back at a time. Less means too many flushes. More leaves too much for the end."""
 _STEP_S = 1.0
-"""Small files are flushed together once in this time: each flush holds up the threads that create files."""
+"""Small files are flushed together once in this time, because each flush holds up the threads that create files."""
 _SIDE_BY_SIDE = 4
-"""How many small files are read back at once: storage flushes and reads several in the time of one."""
+"""How many small files are read back at once. The storage flushes and reads several in the time of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A file that is whole and durable in its partial file; size and hash are of what was read back from there."""
+    """A file that is whole and durable in its partial file. Size and hash are of what was read back from there."""
 
     coming: Coming
     size_bytes: int
@@ -47,7 +47,7 @@ class Prover(Thread):
         self._rereaders = [Rereader(SMALL_BYTES) for _ in range(_SIDE_BY_SIDE)]
 
     def run(self) -> None:
-        """Thread: see the class."""
+        """The body of the thread: see the class."""
         try:
             with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="prover") as threads:
                 while self._prove(threads):
@@ -90,7 +90,7 @@ class Prover(Thread):
 
 
 def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived]:
-    """Those files are durable on the storage; the hashes are of what was read back from there.
+    """Those files are durable on the storage. The hashes are of what was read back from there.
 
     Raises:
         OSError: a file cannot be flushed or read, or is gone.

@@ -1,7 +1,7 @@
 """Writes what comes over a channel into a file, past the page cache where file system and platform allow that.
 
-The cache does not help a file that is read back from the storage anyway, and filling it costs as much as
-decrypting the bytes.
+The cache does not help a file that is read back from the storage anyway. To fill it costs as much as decrypting
+the bytes.
 """
 
 import errno
@@ -16,16 +16,16 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Pouring:
-    """The buffer of one thread, which it fills from its channel and empties into partial files."""
+    """The buffer of one thread. It is filled from the thread's channel and emptied into partial files."""
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
 
     def pour(self, partial: Partial, span: Span, most_bytes: int = _BUFFER_BYTES) -> int:
-        """The next bytes of the body are in the file, from the beginning of `span` on; returns how many.
+        """The next bytes of the body are in the file, from the beginning of `span` on. Returns how many.
 
-        `most_bytes` limits how much is read at a time: large reads are worthwhile only where much comes.
+        `most_bytes` limits how much is read at a time. Large reads are worthwhile only where much comes.
 
         Raises:
             LinkBroken: the channel ended; what had come before is in the file, and counts as here.
@@ -55,7 +55,10 @@ class Pouring:
             span = Span(span.first + got, span.size_bytes - got)
 
     def _put(self, partial: Partial, span: Span) -> None:
-        """The buffer's first bytes are in the file, except where bytes were already: those may have been read back."""
+        """The buffer's first bytes are in the file, except where bytes were already.
+
+        Those may have been read back.
+        """
         view = memoryview(self._buffer)
         for gap in partial.lacking([span]):
             at = gap.first - span.first

@@ -6,7 +6,7 @@ from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
 _PACKED_BELOW_BYTES_S = 32e6
-"""A processor compresses faster than this; on a faster link compression does not pay."""
+"""A processor compresses faster than this. On a faster link compression does not pay."""
 
 _BESIDE_S = 0.15
 
@@ -49,34 +49,34 @@ class Asking(Protocol):
         ...
 
     def hang_up(self) -> None:
-        """It asks for nothing more, and gives back the pieces it has no answer to."""
+        """It asks for nothing more, and gives back the pieces that it has no answer to."""
         ...
 
 
 class Job(Generic[P]):
-    """The state of one transfer. Its threads may use it at once; they wait here for pieces until it is over."""
+    """The state of one transfer. Its threads may use it at once. They wait here for pieces until it is over."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._changed = Condition()
         self._stopped = False
         self.trouble: BaseException | None = None
-        """The error that ended it; None while there is none."""
+        """The error that ended it. None while there is none."""
         self.wanted = 1
         self.came_bytes = 0
         """How much of the files is in place by now, whether it came over the link or from a disk."""
         self.linked_bytes = 0
         """How much of that came over the link."""
         self.held_back_until = 0.0
-        """Until when, on the monotonic clock, the last piece held back had to wait for its turn."""
+        """Until when, on the monotonic clock, the last piece that was held back had to wait for its turn."""
         self.packs = False
         """Whether the link is so slow that compression pays."""
 
     def take(self, hand: Asking, size_bytes: int) -> P | None:
-        """The next piece for that thread; None if there is none, or if it should first read an answer that is due.
+        """The next piece for that thread. None if there is none, or if it should first read an answer that is due.
 
-        A thread with nothing to do waits here until there is a piece, or nothing to wait for. The first
-        thread beyond the wanted number waits for a moment only, so that it can measure round trips.
+        A thread with nothing to do waits here until there is a piece, or nothing to wait for. The first thread beyond
+        the wanted number waits for a moment only, so that it can measure round trips.
         """
         while True:
             with self._changed:
@@ -99,7 +99,7 @@ class Job(Generic[P]):
             return self._in_turn(piece)
 
     def _in_turn(self, piece: P) -> P | None:
-        """The piece, once it is this transfer's turn; None if the transfer ended first."""
+        """The piece, once it is this transfer's turn. None if the transfer ended first."""
         at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
         if at > time.monotonic():
             self.held_back_until = at
@@ -112,7 +112,7 @@ class Job(Generic[P]):
         return piece
 
     def give_back(self, piece: P) -> None:
-        """The piece may be asked for again: the channel it was asked for on will not answer."""
+        """The piece may be asked for again, because the channel it was asked for on will not answer."""
         with self._changed:
             self._take_back(piece)
             self._changed.notify_all()
@@ -130,7 +130,7 @@ class Job(Generic[P]):
             return self._is_ended() or self._is_done()
 
     def want(self, hands: int, rate_bytes_s: float) -> None:
-        """So many threads may ask for more, and compression is on if the link is that slow."""
+        """So many threads may ask for more, and compression is on if the link is slow enough."""
         with self._changed:
             if hands != self.wanted:
                 self.wanted = hands
@@ -138,7 +138,7 @@ class Job(Generic[P]):
             self.packs = 0 < rate_bytes_s < _PACKED_BELOW_BYTES_S
 
     def fail(self, trouble: BaseException) -> None:
-        """The transfer cannot go on; the first error is the one that is kept."""
+        """The transfer cannot go on. The first error is the one that is kept."""
         with self._changed:
             self.trouble = self.trouble or trouble
             self._changed.notify_all()
@@ -149,18 +149,18 @@ class Job(Generic[P]):
             self._stopped = True
             self._changed.notify_all()
 
-    # what uploads and downloads do differently; called with the lock held
+    # what uploads and downloads do differently. Called with the lock held
 
     def _next(self, size_bytes: int) -> P | None:
-        """The next piece, of about that size; None if there is none now."""
+        """The next piece, of about that size. None if there is none now."""
         raise NotImplementedError
 
     def _late(self) -> P | None:
-        """A piece to ask for a second time because its answer is overdue; None if there is none."""
+        """A piece to ask for a second time because its answer is overdue. None if there is none."""
         return None
 
     def _taken(self, piece: P, hand: Asking) -> None:
-        """That thread asks for the piece."""
+        """The piece is that thread's from now on."""
 
     def _take_back(self, piece: P) -> None:
         """The piece will be asked for again."""

@@ -1,4 +1,4 @@
-"""Writes files as one stream for a box, a chunk at a time; no file is read into memory whole."""
+"""Writes files as one stream for a box, a chunk at a time. No file is read into memory whole."""
 
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ _CHUNK_BYTES = 256 << 10
 
 
 async def at_once(size_bytes: int) -> None:
-    """Returns at once: there is no limit to wait for."""
+    """Returns at once, because there is no limit to wait for."""
 
 
 async def archived(
@@ -21,7 +21,7 @@ async def archived(
     heading: bytes = b"",
     before: Callable[[int], Awaitable[None]] = at_once,
 ) -> AsyncIterator[bytes]:
-    """Yields the heading and then the files as a pax archive; a tar holds names as they are, unescaped.
+    """Yields the heading and then the files as a pax archive. A tar holds names as they are, unescaped.
 
     `before` is awaited with the size of each chunk before the chunk is yielded.
 

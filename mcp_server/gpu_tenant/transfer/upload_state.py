@@ -40,16 +40,16 @@ class Going:
     size_bytes: int
     seen: Identity
     key: str
-    """Belongs to exactly these bytes under this name: an upload that began under the same key may be continued."""
+    """Names exactly these bytes under this name. An upload that began under the same key may be continued."""
     at: str
     record: Path
     """The local record of what the box has acknowledged."""
     older: str | None = None
-    """Where an older version of it lies on the box; None if there is none."""
+    """Where an older version of it is on the box. None if there is none."""
 
 
 def acknowledged(record: Path, key: str, size_bytes: int) -> Spans:
-    """Which of those bytes the box has, by the record; none if the record is about something else."""
+    """Which of those bytes the box has, by the record. None of them if the record is about something else."""
     try:
         held = json.loads(record.read_text(encoding="utf-8"))
         spans = [Span(int(first), int(size)) for first, size in held["spans"]]
@@ -61,7 +61,7 @@ def acknowledged(record: Path, key: str, size_bytes: int) -> Spans:
 
 
 def key_of(record: Path) -> str | None:
-    """The key of the upload that the record is about; None if there is no readable record."""
+    """The key of the upload that the record is about. None if there is no readable record."""
     try:
         return str(json.loads(record.read_text(encoding="utf-8"))["key"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -140,7 +140,7 @@ Piece = Stretch | Comparison | Copying
 
 
 class Outgoing(Job[Piece]):
-    """The job of one push; it ends when its last file is on the box."""
+    """The state of one push. It ends when its last file is on the box."""
 
     def __init__(self, going: Iterable[Going], turn: Turn) -> None:
         super().__init__(turn)
@@ -177,7 +177,10 @@ class Outgoing(Job[Piece]):
                 file.equal.extendleft(reversed(spans))
 
     def arrived(self, file: Leaving, spans: Sequence[Span], over: Literal["link", "disk"]) -> None:
-        """The box has acknowledged those spans, either sent over the link or copied from an older version on its disk."""
+        """The box has acknowledged those spans.
+
+        They were sent over the link, or copied from an older version on its disk.
+        """
         with self._changed:
             for span in spans:
                 file.there.add(span)
@@ -190,7 +193,10 @@ class Outgoing(Job[Piece]):
             self._changed.notify_all()
 
     def compared(self, file: Leaving, same: Sequence[Span], other: Sequence[Span]) -> None:
-        """What differs from the older version will be sent. If nothing has matched so far, all the rest will be, too."""
+        """What differs from the older version will be sent.
+
+        If nothing has matched so far, all the rest will be, too.
+        """
         with self._changed:
             file.matched += len(same)
             file.equal.extend(same)
@@ -201,7 +207,7 @@ class Outgoing(Job[Piece]):
             self._changed.notify_all()
 
     def dissolve(self, file: Leaving, spans: Sequence[Span]) -> None:
-        """The older version cannot be used any more, for those spans or any others: all will be sent."""
+        """The older version cannot be used any more, for those spans or any others. All will be sent."""
         with self._changed:
             for left in (spans, file.equal, file.uncompared):
                 file.missing.extend(left)
@@ -217,7 +223,7 @@ class Outgoing(Job[Piece]):
             self._unfinished -= 1
 
     def _save(self) -> None:
-        """What the box has is on record; this writes at most every `_SAVED_EVERY_S`."""
+        """What the box has is on record. This writes at most every `_SAVED_EVERY_S`."""
         if time.monotonic() - self._saved_at >= _SAVED_EVERY_S:
             self._saved_at = time.monotonic()
             for file in self._open:
@@ -230,13 +236,13 @@ class Outgoing(Job[Piece]):
     # called by the event loop, which waits for the senders
 
     def finished(self) -> list[Going]:
-        """The files that are complete on the box now; each is returned once."""
+        """The files that are complete on the box now. Each is returned once."""
         with self._changed:
             whole, self._whole = self._whole, []
         return whole
 
     def leave(self) -> None:
-        """What the box has of every file is on record. Only to be called when every thread has ended."""
+        """What the box has of every file is on record. Call this only when every thread has ended."""
         for file in self._open:
             self._close(file)
         self._open.clear()
@@ -249,7 +255,7 @@ class Outgoing(Job[Piece]):
 
 
 def _opened(going: Going) -> Leaving:
-    """The opened file, with what is missing on the box, or what to compare if an older version lies there.
+    """The opened file, with what is missing on the box, or what to compare if an older version is there.
 
     Raises:
         Changed: it is not the file that was hashed.
@@ -283,7 +289,7 @@ def _save(file: Leaving) -> None:
     record = file.going.record
     part = record.with_name(record.name + ".new")
     held = {"key": file.going.key, "spans": [list(span) for span in file.there]}
-    with suppress(OSError):  # then the next push sends more than it must
+    with suppress(OSError):  # then the next push sends more than necessary
         part.write_text(json.dumps(held), encoding="utf-8")
         part.replace(record)
 

@@ -20,7 +20,7 @@ _PAYS_BELOW = 0.8
 
 
 class NotTaken(Exception):
-    """The box does not accept the bytes of a file; has the file's name and the reason."""
+    """The box does not accept the bytes of a file. Has the file's name and the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
@@ -30,9 +30,9 @@ class NotTaken(Exception):
 async def sent(
     going: Sequence[Going], *, transport: Transport, turn: Turn, on_bytes: Callable[[int], None]
 ) -> AsyncGenerator[Going, None]:
-    """Yields each file once, when the box has acknowledged all of it; what the box already had is not sent again.
+    """Yields each file once, when the box has acknowledged all of it. What the box already had is not sent again.
 
-    `on_bytes` is told how many bytes were acknowledged, as they are; bytes that were there before do not count.
+    `on_bytes` is told how many bytes were acknowledged, as they are. Bytes that were there before do not count.
 
     Raises:
         BoxUnreachable: the link broke; what was acknowledged is on record, and the next call goes on from it.
@@ -66,7 +66,7 @@ async def sent(
 
 
 class Sender(Hand[Piece]):
-    """Sends pieces to a box, and reads its acknowledgements."""
+    """The thread that sends pieces to a box over one channel, and reads its acknowledgements."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
     """Pieces are small, so that little is lost when the link breaks."""
@@ -85,7 +85,10 @@ class Sender(Hand[Piece]):
         self._work: Outgoing = job
 
     def _broke(self) -> None:
-        """Acknowledgements that arrived before the link broke were read: those pieces need not be sent again."""
+        """The acknowledgements that arrived before the link broke were read.
+
+        Those pieces need not be sent again.
+        """
         with suppress(LinkBroken):
             while self.asked:
                 self._hear_next()
@@ -146,7 +149,7 @@ def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
 
 
 def _packed(content: bytes) -> bytes:
-    """The content compressed if a sample says that this pays; else nothing."""
+    """The content, compressed, if a sample says that this pays. Otherwise nothing."""
     first = max(0, len(content) - _SAMPLE_BYTES) // 2
     sample = content[first : first + _SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) >= _PAYS_BELOW * len(sample):

@@ -1,4 +1,4 @@
-"""The thread of one channel: it asks for pieces, a few ahead of the answers, and reads the answers in order."""
+"""The thread of one channel. It asks for pieces, a few ahead of the answers, and reads the answers in order."""
 
 import time
 from collections import deque
@@ -22,7 +22,7 @@ _TRIPS = 3
 class Hand(Thread, Generic[P]):
     """Works over one channel until there is nothing left to do, or the link breaks.
 
-    Only as many of the ready threads ask for more as the job wants; `number` is this one's place among them.
+    Only as many of the ready threads ask for more as the job wants. `number` is this one's place among them.
     """
 
     FIRST_BYTES: ClassVar[int]
@@ -45,13 +45,13 @@ class Hand(Thread, Generic[P]):
         self.trips: deque[tuple[float, float]] = deque(maxlen=_TRIPS)
         """The newest round trips without a payload: when each ended, on the monotonic clock, and how long it took."""
         self.round_trip_s: float | None = None
-        """The shortest round trip so far; None before the first."""
+        """The shortest round trip so far. None before the first."""
         self.carried_bytes = 0
         """How much went over its link."""
         self.is_waiting = False
         """Whether something should come over its link now."""
         self.moved_at = 0.0
-        """While `is_waiting`: when something last moved, on the monotonic clock."""
+        """When something last moved, on the monotonic clock. For use while `is_waiting`."""
         self.is_hearing = False
         """Whether the thread is reading the answer to the oldest request."""
         self.asked: deque[P] = deque()
@@ -62,7 +62,7 @@ class Hand(Thread, Generic[P]):
         self._size_bytes = self.FIRST_BYTES
 
     def run(self) -> None:
-        """Thread: see the class."""
+        """The body of the thread: see the class."""
         try:
             try:
                 self._talk.greet(self._script, self._mark)
@@ -131,7 +131,7 @@ class Hand(Thread, Generic[P]):
         self.moved_at = time.monotonic()
 
     def _find_size(self, size_bytes: int, took_s: float) -> None:
-        """A piece is as large as moves within `_PIECE_S`.
+        """A piece is as large as what moves within `_PIECE_S`.
 
         So a broken link costs little, and no piece ends long after the others.
         """
@@ -143,7 +143,7 @@ class Hand(Thread, Generic[P]):
     # what uploads and downloads do differently
 
     def _ask(self, piece: P) -> None:
-        """The request for the piece went out."""
+        """The request for the piece was sent."""
         raise NotImplementedError
 
     def _hear(self, piece: P) -> None:

@@ -1,4 +1,7 @@
-"""The ways to reach a box, one per file, and what they share: feeding a command and reading its output."""
+"""How a command is run on a box: one file for each way.
+
+This module has what the ways share: feeding a command and reading its output.
+"""
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine
@@ -22,7 +25,7 @@ class Sink(Protocol):
 
 
 class Source(Protocol):
-    """The reading end of a pipe; an empty read is its end."""
+    """The reading end of a pipe. An empty read is its end."""
 
     async def read(self, size_bytes: int, /) -> bytes: ...
 
@@ -33,7 +36,7 @@ async def converse(
     *answers: Coroutine[None, None, T],
     listener: Listener | None = None,
 ) -> list[T]:
-    """All of `answers` have ended; `stdin` was fed to `sink` for as long as the command read it.
+    """All of `answers` have ended. `stdin` was fed to `sink` for as long as the command read it.
 
     `listener` is told how much was fed.
 
@@ -73,7 +76,7 @@ async def _sliced(whole: bytes) -> AsyncIterable[bytes]:
 
 
 async def all_of(source: Source, listener: Listener | None = None) -> bytes:
-    """Everything that came from `source`; `listener` was given each piece as it came.
+    """Everything that came from `source`. `listener` was given each piece as it came.
 
     Raises:
         BoxTrouble: more than 64 MiB came.
@@ -97,7 +100,7 @@ def as_told(output: bytes) -> str:
 
 
 async def uninterrupted(work: Callable[[], T]) -> T:
-    """What `work` returned in a thread of its own; the thread has ended even if this call is cancelled."""
+    """What `work` returned in a thread of its own. The thread has ended even if this call is cancelled."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(thread)

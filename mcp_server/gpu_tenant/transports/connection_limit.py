@@ -1,11 +1,11 @@
-"""Limits how many connections one process keeps open: beyond the limit, an idle one is closed."""
+"""Limits how many connections one process keeps open. Beyond the limit, an idle one is closed."""
 
 import time
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 MOST = 256
-"""A quarter of the open files that most systems allow a process; each connection takes some 0.2 MB of memory."""
+"""A quarter of the open files that most systems allow a process. Each connection takes some 0.2 MB of memory."""
 
 _STALE_S = 600
 
@@ -14,7 +14,7 @@ class Line(Protocol):
     """Something that keeps its connection open between uses."""
 
     def hang_up(self) -> None:
-        """The connection is closed; the next use makes another."""
+        """The connection is closed. The next use makes another."""
         ...
 
 
@@ -35,8 +35,9 @@ class Lines:
         if len(self._idle) <= self._most:
             return
         oldest, since = next(iter(self._idle.items()))
-        # In rounds over more boxes than the limit, the oldest is used next. Closing it each time would mean
-        # that every connection is dialed anew in every round, so only a stale one is closed.
+        # In rounds over more boxes than the limit, the oldest is used next. To close it each time
+        # would mean that every connection is dialed anew in every round. So only a stale one is
+        # closed.
         surplus = oldest if now - since > _STALE_S else line
         del self._idle[surplus]
         surplus.hang_up()

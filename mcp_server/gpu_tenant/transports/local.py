@@ -34,7 +34,7 @@ class LocalTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
+        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
 
         Raises:
             BoxUnreachable: the directory is gone, or `timeout_s` passed and the command was killed.
@@ -44,7 +44,8 @@ class LocalTransport:
         _require_command(argv)
         loop = asyncio.get_running_loop()
         try:
-            # Not create_subprocess_exec: its Process cannot close pipes that a descendant keeps open.
+            # Not create_subprocess_exec: its Process cannot close pipes that a descendant keeps
+            # open.
             transport, pipes = await loop.subprocess_exec(
                 lambda: SubprocessStreamProtocol(limit=CHUNK_BYTES, loop=loop),
                 *map(os.fsencode, argv),

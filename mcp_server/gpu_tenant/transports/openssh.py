@@ -1,4 +1,4 @@
-"""Connections by the system's own ssh, only to the pinned box and only with the keys we may show."""
+"""Connections by the system's own ssh, only to the pinned box and only with the keys that we may show."""
 
 import os
 import secrets
@@ -24,7 +24,7 @@ _OPTIONS = (
 )
 """These come first in its configuration, so that the clients for the hosts on the way obey them, too."""
 _AES = "Ciphers ^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
-"""Preferred if the processor has AES instructions: the default cipher takes a third more time."""
+"""Preferred if the processor has AES instructions. The default cipher takes a third more time."""
 _CPU = Path("/proc/cpuinfo")
 
 
@@ -37,12 +37,15 @@ class OpenSsh:
 
     @classmethod
     def found(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
-        """The client; None if none is installed. `entry` gives the `Host` block by which it finds the box as `name`."""
+        """The client.
+
+        None if none is installed. `entry` gives the `Host` block by which it finds the box as `name`.
+        """
         program = which("ssh")
         return None if program is None else cls(program, name, entry, config)
 
     def open(self, command: str) -> Channel:
-        """A process that connects and runs `command`; only its output shows whether that worked.
+        """A process that connects and runs `command`. Only its output shows whether that worked.
 
         Raises:
             LocalTrouble: it cannot be started, or its configuration cannot be written.
@@ -68,7 +71,7 @@ class OpenSsh:
 
 
 def _has_aes() -> bool:
-    """Whether this processor has AES instructions; if that is unknown, yes, as all recent ones have."""
+    """Whether this processor has AES instructions. If that is unknown, yes, as all recent ones have them."""
     try:
         words = _CPU.read_text(encoding="utf-8", errors="replace").split()
     except OSError:

@@ -10,9 +10,9 @@ from threading import Thread
 
 
 class Child:
-    """A process with sockets for its input and output; its error output is dropped.
+    """A process with sockets for its input and output. Its error output is dropped.
 
-    It runs in its own session: an interrupt at the terminal reaches only us, and we end it in our own order.
+    It runs in its own session. So an interrupt at the terminal reaches only us, and we end it in our own order.
     """
 
     def __init__(

@@ -28,8 +28,9 @@ mv -f "$part" "$destination"
 def command_line(argv: Sequence[str]) -> str:
     """One line that every login shell we know (sh, bash, zsh, fish, csh, busybox) runs as `argv`.
 
-    What those shells disagree on inside single quotes (a quote, a backslash, `!`, a line end, a
-    byte beyond ASCII) travels as octal, and only `sh` reads the rest.
+    Those shells disagree on some characters inside single quotes: a quote, a backslash, `!`, a line end, a byte
+    beyond
+    ASCII. Such characters travel as octal, and only `sh` reads them.
 
     Raises:
         BadRequest: `argv` is empty, or holds a NUL, which no argument can.

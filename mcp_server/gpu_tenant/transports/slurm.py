@@ -29,7 +29,7 @@ _ALIVE = re.compile(
     rb"|SUSPENDED)\s*$",
     re.MULTILINE,
 )
-"""The states in which a process of the job may still write. Slurm counts COMPLETING as over; we do not."""
+"""The states in which a process of the job may still write. Slurm counts COMPLETING as over. We do not."""
 
 _AT_HOME = 'cd && exec "$@"'
 _TOLD = """\
@@ -58,8 +58,9 @@ sys.exit(command.wait())
 class SlurmTransport:
     """Runs commands in, and copies to and from, the first node of an allocation.
 
-    `login` is the way to the login node, or to this computer if it is the login node; it is closed
-    together with this. A shared home is recognized by the allocation's signature in it.
+    `login` is the way to the login node, or to this computer if it is the login node. It is closed together
+    with this.
+    A shared home is recognised by the allocation's signature in it.
     """
 
     def __init__(self, address: SlurmAddress, login: Transport) -> None:
@@ -75,10 +76,11 @@ class SlurmTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
+        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
 
-        When the allocation is over and its files lie in a shared home, the command runs on the login node,
-        as soon as no process of the job can still be writing.
+        When the allocation is over and its files lie in a shared home, the command runs on the login node, as
+        soon as no
+        process of the job can still be writing.
 
         Raises:
             BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or
@@ -121,7 +123,7 @@ class SlurmTransport:
             raise refused(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent: to the login node if the home is shared, else through a step of the job.
+        """The command was sent: to the login node if the home is shared, otherwise through a step of the job.
 
         Raises:
             BoxUnreachable, BoxTrouble, HostKeyChanged, LocalTrouble: as `Transport.open`.
@@ -193,7 +195,7 @@ class _Unframed:
         return self._framed.writer
 
     def hang_up(self) -> None:
-        """Nothing more comes, and the command has been told to end."""
+        """No more input comes, and the command has been told to end."""
         self._framed.hang_up()
 
     def _hand_on(self) -> None:

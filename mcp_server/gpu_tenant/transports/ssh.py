@@ -25,7 +25,8 @@ from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key,
 __all__ = ["SshTransport", "ensure_key", "introduce"]
 
 logging.getLogger("asyncssh").setLevel(logging.WARNING)
-# asyncio logs this for every packet that was under way when a link broke; we raise an error instead.
+# asyncio logs this for every packet that was under way when a link broke. We raise an error
+# instead.
 logging.getLogger("asyncio").addFilter(lambda line: line.msg != "socket.send() raised exception.")
 
 _CHANNEL_S = 5
@@ -46,7 +47,7 @@ _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 _BESIDE_BYTES = 4 << 20
 """How much may wait in memory to be read, for each channel that is one of several."""
 _WINDOW_BYTES = 32 << 20
-"""A stream moves at most this much per round trip; the library's 2 MiB means 12 MB/s at 80 ms."""
+"""A stream moves at most this much per round trip. The library's 2 MiB means 12 MB/s at 80 ms."""
 # fmt: off
 _SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10,
@@ -58,10 +59,10 @@ _SIGNALS = {
 class SshTransport:
     """Runs commands on, and copies to and from, a box over one kept ssh connection.
 
-    `known_hosts` is this lease's own file of pinned host keys, written on first contact.
-    `owner_ssh` is the owner's own `~/.ssh`, whose config, known hosts and keys are used as well.
-    `tell` gets a sentence whenever a host key is pinned. `openssh` is the system's own client, for
-    connections beside the kept one. `lines` closes the kept connection if it is idle and too many are open.
+    `known_hosts` is this lease's own file of pinned host keys, written on first contact. `owner_ssh` is the owner's
+    own `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key is
+    pinned. `openssh` is the system's own client, for connections beside the kept one. `lines` closes the kept
+    connection if it is idle and too many are open.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class SshTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
+        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
 
         Raises:
             BoxUnreachable: no connection, the link broke, or `timeout_s` passed.
@@ -130,9 +131,9 @@ class SshTransport:
             raise refused(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent, either over the kept connection or over its own, which ends with the command.
+        """The command was sent, over the kept connection or over one of its own, which ends with the command.
 
-        Its own connection is made by OpenSSH where that is installed, which runs on another core.
+        OpenSSH makes the own connection if it is installed, because it runs on another core.
 
         Raises:
             BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
@@ -175,7 +176,7 @@ class SshTransport:
                 link.abort()
 
     def hang_up(self) -> None:
-        """The kept connection is closed if it is not in use; the next call makes another."""
+        """The kept connection is closed if it is not in use. The next call makes another."""
         if self._kept is not None and not self._users:
             self._left = [*(link for link in self._left if not link.is_closed()), self._kept]
             self._kept.close()
@@ -219,7 +220,8 @@ class SshTransport:
             raise _cut(exc) from exc
         finally:
             if process.exit_status is None:
-                # This only asks the command to end: the box may not receive the signal, or not obey it.
+                # This only asks the command to end. The box may not receive the signal, or not obey
+                # it.
                 with contextlib.suppress(OSError):
                     process.terminate()
             process.close()
@@ -232,7 +234,7 @@ class SshTransport:
     async def _start(
         self, command: str, *, window_bytes: int = _WINDOW_BYTES
     ) -> asyncssh.SSHClientProcess[bytes]:
-        """`command` was sent exactly once: a command that may have run is never sent again."""
+        """`command` was sent exactly once. A command that may have run is never sent again."""
         pauses_s = iter(_PAUSES_S)
         died = False
         while True:
@@ -248,7 +250,8 @@ class SshTransport:
                 if died:
                     raise silent(self._target, exc) from exc
                 died = True
-                # Not closed, because a transfer may still use it. If it is dead, its keepalive ends it.
+                # Not closed, because a transfer may still use it. If it is dead, its keepalive ends
+                # it.
                 if self._kept is connection:
                     self._kept = None
                     self._left.append(connection)
@@ -270,7 +273,7 @@ class _ConnectionDeadError(_UnsentError):
 
 
 class _ChannelRefusedError(_UnsentError):
-    """The box accepts no more sessions on this connection, or none at all; the command was not sent."""
+    """The box accepts no more sessions on this connection, or none at all. The command was not sent."""
 
 
 async def _begin(
@@ -375,7 +378,7 @@ async def introduce(
     tell: Callable[[str], None],
     owner_ssh: Path | None = None,
 ) -> None:
-    """The box accepts our key from now on; the password was shown to it once, and is forgotten.
+    """The box accepts our key from now on. The password was shown to it once, and is forgotten.
 
     Raises:
         BoxUnreachable: it did not answer.

@@ -11,13 +11,13 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Piped:
-    """A command's input and output as sockets; the event loop moves the bytes.
+    """A command's input and output as sockets. The event loop moves the bytes.
 
     Done by hand, because the library's own redirection leaves tasks behind if either end hangs up first.
     """
 
     def __init__(self, process: asyncssh.SSHClientProcess[bytes], over: Callable[[], None]) -> None:
-        """The input and output of `process` are joined to sockets; `over` is called once, when it is hung up."""
+        """The input and output of `process` are joined to sockets. `over` is called once, when it is hung up."""
         theirs_in, self.writer = socketpair()
         self.reader, theirs_out = socketpair()
         self._process, self._over = process, over
@@ -30,7 +30,7 @@ class Piped:
         self._is_over = False
 
     def hang_up(self) -> None:
-        """The session is being closed; may be called from another thread."""
+        """The session is being closed. May be called from another thread."""
         with suppress(RuntimeError):  # the loop has ended, and the connection with it
             self._loop.call_soon_threadsafe(self._end)
 

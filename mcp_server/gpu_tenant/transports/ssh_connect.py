@@ -25,14 +25,14 @@ _HOST_KEYS = (
     *("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
     *("rsa-sha2-512", "rsa-sha2-256"),
 )
-"""Plain keys only: a host certificate contains nothing that could be pinned at first contact."""
+"""Plain keys only. A host certificate contains nothing that could be pinned at first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 DOCTOR = "run `gpu-tenant doctor`, which checks the way to the box"
 AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
 
 
 def ensure_key(path: Path) -> Path:
-    """`path` is a private ed25519 key that only its owner can read; its public half is beside it.
+    """`path` is a private ed25519 key that only its owner can read. Its public half is beside it.
 
     An existing key is kept, and concurrent callers get the same key.
 
@@ -61,10 +61,9 @@ def ensure_key(path: Path) -> Path:
 class Dialer:
     """Opens connections to a box, and to the jump hosts on the way, and verifies that each is the same host as before.
 
-    `known_hosts` is this lease's own file of pinned host keys, written on first contact.
-    `owner_ssh` is the owner's `~/.ssh`, whose config, known hosts and keys are used as well.
-    `tell` gets a sentence whenever a host key is pinned. `password` is only for the box, never for a
-    jump host.
+    `known_hosts` is this lease's own file of pinned host keys, written on first contact. `owner_ssh` is the owner's
+    `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key is
+    pinned. `password` is only for the box, never for a jump host.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Dialer:
         self._owner_ssh = owner_ssh
 
     async def dial(self, target: str) -> asyncssh.SSHClientConnection:
-        """`target` has let us in, and its host key is pinned: it must show the same one from now on.
+        """`target` has let us in, and its host key is pinned. It must show the same one from now on.
 
         Raises:
             BoxUnreachable: it, or a jump host, did not answer.
@@ -138,7 +137,7 @@ class Dialer:
         return connection
 
     def _pin(self, name: str, key: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey]) -> None:
-        """`key` is pinned: `name` must show it from now on."""
+        """`key` is pinned. `name` must show it from now on."""
         try:
             pinned = _keys_of(name, self._known_hosts)
             if pinned and key not in pinned:
@@ -171,7 +170,8 @@ class Dialer:
     ) -> BoxTrouble | BadRequest:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
             return self._changed(name, guard.known, guard.offered)
-        # sshd counts the keys it is shown. If the owner has many, it hangs up before all were tried.
+        # sshd counts the keys that it is shown. If the owner has many, it hangs up before all were
+        # tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
             line = key.export_public_key().decode().strip()
             if self._password is not None:
@@ -190,7 +190,10 @@ class Dialer:
 
 
 class _Guard(asyncssh.SSHClient):
-    """Accepts exactly one host (the known one, or at first contact the first one seen) and offers it our keys."""
+    """Accepts exactly one host, and offers it our keys.
+
+    It is the known one, or at first contact the first one seen.
+    """
 
     def __init__(
         self,
@@ -217,7 +220,7 @@ class _Guard(asyncssh.SSHClient):
         return key in accepted
 
     async def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
-        """Called when our own key was refused: returns the owner's keys, and None at the next call."""
+        """Called when our own key was refused. Returns the owner's keys, and None at the next call."""
         if self._asked:
             return None
         self._asked = True
@@ -225,7 +228,7 @@ class _Guard(asyncssh.SSHClient):
         files = named if isinstance(named, list) else [self._ssh / name for name in _OWNERS_KEYS]
         keys: list[asyncssh.SSHKeyPair] = []
         for file in files:
-            # An absent or encrypted key file is not an error: the agent may hold the key.
+            # An absent or encrypted key file is no error: the agent may hold the key.
             with contextlib.suppress(OSError, ValueError):
                 keys += asyncssh.load_keypairs(str(file))
         with contextlib.suppress(OSError, ValueError):
@@ -233,18 +236,18 @@ class _Guard(asyncssh.SSHClient):
         return keys
 
     def password_auth_requested(self) -> str | None:
-        """Called when no key was accepted: returns the password, once."""
+        """Called when no key was accepted. Returns the password, once."""
         once, self._password = self._password, None
         return once
 
     def kbdint_auth_requested(self) -> str | None:
-        """Called if the box asks for passwords interactively; returning the empty string takes part in that."""
+        """Called if the box asks for passwords interactively. Returning the empty string takes part in that."""
         return None if self._password is None else ""
 
     def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> Sequence[str] | None:
-        """Called with the box's questions: a single hidden one gets the password; any others are not answered."""
+        """Called with the box's questions. A single hidden one gets the password. Any others are not answered."""
         if len(prompts) == 1 and not prompts[0][1]:
             once = self.password_auth_requested()
             return None if once is None else [once]
@@ -330,12 +333,13 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):  # one bad line must not hide the others
             hosts.load(line)
-    # Host and port are passed as one name: given a port, the library would fall back to the bare host.
+    # Host and port are passed as one name. Given a port, the library would fall back to the bare
+    # host.
     return hosts.match(name, "", None)[0]
 
 
 def _preferring(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
-    """All plain algorithms, those of the `known` keys first, so that the box shows one of these if it can."""
+    """All plain algorithms. Those of the `known` keys come first, so that the box shows one of these if it can."""
     first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
     return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)
 

@@ -1,4 +1,4 @@
-"""The end of a lease in the dead-man order: proved and torn down, else parked, else paid for, else as signed."""
+"""The end of a lease, in this order: proved and torn down, else parked, else paid for, else as its owner signed."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -27,12 +27,12 @@ from gpu_tenant.sweeps.commands import vacate
 
 T = TypeVar("T")
 
-_GRACE_S = 60
-"""Between asking a job to save its work and killing it."""
+STOP_GRACE_S = 60
+"""The time between asking a job to save its work and killing it."""
 
 
 class Told:
-    """What one look at a lease tells a person: what is wrong, and what was done about it."""
+    """What a person hears from one look at a lease: what is wrong, and what was done about it."""
 
     def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
         self._ledger = ledger
@@ -41,7 +41,7 @@ class Told:
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
-        """A person hears of it, until a look no longer raises it."""
+        """A person hears of this until a look no longer raises it."""
         self.raised.add(key)
         self._ledger.raise_alarm(
             key, words, level=level, lease_id=self._lease_id, at=self._ledger.now()
@@ -58,7 +58,7 @@ class DeadMan:
         self._was_silent = False
 
     async def end(self, lease: Lease, cause: Outrun) -> None:
-        """An attempt was made to end the lease: proved and torn down, or else parked, or else paid for."""
+        """An attempt was made to end the lease: it was proved and torn down, or parked, or paid for."""
         tenancy, now = self._tenancy, self._tenancy.clock.now()
         tried = attempts(tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
@@ -70,7 +70,7 @@ class DeadMan:
         tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
         self._told.done(f"{cause.words}: it is being ended")
         unsaved = await self._saved(lease)
-        # A box that was silent just now is not waited for again while it bills: park it first.
+        # A box that was silent just now is not waited for again while it bills. It is parked first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
         if refused is None:
             return
@@ -98,7 +98,7 @@ class DeadMan:
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
     async def _saved(self, lease: Lease) -> str | None:
-        """The jobs have ended, and what they wrote is here and in the store; returns why not, or None."""
+        """The jobs have ended, and what they wrote is here and in the store. Returns why not, or None."""
         tenancy = self._tenancy
         if lease.touched_at is None:
             return None
@@ -107,20 +107,21 @@ class DeadMan:
         await _tried(vacate(tenancy.context, lease.id), met)
         standing = await _tried(watch_actions.standing(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
-            await _tried(tenancy.stop_run(lease.id, run, grace_s=_GRACE_S), met)
+            await _tried(tenancy.stop_run(lease.id, run, grace_s=STOP_GRACE_S), met)
         silent: list[str] = []
         await _tried(_heard(tenancy.collect(lease.id), silent), met)
         self._was_silent = bool(silent)
         return met[0] if met else None
 
     async def tear_down(self, lease: Lease) -> str | None:
-        """Why the lease may not be ended; None if it has ended, or its end goes on by itself."""
+        """Why the lease may not be ended. None if it has ended, or its end goes on by itself."""
         try:
             torn = await self._tenancy.verify_and_teardown(lease.id)
         except LeaseHeld:
             raise
         except ProviderTrouble as trouble:
-            # It was permitted, and every look asks again; or a person must act, and has been told how.
+            # Its end was permitted, and every look asks again. Or a person must act, and has been
+            # told how.
             self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
             return None
         except TenantError as refusal:
@@ -151,15 +152,18 @@ class DeadMan:
         if refused is None:
             return
         with suppress(Refused):  # not signed for: the alarm below tells it
-            # A box that was destroyed over a signature can never be proved any more, but the signature still
-            # holds.
+            # A box that was destroyed on a signature can never be proved any more, but the
+            # signature still holds.
             await honoured(self._tenancy.context, lease.id)
             self._ended("destroyed, as its owner signed")
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
     async def parked(self, lease: Lease) -> None:
-        """A parked lease is reported, ended if it was never used, and past its end treated as its owner signed."""
+        """A parked lease is reported, and ended if it was never used.
+
+        Past its end, what its owner signed applies.
+        """
         now = self._tenancy.clock.now()
         late = outrun(lease, now, look_s=self._look_s)
         words = f"it is parked, and bills {rate_words(lease)}"
@@ -208,7 +212,7 @@ class DeadMan:
 
 
 async def _heard(step: Awaitable[T], silent: list[str]) -> T:
-    """What the step returned; if the box did not answer in time, that is also noted in `silent`."""
+    """What the step returned. If the box did not answer in time, `silent` says so from now on."""
     try:
         return await step
     except BoxUnreachable as trouble:
@@ -217,7 +221,7 @@ async def _heard(step: Awaitable[T], silent: list[str]) -> T:
 
 
 async def _tried(step: Awaitable[T], met: list[str]) -> T | None:
-    """What the step returned; None if it failed, and then `met` says why.
+    """What the step returned. None if it failed, and then `met` says why.
 
     A box must not go on billing because a step failed.
 

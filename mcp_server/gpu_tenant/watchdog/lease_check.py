@@ -1,4 +1,4 @@
-"""One look at one lease: what it produced is brought home, and it is held to its terms in the dead-man order."""
+"""One look at one lease: what it produced is brought home, and its terms are enforced."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,9 +23,11 @@ from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
+from gpu_tenant.leases.work_done import Work
 from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import DeadMan, Told
+from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _CLOCKS_APART = timedelta(minutes=5)
@@ -33,15 +35,17 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at the box itself told; None means unknown, and nothing is concluded from it."""
+    """What a look at the box itself showed. None means unknown, and nothing is concluded from it."""
 
     idle_s: float | None = None
     apart: timedelta | None = None
     """How far this computer's clock is ahead of the box's."""
+    work: Work | None = None
+    """What runs there, and what has ended."""
 
 
 class Attendant:
-    """Looks at one lease once; an alarm that was not raised in `told` by then is over."""
+    """Looks at one lease once. An alarm that this look did not raise in `told` is over."""
 
     def __init__(
         self,
@@ -58,6 +62,11 @@ class Attendant:
         self._look_s = look_s
         self.told = Told(tenancy.ledger, lease_id, done)
         self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
+        self._work_end = WorkEnd(tenancy, self.told)
+        self.is_busy = False
+        """Whether a job runs there whose end is waited for."""
+        self.again_at: datetime | None = None
+        """When this lease is due before the next look."""
 
     async def attend(self) -> None:
         """The lease was moved on, as far as its state allows.
@@ -92,7 +101,7 @@ class Attendant:
         begun = self._tenancy.clock.now()
         seen = Seen()
         if outrun(lease, begun, look_s=self._look_s) is None:
-            # A look may take long: it gets no more time than the lease has left.
+            # A look may take long. It gets no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
         else:
             seen = await self._within(lease, self._look_at_clock(lease))
@@ -108,7 +117,13 @@ class Attendant:
             self.told.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
         elif cause is not None:
             await self._dead_man.end(lease, cause)
-        elif is_near(lease, now):
+            return
+        if seen.work is not None:
+            self.is_busy = bool(seen.work.busy) and lease.terms.when_done != "keep"
+            self.again_at = await self._work_end.follow(lease, seen.work)
+            if "done" not in self.told.raised and not seen.work.busy:
+                self._tell_what_will_not_end(lease)
+        if cause is None and is_near(lease, now):
             left_s = (lease.terms.deadline_at - now).total_seconds()
             self.told.alarm(
                 "near",
@@ -122,7 +137,7 @@ class Attendant:
         return any(kind in work and at >= since for at, kind, _ in events)
 
     def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
-        """Whether the box's clock says that there is time left; after a day our clock is believed anyway.
+        """Whether the box's clock says that there is time left. After a day our clock is believed anyway.
 
         One of the two is wrong, and nobody here knows which. The guard on the box counts for itself.
         """
@@ -142,7 +157,7 @@ class Attendant:
         return now - since < timedelta(days=1)
 
     async def _within(self, lease: Lease, look: Awaitable[Seen]) -> Seen:
-        """What the look told within the lease's remaining time; nothing is concluded from a look that failed."""
+        """What the look showed within the lease's remaining time. Nothing is concluded from a look that failed."""
         left_s = time_left_s(lease, self._tenancy.clock.now())
         try:
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
@@ -152,7 +167,8 @@ class Attendant:
         except LeaseHeld:
             raise
         except BoxTrouble as trouble:
-            # Blind is not dead: nothing is concluded, and nothing is done to the box.
+            # A box that cannot be seen is not dead: nothing is concluded, and nothing is done to
+            # the box.
             self.told.alarm(
                 "unreachable",
                 f"{trouble.message}; it may be running, {rate_words(lease)}",
@@ -178,7 +194,7 @@ class Attendant:
     # --- the box
 
     async def _look_at_box(self, lease: Lease) -> Seen:
-        """What is complete on the box is here; returns what the look told.
+        """What is complete on the box is here. Returns what the look showed.
 
         Raises:
             BoxTrouble: the box could not be asked.
@@ -186,12 +202,13 @@ class Attendant:
         if lease.ready_at is None:
             return Seen()
         standing = await watch_actions.standing(self._tenancy.context, lease.id)
+        work = await self._work_end.seen(lease, standing)
         anew = await rearmed(self._tenancy.context, lease.id)
         if anew is not None:
             self.told.done(f"its guard was gone, as after a reboot: {anew}")
         idle_s = await self._idle_s(lease)
         await self._gather(lease, working=standing.live)
-        return Seen(idle_s, self._apart(standing))
+        return Seen(idle_s, self._apart(standing), work)
 
     async def _look_at_clock(self, lease: Lease) -> Seen:
         """What time it is on the box."""
@@ -218,18 +235,18 @@ class Attendant:
                     self.told.done(f"collected {gathered.fetched_files} files")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
-            if not working:
-                self._tell_what_will_not_end(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
-            # Work that cannot be kept here is reported, and is no reason to stop looking.
+            # Work that cannot be brought home is reported, and is no reason to stop looking.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
-        """While there is time, its owner hears what would keep the box from being ended."""
+        """The owner hears, while there is time, what would keep the box from being ended."""
+        if not self._tenancy.ledger.lease(lease.id).state.live:
+            return
         losses = kept_back(self._tenancy.context, lease.id)
         if losses:
             self.told.alarm(

@@ -1,4 +1,4 @@
-"""Whether a file loads as what it claims to be, and what reading it has proved and has not.
+"""Whether a file loads as what it claims to be. What reading it has proved, and what not.
 
 Files are read in processes of their own: see `artifacts/formats/worker_pool.py`.
 """
@@ -27,11 +27,11 @@ def prove(
     stop: Event | None = None,
     readers: Readers = SHARED,
 ) -> Proof | None:
-    """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
+    """What the regular file at `path` holds on its storage, hashed and inspected in one pass.
 
-    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection
-    takes too much memory or time it is stopped; then the verdict is `opaque` and says so, and the file is only
-    hashed. Once `stop` is set the call ends soon.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection takes too
+    much memory or time it is stopped. Then the verdict is `opaque` and says so, and the file is only hashed. Once
+    `stop` is set the call ends soon.
 
     Raises:
         OSError: the storage could not be read.
@@ -44,7 +44,7 @@ def prove(
 def prove_all(
     files: Sequence[Asked], *, stop: Event | None = None, readers: Readers = SHARED
 ) -> Sequence[Proof | None]:
-    """As `prove`, for each of the files; small ones are faster together."""
+    """As `prove`, for each of the files. Small ones are faster together."""
     stop = stop or Event()
     answers = readers.ask(files, "prove", stop)
     return [_proved(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
@@ -89,7 +89,7 @@ def _stopped(answer: Answer | Ended) -> str | None:
 
 
 def _hashed(file: Asked, stop: Event, why: str) -> Proof | None:
-    """As `prove`, but only by the hash."""
+    """As `prove`, but by the hash alone."""
     stored = Stored.at(file.path)
     if stored is None:
         return None

@@ -1,4 +1,4 @@
-"""A file under inspection: bounded reads that report what is missing, and the findings so far."""
+"""A file under inspection: reads of bounded size that report what is missing, and the findings so far."""
 
 import os
 import struct
@@ -18,7 +18,7 @@ _WARNINGS_SHOWN = 50
 
 
 class Turn(Protocol):
-    """Permission to take much memory, acquired like a lock."""
+    """Permission to take much memory. It is acquired like a lock."""
 
     def acquire(self) -> object:
         """The permission was given."""
@@ -37,16 +37,16 @@ def one_at_a_time(turn: Turn) -> None:
 
 
 class Broken(Exception):
-    """The file is not what it claims to be; the message tells a person why."""
+    """The file is not what it claims to be. The message tells a person why."""
 
 
 class Unread(Exception):
-    """The file cannot be judged here, which is no evidence against it; the message says why."""
+    """The file cannot be judged here, which is no evidence against it. The message says why."""
 
 
 @dataclass
 class Findings:
-    """What an inspection has proved, what it has not, and what it would like a person to know."""
+    """What an inspection has proved, what it has not, and what a person should know."""
 
     proved: list[str] = field(default_factory=list)
     not_proved: list[str] = field(default_factory=list)
@@ -75,8 +75,8 @@ def counted(number: int, noun: str) -> str:
 class Source:
     """An open file of known size, read in pieces that never exceed what it holds.
 
-    `failure` remembers the first error of the disk itself, because the parsers above would otherwise take
-    it for a broken file. If there is a `passage`, reads in rising order are served from it.
+    `failure` remembers the first error of the disk itself. Without it, the parsers above would take that for a
+    broken file. If there is a `passage`, reads in rising order are served from it.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Source:
             self._large = _turns[0]
 
     def upto(self, offset: int, size_bytes: int) -> bytes:
-        """The bytes at `offset`; fewer if the file ends first.
+        """The bytes at `offset`. Fewer if the file ends first.
 
         Raises:
             OSError: the disk could not be read.
@@ -159,7 +159,7 @@ class Source:
             yield piece
 
     def along(self, offset: int, size_bytes: int) -> bytes:
-        """As `read`, for a stretch that comes after every stretch read this way before."""
+        """As `read`, for bytes that come after all that were read in this way before."""
         content = b""
         while left := size_bytes - len(content):
             piece = self._passing(offset + len(content), left)
@@ -169,7 +169,7 @@ class Source:
         return content
 
     def settle(self) -> None:
-        """If the file is expected to have a certain hash, it has.
+        """If the file is expected to have a certain hash, it has that hash.
 
         Raises:
             Unread: it is another file.
@@ -185,7 +185,7 @@ class Source:
             raise Unread("its bytes are not those that were to be proved")
 
     def _passing(self, offset: int, size_bytes: int) -> memoryview | None:
-        """What the passage has at `offset`, at most `size_bytes`; None if it has nothing there."""
+        """What the passage has at `offset`, at most `size_bytes`. None if it has nothing there."""
         if self.passage is None or offset >= self.size_bytes:
             return None
         try:
@@ -196,7 +196,7 @@ class Source:
 
 
 class Cursor:
-    """A position in a stretch of a source; it advances as fields are read, and never past the end."""
+    """A position in part of a source. It advances as fields are read, and never past the end of that part."""
 
     def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
         self._source = source
@@ -205,14 +205,14 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many bytes remain before the end of the stretch."""
+        """How many bytes remain before the end."""
         return self.end - self.at
 
     def take(self, size_bytes: int) -> bytes:
         """The next `size_bytes` bytes.
 
         Raises:
-            Broken: the stretch ends before them.
+            Broken: the part ends before them.
         """
         content = self._source.read(self.at, size_bytes) if size_bytes <= self.left else b""
         if len(content) != size_bytes:
@@ -226,7 +226,7 @@ class Cursor:
         """The cursor is past the next `size_bytes` bytes.
 
         Raises:
-            Broken: the stretch ends before them.
+            Broken: the part ends before them.
         """
         if not 0 <= size_bytes <= self.left:
             raise Broken(

@@ -1,4 +1,4 @@
-"""One file hashed and judged in this very process, which another process may kill if it takes too much."""
+"""One file hashed and judged in this very process. Another process may kill it if it takes too much."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class Proof:
 
 
 def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = None) -> Proof | None:
-    """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
+    """What the regular file at `path` holds on its storage, hashed and inspected in one pass.
 
-    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays
-    bounded as with `inspect`, and once `stop` is set the pass ends at the next block.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays bounded as with
+    `inspect`. Once `stop` is set, the pass ends at the next block.
 
     Raises:
         OSError: the storage could not be read.
@@ -86,7 +86,8 @@ def _judged(source: Source) -> Verdict:
     if source.failure:
         raise source.failure
     if problem and resource_limits.is_strained():
-        # Libraries report missing memory in many ways, and none of these is evidence against the file.
+        # Libraries report missing memory in many ways, and none of them is evidence against the
+        # file.
         unread, problem = f"{NO_MEMORY} (it ended with: {problem[:100]})", None
     reasons = [*findings.not_proved, *([unread] if unread else [])]
     return Verdict(
@@ -100,5 +101,5 @@ def _judged(source: Source) -> Verdict:
 
 
 def _printable(text: str) -> str:
-    """The text, shortened, and without anything a file may have put there to control a terminal."""
+    """The text, shortened, without anything that a file may have put there to control a terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])

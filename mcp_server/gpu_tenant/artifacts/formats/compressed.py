@@ -124,7 +124,7 @@ class _Zstd:
 
 
 def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
-    """The stream ends properly, and holds what the file's inner suffix claims."""
+    """The stream ends properly, and holds what the suffix inside the file's name claims."""
     source.alone()
     name = PurePath(source.name.lower())
     inner = ".tar" if name.suffix in _TARBALLS else PurePath(name.stem).suffix
@@ -160,7 +160,7 @@ def _streams(
 
 
 def _padded_head(rest: bytes, packed: Iterator[bytes]) -> bytes:
-    """The beginning of the next stream, without the zero bytes before it and long enough to be recognised."""
+    """The beginning of the next stream, without the zero bytes before it, and long enough to be recognised."""
     head = rest.lstrip(b"\0")
     while len(head) < _MAGIC_BYTES and (chunk := next(packed, b"")):
         head = (head + chunk).lstrip(b"\0")

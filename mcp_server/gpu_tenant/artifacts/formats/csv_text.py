@@ -1,4 +1,4 @@
-"""CSV and TSV: the text decodes, quotes close, and every row has as many columns.
+"""CSV and TSV: the text decodes, quotes are closed, and every row has as many columns.
 
 Source: RFC 4180, read as leniently as Python's `csv` does. There is no checksum and no end marker.
 """
@@ -72,7 +72,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str)
 
 
 class _Text:
-    """The lines as text, followed by one that is read as a row only if no quote is open."""
+    """The lines as text, and one more line that becomes a row of its own only if no quote is open."""
 
     def __init__(self, chunks: Iterable[bytes], findings: Findings) -> None:
         self.ended = False

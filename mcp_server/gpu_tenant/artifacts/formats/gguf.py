@@ -55,7 +55,7 @@ _BLOCKS = {
     35: (256, 66),
     39: (32, 17),
 }
-"""ggml type: values per block, bytes per block."""
+"""For each ggml type: the values per block, and the bytes per block."""
 _DEFAULT_ALIGNMENT = 32
 _LONGEST_NAME_BYTES = 1 << 16
 _DEEPEST_ARRAY = 4

@@ -1,4 +1,4 @@
-"""HDF5: the superblock's end-of-file address must fit the file's size; `h5py` reads every dataset.
+"""HDF5: the superblock's end-of-file address must fit the file's size. `h5py` reads every dataset.
 
 Source: HDF5 File Format Specification 3.0, section II.A, "Format Signature and Superblock".
 """

@@ -57,7 +57,7 @@ class Zlib:
 
 
 class Measure:
-    """How many bytes were inflated from how many, over all the streams of a file."""
+    """How many bytes came out of how many, over all the streams of a file."""
 
     def __init__(self) -> None:
         self._packed_bytes = self._inflated_bytes = 0
@@ -93,7 +93,7 @@ def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
 def inflated(
     packed: Iterable[bytes], inflater: Inflater, measure: Measure
 ) -> Generator[bytes, None, bytes]:
-    """One stream's content in pieces of bounded size; returns the part of the last chunk after its end.
+    """One stream's content in pieces of bounded size. Returns the part of the last chunk that follows its end.
 
     Raises:
         Broken: the input ends before the stream does.

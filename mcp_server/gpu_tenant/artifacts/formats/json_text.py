@@ -12,7 +12,7 @@ from itertools import chain
 from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, Unread
 
 _AT_ONCE_BYTES = 4 << 20
-"""Below this size the standard parser is used; its objects then fit in memory whatever they are."""
+"""Below this size the standard parser is used. Its objects then fit in memory whatever they are."""
 _DEEPEST = 1_000_000
 _LONGEST_TOKEN_BYTES = 4096
 _BOM = codecs.BOM_UTF8
@@ -76,7 +76,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 def is_value(text: bytes) -> bool:
-    """The text is one JSON value; always returns True.
+    """The text is one JSON value. Always returns True.
 
     Raises:
         Broken: it is not; the message says where it stops being one.
@@ -103,7 +103,7 @@ def _streams(chunks: Iterable[bytes]) -> bool:
 
 
 class Structure:
-    """A JSON value checked as it streams past, in memory that does not grow with its size."""
+    """A JSON value that is checked as it streams past, in memory that does not grow with its size."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -143,7 +143,7 @@ class Structure:
             raise Broken(f"cut off at byte {self._behind + len(self._pending):,}")
 
     def _run(self, text: bytes, *, final: bool) -> int:
-        """How far the text was understood; what remains is the beginning of a token."""
+        """How far the text was understood. What remains is the beginning of a token."""
         at = 0
         while True:
             if self._in_string:
@@ -200,7 +200,7 @@ class Structure:
         return at + 1
 
     def _run_of_atoms(self, text: bytes, at: int) -> int:
-        """Where a run of plain items or members ends; 0 if no run begins there."""
+        """Where a run of plain items or members ends. 0 if no run begins there."""
         match self._due, self._open[-1:]:
             case (("value" | "value or ]"), b"["):
                 run, due = _ITEMS.match(text, at), "value"
@@ -238,7 +238,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:
-    """The lines of the chunks without their newlines; a last line without a newline counts as well.
+    """The lines of the chunks, without their newlines. A last line without a newline counts as well.
 
     Raises:
         Unread: a line is longer than `longest_bytes`.

@@ -1,4 +1,4 @@
-"""NaN and infinity among the floating-point values of a file: counted, named, and sampled if there are many."""
+"""NaN and infinity among the floating-point values of a file: counted, named, and sampled if there are many values."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _SMALLEST_SAMPLE = 4096
 
 Key = TypeVar("Key")
 Table = tuple[int, bytes]
-"""The index of a byte in a value, most significant first, and a translation table: 1 for a byte that fits."""
+"""Two things: the index of a byte in a value, most significant first, and a table that gives 1 for a byte that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Layout:
         return self._tables(self.exponent)
 
     def infinite(self) -> list[Table]:
-        """The byte patterns of infinity, in which no bit but the exponent's and the sign's is set."""
+        """The byte patterns of infinity: of its bits, only the exponent's and the sign's are set."""
         return self._tables((1 << 8 * self.size_bytes - 1) - 1)
 
     def _tables(self, judged: int) -> list[Table]:
@@ -78,8 +78,9 @@ class Tally:
     def add(self, content: bytes, dtype: str, order: Literal["little", "big"] = "little") -> None:
         """The values in `content`, a whole number of them, are counted.
 
-        One byte position of all values is checked at a time, at C speed. The most significant byte comes
-        first, because it alone clears almost every block.
+        One byte position of all values is checked at a time, at C speed. The most significant byte comes first,
+        because
+        it alone rules out almost every block.
         """
         width = LAYOUTS[dtype].size_bytes
 
@@ -108,7 +109,7 @@ class Tally:
 
 
 class Sample:
-    """The blocks to check in one tensor, checked as the file's bytes pass in rising order."""
+    """The blocks to check in one tensor. They are checked as the file's bytes pass in rising order."""
 
     def __init__(self, tensor: Tensor, share: int) -> None:
         self.tensor = tensor
@@ -177,7 +178,7 @@ def state(seen: int, total: int, findings: Findings) -> None:
 
 
 def _blocks(tensor: Tensor, share: int) -> Iterator[tuple[int, int]]:
-    """Offset and size of each block to check; no two of them overlap."""
+    """Offset and size of each block to check. No two of them overlap."""
     width = LAYOUTS[tensor.dtype].size_bytes
     block = min(_BLOCK_BYTES // width, share)
     blocks = -(-share // block)

@@ -47,7 +47,7 @@ class Header:
     item_bytes: int
     holds_objects: bool
     dtype: str | None
-    """The name of the float type in `non_finite.LAYOUTS`; None if it is not a float."""
+    """The name of the float type in `non_finite.LAYOUTS`. None if it is not a float."""
     parts: int
     """How many floats are in one element: two in a complex number."""
     order: Literal["little", "big"]

@@ -46,7 +46,7 @@ def check(source: Source, findings: Findings) -> None:
 def _array(
     member: zip_file.Member, pieces: Iterator[bytes | memoryview], budget: int, findings: Findings
 ) -> tuple[int, int]:
-    """How many floats were checked, and how many the array has; its length agrees with its header."""
+    """How many floats were checked, and how many the array has. Its length agrees with its header."""
     head = b""
     for piece in pieces:
         head += piece

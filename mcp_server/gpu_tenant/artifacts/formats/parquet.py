@@ -1,7 +1,7 @@
-"""Parquet: magic at both ends and a footer that fits; every row if `pyarrow` is installed.
+"""Parquet: magic at both ends, and a footer that fits. Every row, if `pyarrow` is installed.
 
-Source: https://parquet.apache.org/docs/file-format/: `PAR1`, data, footer, four bytes of footer
-length, `PAR1`; or `PARE` instead if the footer is encrypted.
+Source: https://parquet.apache.org/docs/file-format/: `PAR1`, data, footer, four bytes of footer length, `PAR1`.
+`PARE` instead if the footer is encrypted.
 """
 
 from gpu_tenant.artifacts.formats import subprocesses

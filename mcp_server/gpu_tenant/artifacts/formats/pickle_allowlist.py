@@ -1,7 +1,7 @@
-"""The globals a pickle may name without harm: building them makes plain values, tensors or arrays.
+"""The globals that a pickle may name without harm. To build them makes plain values, tensors or arrays.
 
-Source: `_get_allowed_globals` of `torch/_weights_only_unpickler.py` (2.13), and what numpy and the
-standard library write for their own values.
+Source: `_get_allowed_globals` of `torch/_weights_only_unpickler.py` (2.13), and what numpy and the standard
+library write for their own values.
 """
 
 _TORCH_REBUILDS = frozenset(

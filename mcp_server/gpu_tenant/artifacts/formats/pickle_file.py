@@ -1,4 +1,4 @@
-"""Pickles: every opcode is read to STOP and followed symbolically; nothing is ever unpickled.
+"""Pickles: every opcode up to STOP is read and followed symbolically. Nothing is ever unpickled.
 
 Source: the opcode table of the standard library's `pickletools`.
 """
@@ -74,7 +74,7 @@ def scan(source: Source, start: int, end: int) -> Scan:
 
 
 def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
-    """The opcode's argument, if it is short enough to matter; the cursor is past it in any case."""
+    """The opcode's argument, if it is short enough to matter. The cursor is past it in any case."""
     kind = opcode.arg
     if kind is None:
         return None

@@ -1,7 +1,7 @@
-"""A symbolic pickle machine: it follows names and storages, and never calls anything.
+"""A symbolic pickle machine. It follows names and storages, and never calls anything.
 
-Source: the opcode table and stack effects of the standard library's `pickletools`; persistent ids
-and rebuild functions as `torch/serialization.py` and `torch/_utils.py` write them.
+Source: the opcode table and stack effects of the standard library's `pickletools`; persistent ids and rebuild
+functions as `torch/serialization.py` and `torch/_utils.py` write them.
 """
 
 import pickletools
@@ -62,7 +62,7 @@ class Global:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A run of values the pickle refers to and does not contain."""
+    """A run of values that the pickle refers to and does not contain."""
 
     key: str
     dtype: str | None
@@ -70,7 +70,7 @@ class Storage:
 
     @property
     def size_bytes(self) -> int | None:
-        """The size of the run in bytes; None if the element type is unknown."""
+        """The size of the run in bytes. None if the element type is unknown."""
         return None if self.dtype is None else self.count * ITEM_BYTES[self.dtype]
 
 
@@ -99,14 +99,14 @@ class Unseen:
 
 
 class _Mark:
-    """Stands on the stack where MARK was pushed."""
+    """Stands on the stack for a MARK that was pushed."""
 
 
 UNSEEN, _MARK = Unseen(), _Mark()
 
 
 class Machine:
-    """The symbolic machine: names and small values are followed, everything else is `UNSEEN`."""
+    """The symbolic machine. Names and small values are followed, and everything else is `UNSEEN`."""
 
     def __init__(self, at: int) -> None:
         self.scan = Scan(end=at)
@@ -207,7 +207,10 @@ class Machine:
                 return self._kept(argument) if isinstance(argument, (str, int)) else UNSEEN
 
     def _kept(self, value: object) -> object:
-        """The value itself, or `UNSEEN` once memory is used up, because a pickle may hold any number of values."""
+        """The value itself.
+
+        `UNSEEN` once the allowed memory is used up, because a pickle may hold any number of values.
+        """
         self._room -= len(value) if isinstance(value, (list, tuple)) else 1
         return value if self._room > 0 else UNSEEN
 
@@ -275,7 +278,7 @@ class Machine:
 
 
 def _check_reach(arguments: tuple[object, ...]) -> None:
-    """The tensor's last element lies within its storage.
+    """The tensor's last element is within its storage.
 
     Raises:
         Broken: it is beyond the storage, which torch would refuse as well.

@@ -1,4 +1,4 @@
-"""The formats that can be read: what makes a file claim each one, and the check that judges the claim."""
+"""The formats that can be read: how a file claims each of them, and the check that judges the claim."""
 
 import re
 from collections.abc import Callable
@@ -101,7 +101,7 @@ SUFFIXES: tuple[str, ...] = tuple(_BY_SUFFIX)
 
 
 def claimed(source: Source) -> Format | None:
-    """The format a file claims: by its suffix, or by how it begins if the suffix does not tell."""
+    """The format that a file claims: by its suffix, or by how it begins if the suffix does not tell."""
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]

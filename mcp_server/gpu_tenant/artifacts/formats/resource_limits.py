@@ -22,7 +22,7 @@ NO_MEMORY = f"reading it takes more than {MOST_BYTES >> 20} MiB of memory, and w
 _STACK_BYTES = 1 << 20
 _STRAINED = 0.75
 _taken: list[int] = []
-"""The peak memory of this process when its limit was set; empty if no limit is set."""
+"""The peak memory of this process when its limit was set. Empty if no limit is set."""
 
 
 def allowance_s(size_bytes: int) -> int:
@@ -35,10 +35,10 @@ def allowance_s(size_bytes: int) -> int:
 
 
 def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
-    """This process gets at most `most_bytes` beyond what it has now; returns whether the system enforces that.
+    """This process gets at most `most_bytes` beyond what it has now. Returns whether the system enforces that.
 
-    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such
-    limits without enforcing them, and Windows has none of this kind. There the parent process has to watch.
+    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such limits
+    without enforcing them, and Windows has none of this kind. There the parent process has to watch.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,4 +1,4 @@
-"""One pass over a file from its storage: every byte is hashed, and can be inspected as it passes."""
+"""One pass over a file on its storage. Every byte is hashed, and can be inspected as it passes."""
 
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ class Passage:
     """
 
     def __init__(self, stored: Stored, expected: str | None, stop: Event) -> None:
-        """Nothing has been read yet; `expected` is the sha256 that the whole file should have."""
+        """Nothing has been read yet. `expected` is the sha256 that the whole file should have."""
         flush(stored.opened)
         self._stored = stored
         self._expected = expected
@@ -36,7 +36,7 @@ class Passage:
         self._stored.keep()
 
     def piece(self, offset: int, size_bytes: int) -> memoryview | None:
-        """At most `size_bytes` bytes at `offset`; None if the pass is already beyond it, or the file ends before it.
+        """At most `size_bytes` bytes at `offset`. None if the pass is already beyond it, or the file ends before it.
 
         They are valid only until the next piece is requested.
 
@@ -52,7 +52,7 @@ class Passage:
         return self._block[offset - self._at :][:size_bytes]
 
     def finish(self) -> tuple[int, str]:
-        """The size of the file in bytes, and its sha256; all of it has been read.
+        """The size of the file in bytes, and its sha256. All of it has been read.
 
         Raises:
             OSError: the storage could not be read.
@@ -63,7 +63,7 @@ class Passage:
         return self._end, self._digest.hexdigest()
 
     def is_as_expected(self) -> bool:
-        """Whether the file has the expected hash; the pass is then at its end."""
+        """Whether the file has the expected hash. The pass is then at its end."""
         return self.finish()[1] == self._expected
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """SQLite databases: the header's page count against the file, then SQLite's own integrity check.
 
-The check evaluates what the file says: an index on an expression can demand any amount of computing.
+The check evaluates what the file says. An index on an expression can demand any amount of computing.
 
 Source: https://www.sqlite.org/fileformat2.html, section 1.3, and `PRAGMA integrity_check`.
 """

@@ -65,7 +65,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 class _Blocks:
-    """The chunks as tar blocks."""
+    """The chunks, as tar blocks."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks: Iterator[bytes] = iter(chunks)
@@ -105,7 +105,7 @@ class _Blocks:
             size -= step
 
     def trailing(self) -> int:
-        """How many bytes follow that are not padding; all of them have been read."""
+        """How many bytes follow that are not padding. All of them have been read."""
         count = 0
         while self._fill():
             rest = self._rest[self._used :]
@@ -122,7 +122,7 @@ class _Blocks:
 
 
 def _header_size(header: bytes, at: int) -> int:
-    """The size of the member's content; the header's checksum has been compared."""
+    """The size of the member's content. The header's checksum has been compared."""
     try:
         claimed = int(header[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _header_size(header: bytes, at: int) -> int:
 
 
 def _pax_size(blocks: _Blocks, size: int) -> int | None:
-    """The size that an extended header gives for the member after it; None if it gives none."""
+    """The size that an extended header gives for the member after it. None if it gives none."""
     if size > _LONGEST_PAX_BYTES:
         blocks.skip(size)
         return None

@@ -71,7 +71,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _told(value: object) -> str:
-    """A value that a file defines, shortened: written out in full it could be endless."""
+    """A value that a file defines, shortened. Written out in full it could be endless."""
     if isinstance(value, str):
         return repr(value[:40])
     if isinstance(value, int) and value.bit_length() < 64:

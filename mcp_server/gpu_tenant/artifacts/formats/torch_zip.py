@@ -76,7 +76,7 @@ def check(source: Source, findings: Findings) -> None:
 def _follow(
     source: Source, members: dict[str, zip_file.Member], findings: Findings
 ) -> _Followed | None:
-    """Everything that `data.pkl` refers to is there; None if it could not be followed.
+    """Everything that `data.pkl` refers to is there. None if it could not be followed.
 
     Raises:
         Broken: something is not, or there is no `data.pkl`.
@@ -106,7 +106,7 @@ def _pass(source: Source, member: zip_file.Member, sample: Sample | None) -> Non
 
 
 def holds_pickle(source: Source) -> bool:
-    """Whether a zip has the `data.pkl` that makes it a torch checkpoint; False if it cannot be read."""
+    """Whether a zip has the `data.pkl` that makes it a torch checkpoint. False if it cannot be read."""
     try:
         return any(
             member.name.endswith("/data.pkl") for member in zip_file.members(source, Findings())
@@ -124,7 +124,7 @@ def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
         if len(members) == _MANY_MEMBERS:
             source.alone()
         members[member.name.partition("/")[2]] = member
-    # torch can be told to write no checksums; then every CRC is 0 and means nothing.
+    # torch can be told to write no checksums. Then every CRC is 0 and means nothing.
     if all(member.crc == 0 for member in members.values() if member.size_bytes):
         return {name: replace(member, crc=None) for name, member in members.items()}
     return members

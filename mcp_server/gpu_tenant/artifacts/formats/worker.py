@@ -32,7 +32,7 @@ class _Asker:
         os.dup2(nothing, 1)
 
     def request(self) -> bytes:
-        """The next request; empty if no more will come."""
+        """The next request. Empty if no more will come."""
         line = b""
         while not line.endswith(b"\n"):
             if not select.select([self._asked], [], [], _IDLE_S)[0]:

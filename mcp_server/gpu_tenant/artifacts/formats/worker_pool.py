@@ -25,7 +25,7 @@ from gpu_tenant.artifacts.formats.single_pass import Stopped
 
 Memory = Literal["limited", "watched"]
 MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
-"""On Linux the kernel enforces a process's memory limit; elsewhere its memory is watched from here."""
+"""On Linux the kernel enforces a process's memory limit. Elsewhere its memory is watched from here."""
 _TICK_S = 0.2
 _LONGEST_ANSWER_BYTES = 4 << 20
 _PATIENCE = 20
@@ -41,7 +41,7 @@ Answer = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A file to be read; `size_bytes` says roughly how long that may take."""
+    """A file to be read. `size_bytes` says roughly how long that may take."""
 
     path: Path
     name: str
@@ -50,11 +50,11 @@ class Asked:
 
 
 class Ended(Exception):
-    """The reader was stopped while reading the file, or crashed; the message says why."""
+    """The reader was stopped while reading the file, or crashed. The message says why."""
 
 
 class _Left(Exception):
-    """The reader had exited before it was asked: it was idle, or its last file was large."""
+    """The reader had exited before it was asked. It was idle, or its last file was large."""
 
 
 class Readers:
@@ -74,7 +74,8 @@ class Readers:
         """
         answers: list[Answer | Ended] = []
         at_once = len(files)
-        # Small files are asked for in one batch. If one stops the reader, the rest are asked for one by one.
+        # Small files are asked for in one batch. If one stops the reader, the rest are asked for
+        # one by one.
         while left := files[len(answers) : len(answers) + at_once]:
             # A simultaneous call takes another reader, or starts one.
             reader = self._taken()
@@ -262,7 +263,7 @@ class _Reader:
 
 
 def environment() -> dict[str, str]:
-    """The environment for a process that reads strangers' files; it contains no key."""
+    """The environment for a process that reads strangers' files. It contains no key."""
     kept = {
         name: value
         for name, value in os.environ.items()

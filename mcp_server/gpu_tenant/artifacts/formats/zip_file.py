@@ -1,4 +1,4 @@
-"""Zip archives: every member is inflated to its declared size and its CRC compared, nothing is kept.
+"""Zip archives: every member is inflated to its declared size and its CRC compared. Nothing is kept.
 
 Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 (headers) and 4.5.3 (zip64).
 """
@@ -25,7 +25,7 @@ _END, _END_BYTES = b"PK\x05\x06", 22
 _LONGEST_COMMENT_BYTES = 0xFFFF
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _ENCRYPTED = 1 | 1 << 6 | 1 << 13
-"""Flags for encrypted, strongly encrypted, and with an encrypted directory."""
+"""Flags: encrypted, strongly encrypted, encrypted directory."""
 _UNSAID = 0xFFFF_FFFF
 
 
@@ -93,7 +93,7 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
 
 
 def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
-    """The member's bytes in bounded pieces; at the end their length and CRC-32 were as declared.
+    """The member's bytes in pieces of bounded size. At the end their length and CRC-32 were as declared.
 
     A piece is valid only until the next one is requested.
 
@@ -165,7 +165,7 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
 
 
 def _member(source: Source, cursor: Cursor, start: int) -> Member:
-    """The next entry of the directory; it agrees with the header before the member's bytes."""
+    """The next entry of the directory. It agrees with the header before the member's bytes."""
     fields = _ENTRY.unpack(cursor.take(_ENTRY.size))
     signature, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, *_, offset = (
         fields
@@ -186,7 +186,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
 
 
 def _widened(extra: bytes, *fields: int) -> list[int]:
-    """The fields; those that did not fit are taken from the zip64 extra field, in their order."""
+    """The fields. Those that did not fit are taken from the zip64 extra field, in their order."""
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)

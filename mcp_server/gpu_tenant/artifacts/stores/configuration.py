@@ -16,13 +16,14 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.credentials import configured, resolve
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
-# The name of a remote, not a connection string: that could hold a password and would be visible in `ps`.
+# The name of a remote, and no connection string: that could hold a password and would be visible in
+# `ps`.
 _RCLONE = re.compile(r"rclone:(?P<remote>[\w.+@][\w.+@ -]*:[^\r\n]*)")
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 
 
 class Settings(Record):
-    """One `[stores.NAME]` of the configuration; keys are references, as in `env:VARIABLE`."""
+    """One `[stores.NAME]` of the configuration. Keys are references, as in `env:VARIABLE`."""
 
     url: str
     endpoint: str | None = None
@@ -35,7 +36,7 @@ class Settings(Record):
 
 
 def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) -> DurableStore:
-    """The store that the owner means by `said`; it has not been contacted yet.
+    """The store that the owner means by `said`. It has not been contacted yet.
 
     `said` is a directory here, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under `[stores]` in the
     configuration. A bucket without a name there is reached with the usual AWS variables and files.
@@ -129,7 +130,7 @@ def _s3(
         "provider": "Other" if settings.endpoint else "AWS",
         "region": settings.region or environ.get("AWS_REGION") or "us-east-1",
         "no_check_bucket": "true",
-        # rclone would ask the store for size and checksum; we read the bytes back instead.
+        # rclone would ask the store for size and checksum. We read the bytes back instead.
         "no_head": "true",
         "force_path_style": "true" if settings.addressing == "path" else "false",
         # Our names are plain text already, and another program of ours writes them unencoded.
@@ -181,7 +182,7 @@ def _key(
     configuration: Path,
     environ: Mapping[str, str],
 ) -> tuple[str, str] | None:
-    """Both halves of a key of `[stores.NAME]`; None if neither is given."""
+    """Both halves of a key of `[stores.NAME]`. None if neither is given."""
     halves = (f"{whose}access_key_id", f"{whose}secret_access_key")
     references = [getattr(settings, half) for half in halves]
     if references == [None, None]:

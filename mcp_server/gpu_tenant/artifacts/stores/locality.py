@@ -21,7 +21,7 @@ class Whereabouts:
     host: str | None = None
     """The computer that holds it, if one is named."""
     unknown: str | None = None
-    """Why its place cannot be told, in words; None if it can."""
+    """Why its place cannot be told, in words. None if it can."""
 
 
 ELSEWHERE = Whereabouts()
@@ -47,7 +47,7 @@ class Doubt:
 
 
 async def doubted(where: Whereabouts, lease: Lease) -> Doubt | None:
-    """Why a store there may vanish with the lease's box; None if it cannot, or is a directory here."""
+    """Why a store there may vanish with the lease's box. None if it cannot, or is a directory here."""
     if where.unknown is not None:
         return Doubt(where.unknown, is_the_box=False)
     if where.host is None:
@@ -58,7 +58,8 @@ async def doubted(where: Whereabouts, lease: Lease) -> Doubt | None:
     if not theirs:
         return Doubt(f"its host {where.host} has no address here", is_the_box=False)
     if any(address.is_loopback or address.is_unspecified for address in theirs):
-        # A tunnel to the box would start here, and so would a server over one of the box's directories.
+        # A tunnel to the box would start here, and so would a server over one of the box's
+        # directories.
         return Doubt(f"its host {where.host} is this computer, or a way from it", is_the_box=False)
     if not isinstance(lease.address, SshAddress):
         return None

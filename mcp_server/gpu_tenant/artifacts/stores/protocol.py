@@ -1,4 +1,4 @@
-"""A place of the owner's that outlives every box and this computer, and what it may be trusted to prove.
+"""The owner's durable store, which outlives every box and this computer, and what it may be trusted to prove.
 
 Nothing that a store says counts: no listing, no size, no checksum. Only bytes that were read back do.
 """
@@ -38,7 +38,7 @@ class DurableStore(Protocol):
 
     @property
     def words(self) -> str:
-        """The store as its owner named it; contains no secret."""
+        """The store as its owner named it. Contains no secret."""
         ...
 
     async def where(self) -> Whereabouts:
@@ -46,7 +46,7 @@ class DurableStore(Protocol):
         ...
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """`name` holds the bytes of `source`; what it held before is now under `superseded`.
+        """`name` holds the bytes of `source`. What it held before is now under `superseded`.
 
         Raises:
             StoreTrouble: the store did not take it; what `name` held is still there, or under `superseded`.
@@ -63,7 +63,7 @@ class DurableStore(Protocol):
         ...
 
     async def names(self, directory: str) -> frozenset[str]:
-        """Every name below `directory`, as the store lists it; useful to save work, but no proof.
+        """Every name below `directory`, as the store lists it. This helps to save work, and proves nothing.
 
         Raises:
             StoreTrouble: it could not be asked.
@@ -90,7 +90,7 @@ def superseded_as(lease_id: LeaseId, stamp: str, name: str) -> str:
 async def brought_back(
     store: DurableStore, name: str, *, size_bytes: int, scratch: Path
 ) -> AsyncIterator[Path]:
-    """A file below `scratch` with the bytes that the store gives now; it is deleted afterwards.
+    """A file below `scratch` with the bytes that the store gives now. It is deleted afterwards.
 
     Raises:
         NotStored, StoreTrouble: as `DurableStore.get`.
@@ -106,7 +106,7 @@ async def brought_back(
 
 
 async def held(store: DurableStore, name: str, *, like: Reread, scratch: Path) -> Reread | None:
-    """What the store's bytes for `name` are now, expected to equal `like`; None if the store has none.
+    """What the store's bytes for `name` are now, expected to equal `like`. None if the store has none.
 
     Raises:
         StoreTrouble, DiskFull: as `brought_back`.
@@ -130,11 +130,11 @@ class DirectoryStore:
         return await asyncio.to_thread(whereabouts_of, self._root)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """As `DurableStore.put`; the file appears by rename, durably."""
+        """As `DurableStore.put`. The file appears by rename, durably."""
         await asyncio.to_thread(self._put, source, self._at(name), self._at(superseded))
 
     async def get(self, name: str, into: Path) -> None:
-        """As `DurableStore.get`; the bytes are read from the disk, not from the page cache."""
+        """As `DurableStore.get`. The bytes are read from the disk, not from the page cache."""
         await asyncio.to_thread(self._get, name, into)
 
     async def names(self, directory: str) -> frozenset[str]:

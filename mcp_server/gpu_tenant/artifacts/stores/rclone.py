@@ -19,12 +19,12 @@ from gpu_tenant.files.paths import is_unseen
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds
 
 S3_REMOTE = "tenant"
-"""The remote for a bucket; it is defined only in the environment of one process."""
+"""The remote for a bucket. It is defined only in the environment of one process."""
 _ABSENT = (3, 4)
 """rclone's exit statuses for a directory that does not exist, and for a file that does not."""
 _SHOWN, _READ = 300, 30_000
 _FILE_S, _SLOWEST_BYTES_S = 3600, 20_000
-"""A file may take an hour, and more in proportion to its size; anything slower has hung."""
+"""A file may take an hour, and more in proportion to its size. Anything slower has hung."""
 _DAY_S = 86_400
 """How long a file of unknown size may take, in seconds."""
 _DUMP = TypeAdapter(dict[str, dict[str, str]])
@@ -115,7 +115,7 @@ class RcloneStore:
         )
         if status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # If the name is only a prefix of others, a directory arrives; if it is absent, rclone reports success.
+        # If the name is only a prefix of others, a directory arrives. If it is absent, rclone reports success.
         if into.is_dir():
             await asyncio.to_thread(shutil.rmtree, into)
         if not into.is_file():
@@ -147,7 +147,7 @@ class RcloneStore:
             raise self._trouble(said)
 
     async def _run(self, *words: str, within_s: float | None = None) -> tuple[int, str]:
-        """The exit status and the output: standard output if the status is 0, otherwise the complaint.
+        """The exit status and the output. That is standard output if the status is 0, otherwise the complaint.
 
         Raises:
             StoreTrouble: there is no rclone; or it did not end within the limit (by default that of a list),
@@ -192,7 +192,7 @@ class RcloneStore:
         return status, (err if status else out).decode(errors="replace")
 
     async def _said(self, stream: StreamReader, running: Process) -> bytes:
-        """The whole output; a process that says too much is killed, and the rest of its output is dropped."""
+        """The whole output. A process that says too much is killed, and the rest of its output is dropped."""
         said, most = bytearray(), self._bounds.answer_bytes
         while piece := await stream.read(1 << 16):
             if len(said) <= most:
@@ -206,7 +206,7 @@ class RcloneStore:
     def _trouble(self, said: str) -> StoreTrouble:
         for secret in self._secrets:
             said = said.replace(secret, "***")
-        # The last lines say what ended it; the lines before are its attempts.
+        # The last lines say what ended it. The lines before are its attempts.
         end = said[-_READ:]
         words = " ".join(plain(end.strip()).split())[-_SHOWN:] or "it said nothing"
         return StoreTrouble(
@@ -216,7 +216,7 @@ class RcloneStore:
 
 
 def _written(name: str) -> str:
-    """`name` as rclone takes it; rclone uses one kind of quotation mark for its own purposes."""
+    """`name` as rclone takes it. rclone uses one kind of quotation mark for its own purposes."""
     return name.replace("‛", "%E2%80%9B")
 
 
@@ -225,7 +225,7 @@ def _read(name: str) -> str:
 
 
 def _is_file(said: str) -> bool:
-    """Whether `lsjson --stat` describes a file; in a bucket an absent name is shown as a directory."""
+    """Whether `lsjson --stat` describes a file. In a bucket an absent name is shown as a directory."""
     try:
         entry = json.loads(said)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where an rclone remote leads, by its owner's configuration; nothing else of the configuration is kept."""
+"""Where an rclone remote leads, by its owner's configuration. Nothing else of the configuration is kept."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts
 
 Settings = Mapping[str, Mapping[str, str]]
-"""What the configuration says about each remote; it holds keys, so it is never shown or kept."""
+"""What the configuration says about each remote. It holds keys, so it is never shown or kept."""
 
 _WRAPS = frozenset({"alias", "crypt", "chunker", "compress", "hasher"})
 """Remotes that keep everything in the one remote that they name."""
@@ -82,7 +82,7 @@ def _served(kind: str, says: Mapping[str, str]) -> Whereabouts:
 
 
 def _said(name: str, settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """A remote's settings: its own variables win over those of its kind, and these win over the file."""
+    """A remote's settings. Its own variables win over those of its kind, and these win over the file."""
     own = _variables(f"RCLONE_CONFIG_{name.upper()}_", environ)
     of_file = settings.get(name, {})
     kind = own.get("type") or of_file.get("type", "")
@@ -97,7 +97,7 @@ def _variables(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _upstream(said: str, directory: str) -> str:
-    """What a `combine` remote has under that name; empty if it has nothing."""
+    """What a `combine` remote has under that name. Empty if it has nothing."""
     try:
         found = dict(each.partition("=")[::2] for each in shlex.split(said))
     except ValueError:

@@ -34,12 +34,12 @@ class Witness:
         self._silent: str | None = None
 
     async def at(self, entry: SealedFile) -> Path | None:
-        """Where on this computer the store's copy is; None if it is elsewhere."""
+        """Where on this computer the store's copy is. None if it is elsewhere."""
         directory = (await self._store.where()).directory
         return None if directory is None else below(directory, self._name(entry))
 
     async def doubt(self) -> str | None:
-        """Why the store may vanish with the box itself; None if it cannot, or is a directory here."""
+        """Why the store may vanish with the box itself. None if it cannot, or is a directory here."""
         doubt = await doubted(await self._store.where(), self._lease)
         return None if doubt is None else doubt.words
 
@@ -101,6 +101,6 @@ class Witness:
         return stored_as(self._lease.id, entry.name)
 
     def _scratch(self) -> Path:
-        """The place with most likely enough room: next to what was collected, if that still exists."""
+        """The place that most likely has enough room: next to what was collected, if that still exists."""
         kept = Path(self._lease.kept_in or "")
         return kept if self._lease.kept_in and kept.is_dir() else Path(tempfile.gettempdir())

@@ -52,8 +52,8 @@ async def keep_safe(
 ) -> Kept:
     """Every entry of `seal` that is here unchanged is in the store, and was re-read from it, hash by hash.
 
-    `seal` is the last one filed for the lease and `directory` is what collect filled. What the store already
-    holds, by the same proof, is not sent again. `progress` is called with the bytes proved there and the total.
+    `seal` is the last one filed for the lease, and `directory` is what collect filled. What the store already holds,
+    by the same proof, is not sent again. `progress` is called with the bytes proved there and the total.
 
     Raises:
         BadRequest: the store is on the box, or is `directory` itself.
@@ -66,7 +66,7 @@ async def keep_safe(
     for entry in seal.entries:
         is_kept = await asyncio.to_thread(is_here, directory, entry)
         (here if is_kept else not_here).append(entry)
-    # A link has no bytes: the seal says where it points, and is stored next to the files.
+    # A link has no bytes. The seal says where it points, and is stored next to the files.
     files = [entry for entry in here if entry.kind == "file"]
     stamp = f"{ledger.now():%Y%m%dT%H%M%S.%f}"
     total = _bytes(files)
@@ -132,7 +132,7 @@ async def keep_safe(
 
 @contextmanager
 def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
-    """A directory on the disk of what was collected, where there is room; deleted afterwards."""
+    """A directory with room on the disk of what was collected. It is deleted afterwards."""
     try:
         made = tempfile.mkdtemp(dir=directory, prefix=".keeping-")
     except OSError as error:
@@ -156,7 +156,7 @@ async def _keep(
     store: DurableStore,
     scratch: Path,
 ) -> bool:
-    """The entry is in the store, as it was read back; returns whether it had to be sent."""
+    """The entry is in the store, as it was read back. Returns whether it had to be sent."""
     name = stored_as(lease.id, entry.name)
     wanted = Reread(entry.size_bytes, entry.sha256 or "")
     if name in there and await held(store, name, like=wanted, scratch=scratch) == wanted:
@@ -170,7 +170,7 @@ async def _keep(
 async def _keep_seal(
     lease: Lease, seal: Manifest, *, stamp: str, store: DurableStore, scratch: Path
 ) -> None:
-    """The seal itself is stored next to the files: it says what they are, and only it records the links."""
+    """The seal itself is stored next to the files. It says what they are, and only it records the links."""
     paper = scratch / "seal.json"
     paper.write_text(seal.model_dump_json(by_alias=True), encoding="utf-8")
     name, wanted = seal_stored_as(lease.id, seal.digest), reread(paper)

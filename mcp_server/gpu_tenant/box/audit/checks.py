@@ -52,7 +52,7 @@ NO_CAPS: Mapping[str, int | None] = {}
 
 
 class Audit(Record):
-    """What one look at a box came to."""
+    """The result of one look at a box."""
 
     findings: tuple[Finding, ...]
     blockers: int
@@ -101,11 +101,11 @@ def judge(
 ) -> tuple[Finding, ...]:
     """Every finding, blockers first.
 
-    A part that could not be seen is a warning, and never counts as well. The one exception is the kernel log,
+    A part that could not be seen is a warning, and never counts as sound. The one exception is the kernel log,
     which most containers cannot read.
 
-    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps`
-    are the paths that the platform mentions, each with the number of files it may hold; None is no limit.
+    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps` are
+    the paths that the platform names, each with the number of files it may hold. None is no limit.
     """
     findings = (
         *judge_gpus(observed, needs),
@@ -213,7 +213,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
 def _platform_paths(
     observed: Mapping[str, object], caps: Mapping[str, int | None]
 ) -> Iterator[Finding]:
-    """Yields a finding for each path that the platform promises and that is missing, or near its limit of files."""
+    """Yields a finding for each path that the platform promises and that is missing, or has nearly too many files."""
     disks = part(observed, "disks", SeenDisks)
     seen = {place.path: place for place in disks.places if place.role == "platform"}
     for path, cap in caps.items():

@@ -1,4 +1,4 @@
-"""What an audit finds, and the needs against which it judges."""
+"""What an audit finds, and what a job needs."""
 
 from typing import Literal
 
@@ -15,10 +15,10 @@ Level = Literal["ok", "warning", "blocker"]
 
 
 class Finding(Record):
-    """One thing the audit looked at: what was seen, and why that is well or not.
+    """One thing that the audit looked at: what was seen, and why that is good or bad.
 
-    Its texts are one plain line each, whatever the box called its GPUs, mounts and users; and what
-    it called them stands in quotation marks where it could be taken for a sentence of ours.
+    Its texts are one plain line each, whatever the box calls its GPUs, mounts and users. A name from the box is in
+    quotation marks where it could be taken for a sentence of ours.
     """
 
     subject: Line
@@ -28,7 +28,7 @@ class Finding(Record):
 
 
 class Needs(Record):
-    """What a job needs of a box. None is no demand."""
+    """What a job needs of a box. None makes no demand."""
 
     gpu_count: int | None = Field(default=None, ge=0)
     vram_gib: float | None = Field(default=None, gt=0, description="free memory of each GPU")
@@ -54,7 +54,7 @@ def blocker(subject: str, seen: str, reason: str) -> Finding:
 
 
 def unseen(subject: str, seen: Seen) -> Finding:
-    """A finding that the probe has no answer for a part."""
+    """A finding that the probe could not tell about a part."""
     return warning(
         subject,
         f"not seen: {quoted(seen.error) if seen.error else 'nothing was told'}",

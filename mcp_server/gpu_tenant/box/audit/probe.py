@@ -13,17 +13,17 @@ from gpu_tenant.domain.untrusted_text import plain
 GIB = 1024**3
 MIB = 1024**2
 _MOST = 64
-"""At most so many GPUs, places and kinds of faults are reported; a box may list any number."""
+"""At most so many GPUs, places and kinds of faults are reported. A box may list any number."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**63)]
-"""A number from a box, limited so that it is never too large to compute with."""
+"""A number from a box, limited so that we can always calculate with it."""
 
 
 class Seen(BaseModel):
     """A part of the probe's answer. A part that failed has an error and nothing else.
 
-    Unlike our own records it lets unknown fields pass: the probe on a box may be a newer one.
+    Unlike our own records it allows unknown fields: the probe on a box may be a newer one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=2_000_000)
@@ -32,7 +32,7 @@ class Seen(BaseModel):
 
 
 class SeenClock(Seen):
-    """Seconds since 1970, as the box counts them, when it began to look and when it had looked."""
+    """The box's own clock when it began to look and when it had looked, in seconds since 1970."""
 
     started_s: float | None = Field(default=None, allow_inf_nan=False)
     ended_s: float | None = Field(default=None, allow_inf_nan=False)
@@ -48,7 +48,7 @@ class SeenSystem(Seen):
 
 
 class SeenCpu(Seen):
-    """Cores: those of the host, and those we may be scheduled on."""
+    """The cores of the host, and those that we may run on."""
 
     model: str | None = None
     host_cores: Count | None = None
@@ -64,7 +64,7 @@ class SeenGroup(Seen):
 
 
 class SeenCgroup(Seen):
-    """Every control group we are in, of both versions."""
+    """Every control group that we are in, of both versions."""
 
     groups: tuple[SeenGroup, ...] = ()
 
@@ -76,7 +76,7 @@ class SeenMemory(Seen):
 
 
 class SeenSmi(Seen):
-    """What `nvidia-smi -q -x` said."""
+    """What `nvidia-smi -q -x` printed."""
 
     missing: bool = False
     status: int | None = None
@@ -93,13 +93,13 @@ class SeenDevices(Seen):
 
 
 class SeenKernelLog(Seen):
-    """The kernel's lines that speak of NVIDIA's driver."""
+    """The lines of the kernel log that are about NVIDIA's driver."""
 
     lines: tuple[str, ...] = ()
 
 
 class SeenPlace(Seen):
-    """One directory and the filesystem it lies on."""
+    """One directory, and the filesystem it is on."""
 
     role: str
     path: str
@@ -121,14 +121,14 @@ class SeenDisks(Seen):
 
 
 class SeenWrite(Seen):
-    """Whether a few bytes written there were read back the same."""
+    """Whether a few bytes that were written there were read back unchanged."""
 
     path: str = ""
     same: bool = False
 
 
 class SeenWrites(Seen):
-    """A write test in each directory we are to write to."""
+    """A write test in each directory that we will write to."""
 
     home: SeenWrite | None = None
     work: SeenWrite | None = None
@@ -142,7 +142,7 @@ class SeenPython(Seen):
 
 
 class SeenTorch(Seen):
-    """PyTorch as that python3 imports it."""
+    """PyTorch, as that python3 imports it."""
 
     missing: bool = False
     version: str | None = None
@@ -168,7 +168,7 @@ class SeenGpuUser(Seen):
 
 
 class SeenProcesses(Seen):
-    """Who runs what, as far as we may see."""
+    """Which programs run, as far as we may see."""
 
     others: tuple[SeenOther, ...] = ()
     on_gpu: tuple[SeenGpuUser, ...] = ()
@@ -193,7 +193,10 @@ AnyPart = TypeVar("AnyPart", bound=Seen)
 
 
 def part(observed: Mapping[str, object], name: str, kind: type[AnyPart]) -> AnyPart:
-    """The part of that name, or one that says why it cannot be read. Nothing that a box sends raises an error."""
+    """The part of that name, or a part that says why it cannot be read.
+
+    Nothing that a box sends raises an error.
+    """
     if name not in observed:
         return kind(error="the probe did not look")
     try:
@@ -212,7 +215,7 @@ class GpuProcess(Record):
 
 
 class Gpu(Record):
-    """One GPU as its driver describes it. None is what it does not say."""
+    """One GPU as its driver describes it. None is what the driver does not say."""
 
     index: int
     name: str
@@ -238,7 +241,7 @@ class Driver(Record):
 
 
 def read_smi(xml: str) -> Driver | None:
-    """The driver and its GPUs; None if the text is not what `nvidia-smi -q -x` prints."""
+    """The driver and its GPUs. None if the text is not what `nvidia-smi -q -x` prints."""
     if "<!ENTITY" in xml:
         return None
     try:
@@ -312,7 +315,7 @@ def _processes(gpu: ET.Element) -> list[GpuProcess]:
 
 
 def _said(element: ET.Element, path: str) -> str | None:
-    """The text there; None if the driver says that it does not know."""
+    """The text there. None if the driver says that it does not know."""
     said = plain(element.findtext(path) or "", max_line=120).replace("\n", " ").strip()
     return None if said in ("", "N/A", "[N/A]", "Unknown Error", "Not Supported") else said
 
@@ -354,7 +357,7 @@ def read_xids(lines: tuple[str, ...]) -> tuple[Xid, ...]:
 
 
 class Limits(Record):
-    """What the control groups leave us. None is no limit."""
+    """What the control groups allow us. None is no limit."""
 
     cpus: float | None
     memory_bytes: int | None
@@ -363,7 +366,7 @@ class Limits(Record):
 
 
 def read_limits(groups: tuple[SeenGroup, ...]) -> Limits:
-    """The tightest of all limits, of either version: a group is also bound by the groups above it."""
+    """The tightest of all limits, of either version. A group is also bound by the groups above it."""
     cpus: list[float] = []
     memory: list[tuple[int, int | None]] = []
     oom_kills = 0

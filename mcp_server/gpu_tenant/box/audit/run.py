@@ -24,7 +24,7 @@ class Audited(Audit):
 
 
 async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
-    """Every finding about the box, for a job with those needs; nothing on the box is changed.
+    """Every finding about the box, for a job with those needs. Nothing on the box is changed.
 
     Raises:
         BoxUnreachable: the box did not answer.
@@ -56,7 +56,7 @@ async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
             ),
         )
     try:
-        # The observation is the last line; output of a login script comes before it.
+        # The observation is the last line. Output of a login script comes before it.
         observed = json.loads(finished.stdout.splitlines()[-1])
     except (IndexError, ValueError, RecursionError):
         observed = None

@@ -1,4 +1,4 @@
-"""The repository that a person names for a clone: its address, and the commit to check out."""
+"""The repository that a person wants cloned: its address, and the commit to check out."""
 
 import re
 

@@ -8,7 +8,7 @@ from gpu_tenant.ledger import Event, Ledger
 
 
 class Recorded(BaseModel):
-    """`prepared.json`: what was asked, and what came of it; enough to do the same elsewhere."""
+    """`prepared.json`: what was requested and what it led to. Enough to do the same elsewhere."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -31,7 +31,7 @@ class Recorded(BaseModel):
 
 
 def recorded(ledger: Ledger, lease_id: str) -> Recorded:
-    """What the newest environment of that lease is made of.
+    """What the newest environment of that lease was made from.
 
     Raises:
         BadRequest: no environment was made on its box.
@@ -47,7 +47,7 @@ def recorded(ledger: Ledger, lease_id: str) -> Recorded:
 
 
 def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
-    """The variable that makes a job run in the lease's environment; empty if none was asked for.
+    """The variable that makes a job run in the lease's environment. Empty if none was asked for.
 
     Raises:
         JobRunning: by the last look, the environment is still being made.
@@ -69,7 +69,7 @@ def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
 
 
 def newest(ledger: Ledger, lease_id: LeaseId) -> dict[str, object] | None:
-    """The newest event about the lease's environment (begun, or how that ended); None if there is none."""
+    """The newest event about the lease's environment: it was begun, or how that ended. None if there is none."""
     for _, kind, detail in reversed(ledger.events(lease_id)):
         if kind in (Event.PREPARING, Event.PREPARED):
             return detail

@@ -77,7 +77,7 @@ class Asked(Record):
 
 
 class Prepared(Record):
-    """The environment of a lease: made, or being made by a job that needs nobody here."""
+    """The environment of a lease: made, or being made by a job that runs without us."""
 
     lease: str
     state: Literal["ready", "running"]
@@ -97,7 +97,7 @@ class Prepared(Record):
 
 
 class Setup:
-    """Makes one lease's environment: looks what is there, starts the job that makes it, and waits for it."""
+    """Makes one lease's environment: checks what is there, starts the job that makes it, and waits for it."""
 
     def __init__(self, session: Session, script: Path, *, ledger: Ledger) -> None:
         self._session = session
@@ -116,8 +116,8 @@ class Setup:
     ) -> Prepared:
         """The environment is there as asked for, or a job on the box is making it.
 
-        Start and poll: the same call continues to wait, also for another caller. An environment that is there
-        as asked for is not made again; it is made anew if the tree asks for something else now.
+        Start and poll: the same call continues to wait, also for another caller. An environment that is there as
+        asked for is not made again. It is made anew if the tree asks for something else now.
 
         Raises:
             BadRequest: nothing says what to install, or the clone's address holds a password.
@@ -240,7 +240,7 @@ class Setup:
         )
 
     def _under_way(self, command: str) -> Job | None:
-        """The job that was started for this and whose outcome is not on record yet; None if there is none."""
+        """The job that was started for this and whose outcome is not on record yet. None if there is none."""
         last = newest(self._ledger, self._lease.id)
         if last is None or last.get("state") is not None:
             return None
@@ -302,8 +302,8 @@ class Setup:
     async def _note_made(self) -> None:
         """What the setup put in the work directory, such as a clone, counts as sent from here.
 
-        This is done only before any job of the owner's has run: after that, what the box says about these files
-        may come from a job.
+        This is done only before any job of the owner's has run. After that, what the box says about these files may
+        come from a job.
         """
         begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
         if begun and all(_IS_SETUP(job.id) for job in begun):

@@ -89,7 +89,7 @@ class AutodlEmulator:
         self._sites = sites
 
     def environment(self, base_url: str) -> dict[str, str]:
-        """As `Emulator.environment`; it includes the prices, because the owner states those."""
+        """As `Emulator.environment`. It includes the prices, because the owner states those."""
         prices = " ".join(f"{spec}={cny}" for spec, cny in _CNY_H.items())
         return {
             "AUTODL_API_URL": base_url,
@@ -117,7 +117,7 @@ class AutodlEmulator:
         ]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
         state, box = self._world.state, self._world.newest(fault)
         match fault.do:
             case "dearer":
@@ -169,7 +169,7 @@ class AutodlEmulator:
             self._world.end(thing, status="released")
 
     def switched_off(self, thing: Thing) -> None:
-        """As `SwitchedOff.switched_off`: it ends the GPU's bill, as power_off does."""
+        """As `SwitchedOff.switched_off`. It ends the GPU's bill, as power_off does."""
         if thing.status == "running":
             self._go_down(thing)
 
@@ -209,7 +209,7 @@ class AutodlEmulator:
         return ok(box.id)
 
     def _refused(self, request: Request) -> Response | None:
-        """Why no GPU can be rented now; None if one can."""
+        """Why no GPU can be rented now. None if one can."""
         if self._world.state.facts.get("balance_zero"):
             return failed("ServerError", "账户余额不足，请充值后重试")
         if _struck(request) == "no_capacity":
@@ -276,7 +276,7 @@ class AutodlEmulator:
         self._world.later(_STOP_S, "off", box.id)
 
     def _never_ready(self) -> set[str]:
-        """The boxes whose start never ends by itself; a stop ends it."""
+        """The boxes whose start never ends by itself. A stop ends it."""
         ahead = {due.thing for due in self._world.state.due if due.event == "boot"}
         return {box.id for box in self._world.things() if box.phase == "booting"} - ahead
 

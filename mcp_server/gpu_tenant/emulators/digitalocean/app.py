@@ -32,7 +32,7 @@ from gpu_tenant.emulators.faults import Fault, Tariff
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
-"""As its CPU Droplets are billed; for GPU Droplets the provider does not say."""
+"""As its CPU Droplets are billed. For GPU Droplets the provider does not say."""
 
 _BOOT_S, _ENDING_S = 60.0, 10.0
 _HOUR_S, _HOURLY = 3600.0, 5000
@@ -40,7 +40,7 @@ _MINUTE_S, _MINUTELY = 60.0, 250
 _MOST_A_PAGE = 200
 _MOST_AT_ONCE = 10
 _VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
-"""The first is made up: the API shows no price of a volume."""
+"""The first is made up, because the API shows no price of a volume."""
 _MONTH_H = 720
 _IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64")
 _FULL = "Size is not available in this region."
@@ -97,7 +97,7 @@ class DigitalOceanEmulator:
         return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -181,7 +181,7 @@ class DigitalOceanEmulator:
         words = asked.get("per_page", "20"), asked.get("page", "1")
         if not all(re.fullmatch(r"[1-9][0-9]{0,8}", said) for said in words):
             return error(400, "bad_request", "per_page and page must be positive numbers.")
-        # Real clients ask for more than the documented maximum a page: they get the maximum.
+        # Real clients ask for more than the documented maximum a page, and get the maximum.
         per_page, page = min(int(words[0]), _MOST_A_PAGE), int(words[1])
         shown = list(rows[(page - 1) * per_page : page * per_page])
         last = max(1, -(-len(rows) // per_page))
@@ -258,7 +258,7 @@ class DigitalOceanEmulator:
         return JSONResponse({**made, "links": {"actions": actions}}, 202)
 
     def _wrong(self, body: Json, names: JsonValue) -> str | None:
-        """What is wrong with a create, in the provider's words; None if nothing is."""
+        """What is wrong with a create, in the provider's words. None if nothing is."""
         size = SIZES.get(str(body.get("size")))
         if size is None:
             return "You specified an invalid size for Droplet creation."
@@ -421,7 +421,7 @@ class DigitalOceanEmulator:
         self._world.state.routes[box.target] = self._sites.open(box.id, keys)
 
     def _end(self, box: Thing) -> None:
-        """The Droplet is destroyed, though a list may show it for a moment; what it left behind bills on."""
+        """The Droplet is destroyed, though a list may show it for a moment. What it left behind bills on."""
         if self._world.state.facts.get("stuck") or "ending" in box.facts:
             return
         box.facts["ending"] = True

@@ -16,7 +16,7 @@ Json = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A size; its regions are made up, because the real ones change daily."""
+    """A size. Its regions are made up, because the real ones change daily."""
 
     gpu: str
     count: int
@@ -106,7 +106,7 @@ def shown_size(name: str, usd_h: Decimal) -> Json:
 
 
 def shown_droplet(box: Thing) -> Json:
-    """A Droplet as the API shows it; its addresses appear when it has booted."""
+    """A Droplet as the API shows it. Its addresses appear when it has booted."""
     facts, name = box.facts, str(box.facts["size"])
     size = SIZES[name]
     networks: list[JsonValue] = [

@@ -18,7 +18,7 @@ TARIFF = Tariff(minimum_s=60)
 _BOOT_S, _STOP_S, _DELETE_S, _PREEMPT_S, _LATE_S = 20, 10, 8, 30, 17
 _STOCKOUT, _IN_USE = "ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
 _PAGE = 2
-"""How many boxes are on a page: the API may always return fewer than were asked for."""
+"""How many boxes are on a page. The API may always return fewer than were asked for."""
 
 
 class GcpEmulator:
@@ -361,7 +361,7 @@ class GcpEmulator:
     # --- faults
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault that is matched to a request is looked up by that request's handler."""
+        """As `Emulator.strike`. A fault that is matched to a request is looked up by that request's handler."""
         world, facts = self._world, self._world.state.facts
         box = world.newest(fault)
         match fault.do:
@@ -390,7 +390,7 @@ class GcpEmulator:
         return next((do for do in own if self._once(do, request)), "")
 
     def _once(self, do: str, request: Request | None = None) -> bool:
-        """Whether that fault strikes here; one that was waiting for the next request is then used up."""
+        """Whether that fault strikes here. One that was waiting for the next request is then used up."""
         return bool(self._world.state.facts.pop(do, None)) or (
             request is not None and _fault(request) == do
         )
@@ -423,7 +423,7 @@ def _site(box: Thing) -> str:
 
 
 def _uses(box: Thing) -> Iterator[tuple[str, float]]:
-    """The quotas that the box uses: a stopped box has given back its GPUs and CPUs, and keeps its disk."""
+    """The quotas that the box uses. A stopped box has given back its GPUs and CPUs, and keeps its disk."""
     for metric, amount in gce.needs(gce.body_of(box)):
         if box.phase != "parked" or metric.endswith("_GB"):
             yield metric, amount

@@ -11,7 +11,7 @@ from zlib import crc32
 from gpu_tenant.emulators.world import Thing
 
 PROJECT = "rehearsal"
-"""The one project; a caller without a credential is recognised by the project that it names."""
+"""The one project. A caller without a credential is recognised by the project that it names."""
 
 IMAGES = "deeplearning-platform-release"
 """The project of the images, which are public and not the tenant's."""
@@ -26,7 +26,7 @@ DISK_USD_GB_MONTH = {
 ADDRESS_USD_H = Decimal("0.005")
 IMAGE_GB = 50
 _SPOT = Decimal("0.4")
-"""The share of the full price that a Spot box costs here; the real share changes daily."""
+"""The share of the full price that a Spot box costs here. The real share changes daily."""
 
 Body: TypeAlias = dict[str, Any]
 
@@ -394,7 +394,7 @@ def machine_type(name: str, zone: str) -> Body:
 
 
 def operation(name: str, begun: Body, now: float) -> Body:
-    """The operation as it stands; a failed one is answered with 200, and has its error inside."""
+    """The operation as it stands. A failed one is answered with 200, and has its error inside."""
     zone, target = begun["zone"], begun["target"]
     done = now >= begun["done_at"]
     shown: Body = {

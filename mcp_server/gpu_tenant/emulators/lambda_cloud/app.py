@@ -1,4 +1,4 @@
-"""Lambda Cloud's REST API: one request a second, no way to stop an instance, and terminates that may have to wait."""
+"""Lambda Cloud's REST API: one request a second, no way to stop an instance, and a terminate that may have to wait."""
 
 import hashlib
 import re
@@ -27,7 +27,7 @@ _APART_S, _LAUNCHES_APART_S = 1.0, 12.0
 _JITTER_S = 0.1
 _GIB = 2**30
 _FILESYSTEM_USD_GIB_MONTH = Decimal("0.20")
-"""Made up: the API shows no price of a filesystem."""
+"""Made up, because the API shows no price of a filesystem."""
 _MONTH_H = 720
 
 Json = dict[str, JsonValue]
@@ -36,7 +36,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """An instance type; prices and capacity are made up, because the real ones change daily."""
+    """An instance type. Prices and capacity are made up, because the real ones change daily."""
 
     gpu: str
     gpus: int
@@ -136,7 +136,7 @@ class LambdaCloudEmulator:
         return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -250,7 +250,7 @@ class LambdaCloudEmulator:
         return _ok({"instance_ids": [box.id]})
 
     def _refused(self, request: Request, body: Json) -> Response | None:
-        """What is wrong with a launch, checked in the provider's order; None if nothing is."""
+        """What is wrong with a launch, checked in the provider's order. None if nothing is."""
         if self._world.state.facts.get("balance_zero"):
             return _error("global/account-inactive")
         keys = body.get("ssh_key_names")
@@ -318,7 +318,7 @@ class LambdaCloudEmulator:
         return int(_TYPES[name].cents * self._world.state.price_factor)
 
     def _bill(self, box: Thing) -> None:
-        """An instance bills once it has become active and until it is terminated; one that boots does not bill."""
+        """An instance bills from when it has become active until it is terminated. One that boots does not bill."""
         if box.phase == "running" and box.status != "terminating":
             self._world.bill(box, gpu=_number(box.facts["cents"]) / 100)
 
@@ -343,7 +343,7 @@ class LambdaCloudEmulator:
         self._bill(box)
 
     def _unavailable(self, box: Thing) -> str | None:
-        """Why the instance cannot be terminated now, as the provider's code; None if it can."""
+        """Why the instance cannot be terminated now, as the provider's code. None if it can."""
         if box.status in ("terminating", "terminated"):
             return "vm-is-terminating"
         if _number(box.facts.get("busy_until")) > Decimal(self._world.now):

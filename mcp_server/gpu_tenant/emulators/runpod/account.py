@@ -29,7 +29,7 @@ class Account:
         return self._world.state.balance_usd - sum(spent, Decimal(0))
 
     async def graphql(self, request: Request) -> Response:
-        """The older API; only its queries for the balance and for the account are known here."""
+        """The older API. Only its queries for the balance and for the account are known here."""
         asked = json.loads(await request.body() or b"{}")
         if "{ id }" in str(asked.get("query")):
             return JSONResponse(

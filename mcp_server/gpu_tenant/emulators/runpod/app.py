@@ -98,7 +98,10 @@ class RunpodEmulator:
         ]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a request fault that is not matched to a request waits for the next one of its kind."""
+        """As `Emulator.strike`.
+
+        A request fault that is not matched to a request waits for the next one of its kind.
+        """
         facts, world, amount = self._world.state.facts, self._world, fault.amount
         box = world.newest(fault)
         match fault.do:
@@ -247,7 +250,7 @@ class RunpodEmulator:
 
     def _stop(self, pod: Thing) -> None:
         self._unreachable(pod)
-        # The container's disk is wiped; the volume is separate, and stays.
+        # The container's disk is wiped. The volume is separate, and stays.
         self._sites.wipe(pod.id)
         pod.status, pod.phase = "EXITED", "parked"
         self._bill(pod)
@@ -349,7 +352,7 @@ class RunpodEmulator:
         if amount == 2:
             return problem(500, "internal server error")
         if amount == 1 and cursor is None:
-            # Repeating a cursor takes a second page.
+            # To repeat a cursor takes a second page.
             self._world.state.facts["next"] = {"do": "page_boundary", "amount": 1}
         return torn_page(name, items, cursor=(cursor or FIRST_PAGE) if amount == 1 else None)
 
@@ -384,7 +387,10 @@ class RunpodEmulator:
         return admitted
 
     def _struck(self, request: Request, *kinds: str) -> tuple[str, float | None]:
-        """Which of `kinds` strikes this request, matched to it or waiting for the next one; and the fault's amount."""
+        """Which of `kinds` strikes this request, matched to it or waiting for the next one.
+
+        And the fault's amount.
+        """
         fault: Fault | None = request.state.fault
         if fault is not None and fault.do in kinds:
             return fault.do, fault.amount

@@ -45,7 +45,7 @@ class Gpu:
     memory: int
     secure_usd_h: str
     community_usd_h: str
-    """Zero if that cloud has none."""
+    """The price in that cloud. Zero if that cloud has none."""
     most: int
     places: tuple[str, ...]
 
@@ -218,7 +218,7 @@ def identifier(number: int) -> str:
 
 
 def page(name: str, items: Sequence[Json], *, size: int, cursor: str | None) -> Response:
-    """All items in the form of the older answer if `size` is 0; otherwise a page with a cursor to the next."""
+    """All items in the form of the older answer if `size` is 0. Otherwise a page with a cursor to the next."""
     if not size:
         return JSONResponse({name: list(items)})
     begin = int(base64.b64decode(cursor)) if cursor else 0
@@ -309,7 +309,7 @@ def violations(body: Json) -> list[str]:
 
 
 def broken_rule(body: Json) -> str:
-    """The rule that a create breaks although the schema allows it; empty if it breaks none."""
+    """The rule that a create breaks although the schema allows it. Empty if it breaks none."""
     if ("gpu" in body) == ("cpu" in body):
         return "exactly one of gpu or cpu must be set"
     mounts = body.get("mounts", {})
@@ -322,7 +322,7 @@ def broken_rule(body: Json) -> str:
 
 
 def pod_key(pod_id: str) -> str:
-    """The key that a pod has in its own environment; it works only for that pod."""
+    """The key that a pod has in its own environment. It works only for that pod."""
     return f"rehearsal-pod-key-{pod_id}"
 
 
@@ -339,7 +339,7 @@ _WINDOWS = {"minute": (60, 60), "hour": (3000, 3600), "day": (50_000, 86_400)}
 
 
 def count_call(calls: dict[str, list[int]], now: float) -> tuple[dict[str, str], int]:
-    """The call is counted; returns the allowance headers, and for how many seconds no call is left."""
+    """The call is counted. Returns the allowance headers, and for how many seconds no call is left."""
     left, wait_s = [], 0
     for name, (quota, length_s) in _WINDOWS.items():
         window = int(now // length_s)

@@ -43,7 +43,7 @@ _OF_A_REQUEST = (
 
 
 class VastEmulator:
-    """One account; all of its state is in the world."""
+    """One account. All of its state is in the world."""
 
     faults: ClassVar[Mapping[str, str]] = FAULTS
 
@@ -59,7 +59,7 @@ class VastEmulator:
         return {"VAST_URL": base_url, "VAST_API_KEY": KEY}
 
     def routes(self) -> Sequence[BaseRoute]:
-        """As `Emulator.routes`; the seconds are the spacing that the provider wants for those calls."""
+        """As `Emulator.routes`. The seconds are the spacing that the provider wants for those calls."""
         one = "/api/v0/instances/{id:int}/"
         names = sorted({str(ask["gpu_name"]) for ask in ASKS})
         return [
@@ -172,7 +172,7 @@ class VastEmulator:
     # --- the life of an instance
 
     def _meter(self, thing: Thing) -> None:
-        """The GPU bills while it runs, the disk as long as it exists; neither bills while the host is away."""
+        """The GPU bills while it runs, the disk as long as it exists. Neither bills while the host is away."""
         gpu = Decimal(str(thing.facts["gpu_usd_h"])) if thing.status == "running" else Decimal(0)
         if thing.status == "offline":
             self._world.bill(thing)
@@ -188,7 +188,7 @@ class VastEmulator:
         thing.facts["intended"] = thing.facts["next"] = state
 
     def _stop(self, thing: Thing, status: str = "exited") -> None:
-        """The instance is stopped and meant to stay so; it keeps its disk."""
+        """The instance is stopped and meant to stay so. It keeps its disk."""
         self._down(thing)
         thing.phase = "parked"
         self._meant(thing, "stopped")
@@ -343,7 +343,7 @@ class VastEmulator:
         self._world.state.facts["broke"] = broke
 
     def _go_broke(self, seconds: float) -> None:
-        """Every box is stopped; a saved card goes on paying for the disks, and without one they are deleted too."""
+        """Every box is stopped. A saved card goes on paying for the disks. Without one they are deleted, too."""
         for box in self._world.things():
             if box.phase in ("booting", "running") and box.status != "offline":
                 self._stop(box)
@@ -351,7 +351,10 @@ class VastEmulator:
                 self._world.later(seconds, "unpaid", box.id)
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault for one request waits for that request's handler, or for the next request."""
+        """As `Emulator.strike`.
+
+        A fault for one request waits for that request's handler, or for the next request.
+        """
         state, box = self._world.state, self._world.newest(fault)
         factor = Decimal(str(2 if fault.amount is None else fault.amount))
         match fault.do:

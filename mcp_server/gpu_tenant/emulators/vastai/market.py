@@ -220,7 +220,7 @@ ASKS: tuple[dict[str, JsonValue], ...] = tuple(
             50,
             47,
         ),
-        # The first is cheap, but its rental ends within the hour; the other cannot be reached
+        # The first is cheap, but its rental ends within the hour. The other cannot be reached
         # directly.
         (
             9009,
@@ -305,7 +305,7 @@ class Market:
         return JSONResponse({"offers": found[: limit if isinstance(limit, int) else len(found)]})
 
     def free(self, ask: Row) -> int:
-        """How many more boxes of this ask's kind its machine has room for; a stopped box holds no GPU."""
+        """How many more boxes of this ask's kind its machine has room for. A stopped box holds no GPU."""
         taken = sum(
             int(str(box.facts["num_gpus"]))
             for box in self._world.things()
@@ -367,13 +367,13 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
 
 
 def _searched(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
-    """The rows that pass every filter, in order; or a refusal."""
+    """The rows that pass every filter, in order, or a refusal."""
     for name, wanted in tests.items():
         if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(COMPARE):
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
-            # This is a scope, not a field: without it, community machines and data centers are
+            # This is a scope and no field. Without it, community machines and data centers are
             # shown alike.
             if value or name not in ("datacenter", "external"):
                 rows = [row for row in rows if COMPARE[op](row[name], _like(value, row[name]))]
@@ -388,6 +388,6 @@ def _sorter(name: str) -> Callable[[Row], float]:
 
 
 def _like(value: JsonValue, field: JsonValue) -> JsonValue:
-    """A filter's value in the type of its field: clients send numbers as text."""
+    """A filter's value in the type of its field, because clients send numbers as text."""
     number = isinstance(field, int | float) and not isinstance(field, bool)
     return float(value) if number and isinstance(value, str) else value

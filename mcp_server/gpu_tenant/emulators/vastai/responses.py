@@ -89,7 +89,7 @@ class Door:
         return Route(path, answer, methods=[method])
 
     def _turned_away(self, request: Request, endpoint: str, apart_s: float) -> Response | None:
-        """Why this request is refused here; None if it passes."""
+        """Why this request is refused here. None if it passes."""
         path = request.url.path
         if self.struck(request, "two_factor"):
             return no(401, "auth_error", "This action requires Two Factor Authentication.")
@@ -117,7 +117,7 @@ class Door:
         return None
 
     def struck(self, request: Request, name: str) -> Fault | None:
-        """The fault of that name that strikes this request; None if none does."""
+        """The fault of that name that strikes this request. None if none does."""
         fault = request.state.fault
         if isinstance(fault, Fault) and fault.do == name:
             return fault
@@ -415,7 +415,7 @@ def charged(thing: Thing, world: World) -> Row:
 
 
 def account_key(number: int, name: str, key: JsonValue) -> Row:
-    """A key of the account's, as it is listed or was made: the two use different field names for its text."""
+    """A key of the account's, as it is listed or was made. The two use different field names for its text."""
     return {
         "id": number,
         "user_id": 7,
@@ -429,7 +429,7 @@ def account_key(number: int, name: str, key: JsonValue) -> Row:
 
 
 def unfit(body: Row) -> Response | None:
-    """Why that create is refused before anything is looked up; None if it is not."""
+    """Why that create is refused before anything is looked up. None if it is not."""
     price, disk = body.get("price"), body.get("disk", 8)
     if not body.get("image") and not body.get("template_hash_id"):
         return no(400, "invalid_args", "error 400: Invalid args: 'image' is required")

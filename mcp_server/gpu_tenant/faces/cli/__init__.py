@@ -31,6 +31,7 @@ SUMMARIES = {
     "waive": "Destroy a box over a person's signature for exactly the loss shown.",
     "extend": "Move a lease's deadline.",
     "terms": "What is in force for a lease, and how it is changed.",
+    "hold": "Say that more work is coming, so that a lease is not ended for being done.",
     "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
     "resume": "Start a parked box again.",
     "recover": "Go on elsewhere with the work of a box that its provider took.",
@@ -47,7 +48,7 @@ SUMMARIES = {
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
 }
-"""Every command, in the order of a lease's life; a command's module is imported when it runs."""
+"""Every command, in the order of a lease's life. A command's module is imported when it runs."""
 
 OTHER_NAMES = {
     "ls": "leases",
@@ -146,7 +147,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """The command in this process's arguments was run; the exit status says how it ended."""
+    """The command in this process's arguments was run. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:

@@ -1,4 +1,4 @@
-"""The command that shows open alarms, and tests the channels that report them."""
+"""The command that shows open alarms, and tests the channels over which they are told."""
 
 import os
 import sys
@@ -43,7 +43,7 @@ class Alarms(Record):
 
 
 class Tried(Record):
-    """One channel, and what became of a message sent over it."""
+    """One channel, and the result of a message sent over it."""
 
     channel: str
     taken: bool
@@ -96,7 +96,7 @@ def _open(alarm: Alarm, now: datetime) -> Open:
 
 
 async def _test(tenancy: Tenancy, named: str) -> Trial:
-    """A message was sent over that channel, or over every one, whatever level and hours it is set to.
+    """A message was sent over that channel, or over every one, whatever level and hours are set for it.
 
     Raises:
         BadRequest: there is no such channel.

@@ -29,11 +29,11 @@ from gpu_tenant.transfer.eta import Eta
 
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10
-"""Where nobody looks at a bar: a log grows by few lines."""
+"""How often a line is written where nobody looks at a bar, so that a log grows slowly."""
 
 
 class _Words(ProgressColumn):
-    """As of the moment it is drawn: a stall is seen although nobody tells of it."""
+    """The words as of the moment they are drawn, so that a stall shows although nothing reports it."""
 
     def __init__(self, eta: Eta) -> None:
         super().__init__(table_column=Column(no_wrap=True))
@@ -74,9 +74,9 @@ def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
 
 
 async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
-    """The job has ended; its log went to stdout as it came, its progress to a bar on stderr.
+    """The job has ended. Its log went to stdout as it came, its progress to a bar on stderr.
 
-    A box that does not answer is asked again until it does: the job goes on meanwhile.
+    A box that does not answer is asked again until it does. The job goes on meanwhile.
     """
     with Progress(
         TextColumn("{task.description}"),

@@ -23,7 +23,7 @@ def audited(shown: Audited) -> str:
 
 
 def blockers(shown: Audited) -> str | None:
-    """What must be fixed before anything is launched there; None if nothing must."""
+    """What must be fixed before anything is launched there. None if nothing must."""
     found = [f"{f.subject}: {f.seen} ({f.reason})" for f in shown.findings if f.level == "blocker"]
     return "; ".join(found) or None
 
@@ -38,7 +38,7 @@ def watched(shown: Watched) -> str:
 
 
 def why(shown: Watched) -> str | None:
-    """Why the job did not end as it should, and the lease's alarm; None if there is neither."""
+    """Why the job did not end as it should, and the lease's alarm. None if there is neither."""
     told = [dated(shown.why)] if shown.why else []
     return "; ".join([*told, *([shown.alarm] if shown.alarm else [])]) or None
 
@@ -54,7 +54,7 @@ def collected(shown: Collected) -> str:
 
 
 def not_collected(shown: Collected) -> str | None:
-    """What keeps the box from being torn down; None if nothing does."""
+    """What keeps the box from being torn down. None if nothing does."""
     told = [f"cannot be kept: {words}" for words in shown.cannot_be_kept]
     told += [f"never appeared: {pattern}" for pattern in shown.never_appeared]
     if shown.unclaimed_files:

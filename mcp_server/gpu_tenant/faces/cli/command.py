@@ -62,11 +62,10 @@ class Chosen:
     every: bool
 
     def leases(self, tenancy: Tenancy) -> list[str]:
-        """Their ids, each once; a fleet gives its live leases, and without a name it is the only live lease.
+        """Their ids, each once. A fleet gives its live leases. Without a name it is the only live lease.
 
         Raises:
-            BadRequest: nothing was named, and not exactly one lease is live; or no lease of the
-                fleet is.
+            BadRequest: nothing was named, and not exactly one lease is live; or no lease of the fleet is.
         """
         if self.every:
             return [lease.id for lease in tenancy.ledger.leases("live")]
@@ -135,7 +134,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
 
 
 def joined(words: tuple[str, ...]) -> str:
-    """The command line that was meant: a single word is taken as it is, several words are quoted again."""
+    """The command line that was meant. A single word is taken as it is; several words are quoted again."""
     import shlex
 
     return words[0] if len(words) == 1 else shlex.join(words)

@@ -32,7 +32,7 @@ _JOB = (
 )
 
 _PRETENDED_PRICE = Decimal("2.00")
-"""So that the meter has something to show; a local box costs only electricity."""
+"""So that the meter has something to show. A local box costs only electricity."""
 
 
 async def tour(keep: str | None, provider: str) -> None:
@@ -63,7 +63,7 @@ async def tour(keep: str | None, provider: str) -> None:
 
 
 async def _lease(kept: Path, stage: Stage | None) -> None:
-    """One lease ran from the smoke test to the receipt; at the emulator `stage`, if there is one."""
+    """One lease ran from the smoke test to the receipt. At the emulator `stage`, if there is one."""
     async with output.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _phase(2, "smoke: the job's own command, here, before anything is rented")
         smoked = await tenancy.smoked(os.fspath(JOB), "python3 train.py --smoke", 60)
@@ -129,7 +129,7 @@ def _phase(number: int, words: str) -> None:
 async def _watch(
     tenancy: Tenancy, lease: str, job: str, *, kill_after: float | None
 ) -> tuple[Watched, str]:
-    """The job has ended, by itself or by kill -9 at the given progress; returns the last look and the whole log."""
+    """The job has ended, by itself or by kill -9 at the given progress. Returns the last look and the whole log."""
     cursor: int | None = None
     log = ""
     with Progress(

@@ -357,7 +357,7 @@ async def collect(
 
 
 def _snapshot(shown: Snapshot) -> None:
-    """What was pulled, what was not, and what that proves, was printed."""
+    """It was printed what was pulled, what was not, and what that proves."""
     rows: list[tuple[str, object]] = [
         ("came", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         *(("", name) for name in shown.names),
@@ -426,7 +426,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
-    if lease is None:  # it is the person who must name the lease, even if only one is live
+    if lease is None:  # the person must name the lease, even if only one is live
         raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
     from gpu_tenant.leases.end import waive_ahead
     from gpu_tenant.leases.watch_actions import policy_of

@@ -12,7 +12,7 @@ import click
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.fleet_budget import MOST
 from gpu_tenant.domain.offers import Trust
-from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.domain.terms import Asked, WhenDone, WhenIdle
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     P,
@@ -21,11 +21,20 @@ from gpu_tenant.faces.cli.command import (
     command_argument,
     joined,
     lease_argument,
+    one_lease,
     the_lease,
     verb,
 )
 from gpu_tenant.faces.cli.limits import as_owner
-from gpu_tenant.faces.cli.quantities import GB_MOVED, GIB, HOURS, HOURS_OR_NONE, USD, Number
+from gpu_tenant.faces.cli.quantities import (
+    GB_MOVED,
+    GIB,
+    HOURS,
+    HOURS_OR_NONE,
+    ON_FAILURE,
+    USD,
+    Number,
+)
 
 
 @verb("smoke")
@@ -118,6 +127,22 @@ async def offers(
         output.answer(found, as_json, offers_table.explained if explain else offers_table.found)
 
 
+_DONE = (
+    click.option(
+        "--when-done",
+        type=click.Choice(get_args(WhenDone)),
+        help="once all its jobs have ended: `end` tears down what is proved (where you rent), `keep` waits "
+        "for you (a machine of your own)",
+    ),
+    click.option(
+        "--on-failure",
+        type=ON_FAILURE,
+        metavar="WORDS",
+        help="where a job failed: `end after 15m`, which is usual, `park after 1h`, or `hold`",
+    ),
+)
+
+
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
     """Adds the options for the terms of a new lease."""
     for option in (
@@ -137,6 +162,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
             help="ended when idle so long; 2 where a box bills; 0: never",
         ),
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
+        *_DONE,
         click.option(
             "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
         ),
@@ -317,6 +343,8 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @click.option("--budget-usd", type=USD, help="total cap")
 @click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
 @click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@_DONE[0]
+@_DONE[1]
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
@@ -327,6 +355,20 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
         if any(value is not None for value in given.values()):
             await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
         output.answer(policy_of(tenancy.context, name), as_json, output.policy)
+
+
+@verb("hold")
+@click.argument("words", nargs=-1, metavar="[LEASE] DURATION")
+@click.option("--lease", "named", help="as LEASE; none is needed while only one is live")
+@as_json
+async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None:
+    """More work is coming: for DURATION (`30m`, `2h`; `0` takes it back) the lease is not ended for being
+    done. Its deadline, its budget and its other terms hold on."""
+    if not 1 <= len(words) <= 2:
+        raise BadRequest("for how long?", remedy="`gpu-tenant hold LEASE 30m`")
+    hours = HOURS_OR_NONE.convert(words[-1], None, None)
+    lease = one_lease(words[0] if len(words) == 2 else None, named)
+    await _change(lease, "hold", hours=hours, as_json=as_json)
 
 
 @verb("park")
@@ -355,7 +397,7 @@ async def resume(
 
 async def _change(
     lease: str | None,
-    action: Literal["extend", "park", "resume"],
+    action: Literal["extend", "park", "resume", "hold"],
     *,
     hours: float | None = None,
     address: str | None = None,

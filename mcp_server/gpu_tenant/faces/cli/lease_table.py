@@ -1,4 +1,4 @@
-"""All leases at once for a person: a table, boxes that are not theirs, the alarms, and the sums."""
+"""All leases at once for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 def provisioned(shown: Card) -> None:
-    """What was rented was printed: one lease, or if several were asked for, how many there are and why."""
+    """What was rented was printed: one lease, or of several how many there are and why."""
     card(shown)
     whole = shown.together
     if whole is None:
@@ -86,11 +86,11 @@ def leases(shown: Leases) -> None:
     if shown.leases or shown.also_billing or shown.not_counted:
         click.echo(summed(shown))
     if shown.watched:
-        click.echo(f"watched by: {shown.watched}")
+        click.echo(f"watched by: {shown.watched.removeprefix('by ')}")
 
 
 def summed(shown: Leases) -> str:
-    """What bills, what bills unused and what is spent, in one line; unknown sums are named."""
+    """What bills, what bills unused and what is spent, in one line. Unknown sums are named."""
     burning = [row for row in shown.leases if row.state.live and row.leaking_usd_month is None]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
     lacks = list(shown.not_counted[:_SHOWN])
@@ -107,5 +107,5 @@ def summed(shown: Leases) -> str:
 
 
 def _sum(amount: Decimal | None) -> str:
-    """The sum in USD with two decimals, or with four if it is below 1; `unknown` for None."""
+    """The sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
     return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"

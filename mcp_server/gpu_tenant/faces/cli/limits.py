@@ -65,7 +65,7 @@ async def limits(as_json: bool, **given: Any) -> None:
 
 
 async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
-    """The result of `act`; if it needs the owner's decision, the person at this terminal was asked for it.
+    """The result of `act`. If it needed the owner's decision, the person at this terminal was asked for it.
 
     Raises:
         Limit, SignatureWanted: nobody is at a terminal, or they did not agree.

@@ -42,11 +42,10 @@ _MOVES = {b"\x1b[A": -1, b"k": -1, b"\x1b[B": 1, b"j": 1, b"\x1b[5~": -_PAGE, b"
 
 
 async def live(which: Literal["live", "all"], every_s: float) -> None:
-    """The person has left with q, and the terminal is as it was; also after Ctrl-C or a signal.
+    """The person has left with q, and the terminal is as it was. So it is after Ctrl-C or a signal.
 
-    Providers are asked every `every_s` seconds, boxes with a running job every few seconds. An
-    unexpected failure is shown in words on the screen, and its traceback is printed after the
-    person has left.
+    Providers are asked every `every_s` seconds, boxes with a running job every few seconds. An unexpected failure is
+    shown in words on the screen, and its traceback is printed after the person has left.
 
     Raises:
         BadRequest: this is not a terminal, or it cannot be drawn on.
@@ -72,7 +71,7 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
 
 @contextmanager
 def _keys_alone() -> Iterator[None]:
-    """Each key arrives at once and is not echoed; afterwards the terminal is as it was."""
+    """Each key arrives at once and is not echoed. Afterwards the terminal is as it was."""
     if not sys.stdin.isatty():
         yield
         return
@@ -161,7 +160,7 @@ class _View:
             await _set_within(self._changed, _FRAME_S)
 
     def _words_of(self, error: Exception) -> str:
-        """The words for a person; an unexpected failure is also kept, to be shown at the end."""
+        """The words for a person. An unexpected failure is also kept, to be shown at the end."""
         if isinstance(error, TenantError):
             return f"{error.message}; {error.remedy}"
         self.unforeseen = error
@@ -187,7 +186,7 @@ class _View:
         seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
 
     async def _look_at_jobs(self) -> None:
-        """Jobs are looked at for ever; a slow box delays no other, and is not asked again until it has answered."""
+        """Jobs are looked at for ever. A slow box delays no other, and is not asked again until it has answered."""
         async with asyncio.TaskGroup() as rounds:
             while True:
                 try:

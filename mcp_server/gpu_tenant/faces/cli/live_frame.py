@@ -56,14 +56,14 @@ class Seen:
 
 
 class Frame:
-    """Everything on one screen: the head and the foot stay in place, and the middle scrolls."""
+    """Everything on one screen. The head and the foot stay in place, and the middle scrolls."""
 
     def __init__(self, seen: Seen, now: datetime, *, from_line: int, keys: str) -> None:
         self._seen = seen
         self._now = now
         self._keys = keys
         self.from_line = from_line
-        """The first line of the middle that is shown; drawing limits it to what can be scrolled."""
+        """The first line of the middle that is shown. Drawing limits it to what can be scrolled."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
@@ -107,7 +107,7 @@ class Frame:
     def _rows_in_sight(
         self, console: Console, options: ConsoleOptions, end: int
     ) -> list[list[Segment]]:
-        """The table's lines in sight, down to `end`; only the leases shown are laid out, as there may be thousands."""
+        """The table's lines in sight, down to `end`. Only the leases shown are laid out: there may be thousands."""
         first = self.from_line
         cards = self._cards[max(0, first - 1) : end - 1]
         table = _fitting(cards, self._seen, self._now, console, options)
@@ -165,7 +165,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
-"""The columns to leave out first on a narrow terminal; all others are always shown."""
+"""The columns to leave out first on a narrow terminal. All others are always shown."""
 
 
 def _fitting(
@@ -192,7 +192,7 @@ def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableT
 
 
 def _meters(cards: tuple[Card, ...]) -> list[Text]:
-    """What ends each bill if this computer dies; leases with the same answer share a line."""
+    """What ends each bill if this computer dies. Leases with the same answer share a line."""
     said: dict[str, list[str]] = {}
     for card in cards:
         if card.state.live:
@@ -207,7 +207,7 @@ def _of_others(box: Foreign) -> str:
 
 
 def _course(card: Card, past_s: float) -> str:
-    """When its job will have ended and what it will have cost by then; empty if that is unknown."""
+    """When its job will have ended and what it will have cost by then. Empty if that is unknown."""
     if card.job_ends_in_s is None:
         return ""
     left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
@@ -307,12 +307,12 @@ def _spent(card: Card, past_s: float) -> str:
 
 
 def _since(card: Card, past_s: float) -> Decimal:
-    """What it has cost since it was seen; 0 if that is unknown."""
+    """What it has cost since it was seen. 0 if that is unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)
 
 
 def _said(words: str, style: str = "") -> Text:
-    """Words from any source: without markup, and without characters that control a terminal."""
+    """Words from any source, without markup and without characters that control a terminal."""
     return Text(plain(words), style=style)

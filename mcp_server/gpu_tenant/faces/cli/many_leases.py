@@ -35,13 +35,12 @@ async def on_each(
     begun: Literal["is cut", "goes on"] = "is cut",
     moves: str | None = None,
 ) -> None:
-    """The verb was carried out on every lease that was chosen; the process exits with the worst status.
+    """The verb was carried out on every lease that was chosen. The process exits with the worst status.
 
-    For one lease nothing is special: its words or its record are printed, and its error is raised.
-    For several, each has a line, in order, and problems are printed below the lines. As JSON they
-    are an array, with the error in place of a lease that failed. `wrong` gives the problem in an
-    answer, if there is one. After Ctrl-C no other lease is started, and the results so far are
-    shown. If the verb `moves` bytes, a single lease has a progress bar.
+    For one lease nothing is special: its words or its record are printed, and its error is raised. For several, each
+    has a line, in order, and problems are printed below the lines. As JSON they are an array, with the error in place
+    of a lease that failed. `wrong` gives the problem in an answer, if there is one. After Ctrl-C no other lease is
+    started, and the results so far are shown. If the verb `moves` bytes, a single lease has a progress bar.
     """
     leases = chosen.leases(tenancy)
     if not chosen.are_several(leases):

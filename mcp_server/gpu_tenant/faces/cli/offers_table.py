@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def found(shown: Found) -> None:
-    """A table of offers was printed, best first; below it what was left out, and who did not answer."""
+    """A table of offers was printed, best first. Below it stand what was left out, and who did not answer."""
     table = Table(box=None, pad_edge=False)
     for column, justify in (
         *(("QUOTE", "left"), ("PROVIDER", "left"), ("GPU", "left"), ("REGION", "left")),

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from gpu_tenant.domain.wording import dated, in_commands, size, some, span
 
-# What a verb shows is imported by the verb that does it.
+# What a verb shows is imported by the verb that shows it.
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
     from gpu_tenant.artifacts.push import Pushed
@@ -36,8 +36,8 @@ _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[re
 
 @asynccontextmanager
 async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
-    """This user's tenancy, closed at the end; its notices go to stderr."""
-    # Here, because `--help` and a call that is wrong need no tenancy, and it is most of the program.
+    """This user's tenancy, closed at the end. Its notices go to stderr."""
+    # Here, because `--help` and a wrong call need no tenancy, and it is most of the program.
     from gpu_tenant.app import open_tenancy
 
     opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
@@ -61,7 +61,7 @@ def until(seconds: float) -> str:
 
 
 def usd(amount: Decimal | None) -> str:
-    """A sum for a person; unknown is never shown as 0."""
+    """A sum for a person. Unknown is never shown as 0."""
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
@@ -109,6 +109,7 @@ def card(shown: Card) -> None:
         ("deadline", until(shown.deadline_in_s)),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
+        *([("watched", shown.watched)] if shown.watched else []),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
@@ -241,7 +242,7 @@ def progress_of(shown: Watched) -> str:
 
 
 def collected(shown: Collected) -> None:
-    """What is now kept here was printed, and what stands in the way of a teardown."""
+    """What is kept here now was printed, and what stands in the way of a teardown."""
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),

@@ -13,7 +13,7 @@ from gpu_tenant.providers.credentials import UNATTENDED
 
 
 def password() -> str:
-    """The first line of stdin; if stdin is a terminal, it was typed without echo.
+    """The first line of stdin. If stdin is a terminal, it was typed without echo.
 
     Raises:
         BadRequest: there was none.

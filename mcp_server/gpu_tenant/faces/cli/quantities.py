@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gpu_tenant.domain.record import amount
+from gpu_tenant.domain.terms import OnFailure
 
 _UNIT_H = {"": 1.0, "m": 1 / 60, "min": 1 / 60, "h": 1.0, "d": 24.0}
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)")
@@ -64,7 +65,21 @@ class Hours(click.ParamType[float]):
         return hours
 
 
+class _OnFailure(click.ParamType[str]):
+    name = "words"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        try:
+            return OnFailure.said(str(value)).words
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 USD = _Usd()
+ON_FAILURE = _OnFailure()
+"""What becomes of a box whose job failed, as `end after 15m`."""
 HOURS = Hours()
 HOURS_OR_NONE = Hours(zero=True)
 """0 means never."""

@@ -1,4 +1,4 @@
-"""Where each command is: its module is imported when it is asked for, and no other."""
+"""Where each command is. Its module is imported when it is asked for, and no other."""
 
 from importlib import import_module
 
@@ -36,6 +36,7 @@ _MODULES = {
         "adopt",
         "extend",
         "terms",
+        "hold",
         "park",
         "resume",
         "recover",

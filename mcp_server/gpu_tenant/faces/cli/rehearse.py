@@ -45,6 +45,6 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
         here = asyncio.current_task()
         assert here is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
-        # Ctrl-C cancels only this wait: the `with` block is left normally, and its boxes end.
+        # Ctrl-C cancels only this wait. The `with` block is left normally, and its boxes end.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.to_thread(stage.wait)

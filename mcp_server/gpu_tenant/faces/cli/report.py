@@ -85,7 +85,7 @@ def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Pa
 
 
 def _require_ours(place: Path, lease: str, form: Form) -> None:
-    """Nothing is at `place`, or an earlier report of the same lease is.
+    """At `place` there is nothing, or an earlier report of the same lease.
 
     Raises:
         BadRequest: another file is there, or something that is not a file.
@@ -112,7 +112,7 @@ def _require_ours(place: Path, lease: str, form: Form) -> None:
 
 
 def _write(place: Path, text: str) -> None:
-    """The file holds all of that text; after an error it is as it was.
+    """The file holds all of that text. After an error it is as it was.
 
     Raises:
         LocalTrouble: it could not be written.

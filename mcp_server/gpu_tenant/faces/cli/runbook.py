@@ -24,7 +24,7 @@ def platforms(chosen: Sequence[Profile], *, shown_as: Literal["json", "lines", "
 
 
 def _facts(profile: Profile) -> Iterator[str]:
-    """The facts that a person in a hurry needs; the runbook does not repeat them."""
+    """The facts that a person in a hurry needs. The runbook does not repeat them."""
     yield f"{profile.title}, as of {profile.checked_on}"
     yield f"  ends the bill   {profile.stops}"
     yield f"  the trap        {profile.trap}"

@@ -62,7 +62,7 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
 
 
 async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Awaitable[T]]) -> T:
-    """The result of `act`; if that needs a signature, the person at this terminal was asked for it first.
+    """The result of `act`. If that needed a signature, the person at this terminal was asked for it first.
 
     Raises:
         SignatureWanted: nobody is at a terminal.

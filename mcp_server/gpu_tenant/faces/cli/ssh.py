@@ -46,7 +46,7 @@ async def ssh(
 
     With our key, and only to the host that was pinned for the lease. Without a command: a shell.
     """
-    # A lease named by --lease is not named again: all the words are then the command.
+    # A lease named by --lease is not named again, so all the words are the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
     wanted = [part for forward in forwards for part in ("-L", forwarded(forward))]
     async with output.tenancy() as tenancy:
@@ -72,7 +72,7 @@ async def ssh(
 
 
 def forwarded(forward: str) -> str:
-    """The argument for ssh's -L: this end is on loopback, so that no other computer reaches the box by it."""
+    """The argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
     told = _FORWARD.fullmatch(forward)
     ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
     if told is None or not all(0 < port < 65536 for port in ports):

@@ -51,7 +51,7 @@ def options(function: Any) -> Any:
 
 
 def taken(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
-    """The options of a sweep, taken out of those of a launch; None if no sweep was asked for.
+    """The options of a sweep, taken out of those of a launch. None if no sweep was asked for.
 
     Raises:
         BadRequest: no sweep was asked for, but one of its options was given.
@@ -83,7 +83,7 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> Tended:
-    """The sweep is launched: `words` are leases and fleets first, and then the cells' own command."""
+    """The sweep is launched. `words` are leases and fleets first, and then the cells' own command."""
     from gpu_tenant.domain.sweep_grid import grid_of
     from gpu_tenant.sweeps.commands import begin_sweep
 
@@ -207,7 +207,7 @@ def _newest(tenancy: Tenancy) -> str:
 
 
 def table(shown: Tended) -> None:
-    """The cells were printed, first those that a person must look at; then what is wrong, and what comes next."""
+    """The cells were printed, first those that a person must look at. Then what is wrong, and what comes next."""
     found = shown.table
     order = (
         "failed",

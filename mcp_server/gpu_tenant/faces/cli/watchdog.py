@@ -24,7 +24,7 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
     from gpu_tenant.watchdog.loop import Watchdog
 
     async with output.tenancy() as tenancy:
-        # One look is told in its answer.
+        # One look is reported in its answer.
         dog = Watchdog(
             tenancy,
             every_s=every_s,

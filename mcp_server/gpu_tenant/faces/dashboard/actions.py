@@ -22,27 +22,27 @@ from gpu_tenant.service import Tenancy
 
 
 class Extend(Body):
-    """Until when."""
+    """Until when the lease is extended."""
 
     hours: Annotated[float, Field(gt=0, le=8760)]
 
 
 class Resume(Body):
-    """How long, and where the box is now."""
+    """For how long the box is resumed, and where it is now."""
 
     hours: Annotated[float | None, Field(gt=0, le=8760)] = None
     address: Text | None = None
 
 
 class Stop(Body):
-    """Which job, and how long it may take."""
+    """Which job is to end, and how long that may take."""
 
     job: Text | None = None
     grace_s: Annotated[float, Field(ge=0, le=600)] = 20
 
 
 class Collect(Body):
-    """Where to, and what besides or less than was declared."""
+    """Where to collect to, and what to keep or give up beyond what was declared."""
 
     to: Text | None = None
     artifacts: Patterns = ()
@@ -50,7 +50,7 @@ class Collect(Body):
 
 
 class Nothing(Body):
-    """No more is said."""
+    """A request with no further words."""
 
 
 class Adopt(Body):
@@ -69,7 +69,7 @@ class Credential(Body):
 
 
 class Platformed(Body):
-    """Which platform."""
+    """Which platform is meant."""
 
     provider: Text
 
@@ -126,7 +126,7 @@ _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
 
 
 class Begun(Record):
-    """What is under way, and what was."""
+    """What is under way, and what has ended."""
 
     errands: tuple[Errand, ...]
 
@@ -169,7 +169,7 @@ async def begun(request: Request) -> Response:
 
 
 async def credential(request: Request) -> Response:
-    """The reference was written into the configuration and tried."""
+    """The reference was written into the configuration, and was tried."""
     body = await body_of(request, Credential)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
     looks(request).reopened()

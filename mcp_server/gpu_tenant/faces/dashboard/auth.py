@@ -1,8 +1,8 @@
 """Who may use the dashboard: this computer's own page, with the token of this start, and nobody else.
 
-A web page of another site can send requests to a loopback port, and can make a name of its own lead
-there. So each request must name us as its host, must come from our own origin if it states one, and
-must carry a token that is in no cookie: nothing that a browser adds by itself opens this gate.
+A web page of another site can send requests to a loopback port, and can make a name of its own lead there. So each
+request must name us as its host, must come from our own origin if it states one, and must carry a token that is in
+no cookie. Nothing that a browser adds by itself opens this gate.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # Our page never makes HTML out of text; browsers that know this directive enforce it.
+        # Our page never makes HTML out of text. Browsers that know this directive enforce it.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -45,7 +45,7 @@ _HEADERS = {
 
 
 class Gate:
-    """Stands before the routes: it refuses requests that are not ours, and puts strict headers on every answer."""
+    """Stands before the routes. It refuses requests that are not ours, and puts strict headers on every answer."""
 
     def __init__(
         self, app: ASGIApp, *, port: int, token: str, names: Iterable[str] = ("127.0.0.1",)

@@ -1,4 +1,4 @@
-"""Actions that take a while: the page starts them, hears of their progress, and does not end them by closing."""
+"""Actions that take a while. The page starts them and hears of their progress, and closing it does not end them."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ class Trouble(Record):
 
     @classmethod
     def of(cls, error: Exception) -> "Trouble":
-        """The error in its own words; one that nobody foresaw says so."""
+        """The error in its own words. An unforeseen one says that it is."""
         if not isinstance(error, TenantError):
             error = LocalTrouble(
                 f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",
@@ -44,7 +44,7 @@ class Trouble(Record):
 
 
 class Errand(Record):
-    """One action, as far as it has come."""
+    """One action, and how far it has come."""
 
     id: int
     lease: str | None
@@ -61,7 +61,7 @@ class Errand(Record):
 
 @dataclass(slots=True)
 class Errands:
-    """Everything started since this dashboard started, the newest last; `changed` is called at each change."""
+    """Everything started since this dashboard started, the newest last. `changed` is called at each change."""
 
     clock: Clock
     changed: Callable[[Errand], None]
@@ -84,7 +84,7 @@ class Errands:
         *,
         asked: str,
     ) -> Errand:
-        """The action is under way, and each change is reported; an action asked for twice is done once.
+        """The action is under way, and each change is reported. An action that is asked for twice is done once.
 
         Raises:
             Refused: the same verb is under way for this lease with a different `asked`.
@@ -116,7 +116,7 @@ class Errands:
         return [f"{e.verb} of {e.lease or 'a box'}" for e in waited]
 
     async def aclose(self) -> None:
-        """Actions that may be cut off were cancelled; those that change the world were waited for."""
+        """Actions that may be cut off were cancelled. Those that change the world were waited for."""
         for number, task in self._tasks.items():
             if self._all[number].verb in _CUT:
                 task.cancel()

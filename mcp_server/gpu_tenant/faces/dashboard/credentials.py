@@ -12,7 +12,7 @@ from gpu_tenant.providers.credentials import find_credential, resolve
 from gpu_tenant.service import Tenancy
 
 _SCHEMES = ("env", "file", "keyring")
-"""`cmd:` is left out, because it runs a program: owners who want it edit the file themselves."""
+"""`cmd:` is left out, because it runs a program. Owners who want it edit the file themselves."""
 _NOWHERE = {
     "env": "the dashboard's own environment has no variable of that name",
     "file": "there is no file at that path that can be read here",
@@ -22,7 +22,7 @@ _LONGEST = 400
 
 
 class Keyed(Record):
-    """Whether a platform's key is found; never the key."""
+    """Whether a platform's key is found. It never holds the key."""
 
     needed: bool
     found: bool
@@ -53,14 +53,14 @@ class Tested(Record):
 
 
 class Written(Record):
-    """A reference that is in the configuration now, and what came of trying it."""
+    """A reference that is in the configuration now, and the result of trying it."""
 
     written: str
     test: Tested
 
 
 def platforms(tenancy: Tenancy) -> list[Platform]:
-    """Every platform; none of them is asked."""
+    """Every platform. None of them is asked."""
     return [_platform(profile, tenancy) for profile in tenancy.profiles.values()]
 
 

@@ -70,7 +70,7 @@ class Stray(Record):
 
 
 class Sums(Record):
-    """What all of it comes to, and what a person must hear."""
+    """What everything adds up to, and what a person must hear."""
 
     at: AwareDatetime = Field(description="when it was looked at; what counts on, counts from then")
     now: AwareDatetime = Field(description="when it was told")
@@ -101,7 +101,7 @@ def rows_of(
     blind: Mapping[str, str],
     working: Mapping[str, Working],
 ) -> tuple[Row, ...]:
-    """A row for each card; `blind` and `working` are by lease."""
+    """A row for each card. `blind` and `working` are by lease."""
     return tuple(
         row_of(
             card,
@@ -133,7 +133,7 @@ def row_of(
 
 
 def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
-    """The box's GPUs, by its offer or else by what the box reports; None if unknown."""
+    """The box's GPUs, by its offer or else by what the box reports. None if unknown."""
     if lease.quote is not None:
         offer = lease.quote.offer
         return offer.gpu if offer.gpu_count == 1 else f"{offer.gpu} x{offer.gpu_count}"
@@ -141,7 +141,7 @@ def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
 
 
 def gpu_words(names: Sequence[str]) -> str | None:
-    """Those GPUs in a few words; None if there are none."""
+    """Those GPUs in a few words. None if there are none."""
     if not names:
         return None
     return names[0] if len(names) == 1 else f"{names[0]} x{len(names)}"

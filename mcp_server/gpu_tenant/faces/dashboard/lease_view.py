@@ -20,18 +20,18 @@ from gpu_tenant.ledger import Event
 
 _LAST = ("state", "fraction", "done", "total")
 _FILES = 5_000
-"""At most this many files are listed; the rest are counted."""
+"""At most this many files are listed. The rest are counted."""
 
 
 class Rated(Record):
-    """What the lease costs from then on."""
+    """What the lease costs from `at` on."""
 
     at: AwareDatetime
     usd_h: Usd
 
 
 class Dates(Record):
-    """When what happened to the lease."""
+    """When the main things happened to the lease."""
 
     created_at: AwareDatetime
     active_at: AwareDatetime | None
@@ -46,7 +46,7 @@ class Dates(Record):
 
 
 class LastSeen(Record):
-    """How a job was when that was last put on record."""
+    """How a job was when that was last recorded."""
 
     at: AwareDatetime
     state: str | None
@@ -56,7 +56,7 @@ class LastSeen(Record):
 
 
 class Declared(Record):
-    """A job as it was declared; no value of its environment."""
+    """A job as it was declared, without any value of its environment."""
 
     id: str
     command: str
@@ -108,7 +108,7 @@ class Counted(Record):
 
 
 class Files(Record):
-    """The newest seal, and what of it was proved."""
+    """The newest seal, and how much of it was proved."""
 
     sealed_at: float
     collected_at: AwareDatetime | None = Field(
@@ -135,7 +135,7 @@ class Alarmed(Record):
 
 
 class Detail(Record):
-    """All that is on record of one lease."""
+    """All that is on record about one lease."""
 
     row: Row
     lease: Dates
@@ -148,7 +148,7 @@ class Detail(Record):
 
 
 async def detail_of(looks: Looks, name: str) -> Detail:
-    """The lease as it is on record now; no box and no provider is asked.
+    """The lease as it is on record now. No box and no provider is asked.
 
     Raises:
         UnknownLease: there is none of that name.

@@ -1,4 +1,4 @@
-"""The metrics of the jobs that pages look at, from every line of their logs; each look continues the last."""
+"""The metrics of the jobs that pages look at, from every line of their logs. Each look continues the last."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _REMEMBERED = 32
 
 
 class Course(NamedTuple):
-    """The metrics of a job by step; whole where all of its log was read."""
+    """The metrics of a job by step. They are complete once all of its log was read."""
 
     series: dict[str, Series]
     read_bytes: int
@@ -28,7 +28,7 @@ class _Course:
     read_bytes: int = 0
     size_bytes: int = 0
     begun: str = ""
-    """The beginning of a line that was cut."""
+    """The beginning of a line that was cut off."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -57,13 +57,13 @@ class Courses:
                 )
                 course.size_bytes = part.size
                 if part.size < course.read_bytes:
-                    # The log is shorter than before: it was started again.
+                    # The log is shorter than before, so it was started again.
                     course.metrics, course.read_bytes, course.begun = Metrics(), 0, ""
                     continue
                 if part.to <= course.read_bytes:
                     break
                 # A window may end inside a line. The next one mostly begins with that whole line
-                # again; only if it continues exactly at the cut are the two parts joined.
+                # again. Only if it continues exactly at the cut are the two parts joined.
                 goes_on = part.from_ == course.read_bytes
                 text = course.begun + part.text if goes_on else part.text
                 whole, newline, begun = text.rpartition("\n")

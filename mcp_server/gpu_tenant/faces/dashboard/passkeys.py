@@ -1,8 +1,7 @@
 """Passkeys on the page: the one kind of signature that a program running as the owner cannot give.
 
-A passkey belongs to a host name and not to a number, so the page is opened as `localhost` for it.
-What the browser's key has signed is checked against the public key in the ledger, and kept there
-with the signature.
+A passkey belongs to a host name and not to a number, so the page is opened as `localhost` for it. What the
+browser's key has signed is checked against the public key in the ledger, and is kept there with the signature.
 """
 
 import json
@@ -36,7 +35,7 @@ _REQUIRED = UserVerificationRequirement.REQUIRED
 
 @dataclass(slots=True)
 class Passkeys:
-    """The challenges that were handed out; each is good for one answer."""
+    """The challenges that were handed out. Each is good for one answer."""
 
     origin: str
     _for: dict[str, bytes] = field(default_factory=dict)
@@ -115,7 +114,7 @@ class Passkeys:
                 expected_origin=self.origin,
                 require_user_verification=True,
                 credential_public_key=base64url_to_bytes(key.public_key),
-                # A challenge is good only once, and many keys keep no counter, so the counter is
+                # A challenge is good only once, and many keys keep no counter. So the counter is
                 # not checked.
                 credential_current_sign_count=0,
             )

@@ -1,4 +1,7 @@
-"""The state of everything, for the open pages: providers are asked while a page is open, and no more than needed."""
+"""The state of everything, for the open pages.
+
+Providers are asked while a page is open, and no more than needed.
+"""
 
 import asyncio
 import logging
@@ -24,16 +27,16 @@ _log = logging.getLogger(__name__)
 _ASK_S = 15.0
 """The seconds between two looks at every provider, while a page is open."""
 _LEAST_S = 4.0
-"""The least seconds between two such looks, whatever happens: providers count calls."""
+"""The least number of seconds between two such looks, whatever happens. Providers count calls."""
 _NOTICE_S = 1.0
 """How often the ledger is asked for the number of its newest event, which another program may have added."""
 _AT_ONCE = 4
-"""How many boxes are asked for their newest job at once: each such look starts a program there."""
+"""How many boxes are asked for their newest job at once. Each such look starts a program there."""
 _TAIL_BYTES = 4096
 _NOTHING = Leases(leases=(), alarms=())
 _UNKNOWN = dict.fromkeys(("spent_usd", "burning_usd_h", "leaking_usd_month"))
 _BEHIND = 128
-"""How many news may wait for a page; a page that reads too slowly gets the whole state instead."""
+"""How many news may wait for a page. A page that reads too slowly gets the whole state instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,11 @@ _HISTORY = 500
 """At most this many ended leases are shown on the page."""
 
 Told = asyncio.Queue[News | None]
-"""The news for one page; None ends them."""
+"""The news for one page. None ends them."""
 
 
 class Changed(Sums):
-    """The rows that are not as they were, with what is about all of them."""
+    """The rows that have changed, and what is about all of them."""
 
     rows: tuple[Row, ...]
 
@@ -80,7 +83,7 @@ class Looks:
     # What is shown
 
     async def overview(self, which: Literal["live", "all"] = "live") -> Overview:
-        """Everything as it was last seen; if it was not seen lately, it is looked at first."""
+        """Everything as it was last seen. If it was not seen lately, it is looked at first."""
         if which == "all":
             seen = await self.tenancy.list_leases("all", _HISTORY)
             return self._shown(seen, self.tenancy.clock.now())
@@ -89,13 +92,13 @@ class Looks:
         return self._shown(self._seen or _NOTHING)
 
     def row(self, lease: str) -> Row | None:
-        """That lease as it was last seen; None if it was not among the leases."""
+        """That lease as it was last seen. None if it was not among the leases."""
         cards = self._seen.leases if self._seen else ()
         shown = tuple(card for card in cards if card.lease == lease)
         return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
 
     def job_of(self, lease: str) -> str | None:
-        """The job that is shown for that lease; None if none was looked at yet."""
+        """The job that is shown for that lease. None if none was looked at yet."""
         job = self._working.get(lease)
         return None if job is None else job.id
 
@@ -137,7 +140,7 @@ class Looks:
             self._hearers.discard(news)
 
     def tell(self, event: str, content: Record) -> None:
-        """Every open page is told; a page that is too far behind gets the whole state instead."""
+        """Every open page is told. A page that is too far behind gets the whole state instead."""
         for news in self._hearers:
             if news.full():
                 while not news.empty():
@@ -177,7 +180,7 @@ class Looks:
             self.tell("rows", Changed(**dict(self._sums(self._seen)), rows=(row,)))
 
     def reopened(self) -> None:
-        """The tenancy was opened again and knows keys that were added; users of the old one may go on with it."""
+        """The tenancy was opened again and knows keys that were added. Users of the old one may go on with it."""
         fresh = self._opened()
         self._before.append(self.tenancy)
         self.tenancy = fresh
@@ -219,7 +222,7 @@ class Looks:
                 self.want()
 
     async def _look(self) -> None:
-        """Every provider was asked, or the reason why not is recorded here; the open pages were told."""
+        """Every provider was asked, or the reason why not is recorded here. The open pages were told."""
         self._wanted.clear()
         async with self._looking:
             if _now_s() - self._looked_s < _LEAST_S / 2:
@@ -279,7 +282,7 @@ class Looks:
             self.sees(lease, Working.of(job, others_running=others))
 
     async def _running_on(self, lease: str) -> list[str]:
-        """The jobs that run there, the newest last; empty, without asking, if the lease has only one job."""
+        """The jobs that run there, the newest last. Empty, without asking, if the lease has only one job."""
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
             return []
@@ -289,7 +292,7 @@ class Looks:
 
 
 async def _insisting(turn: Callable[[], Awaitable[None]]) -> None:
-    """Repeats for ever: an unexpected failure is logged, and no page stops hearing news because of it."""
+    """Repeats for ever. An unexpected failure is logged, and no page stops hearing news because of it."""
     while True:
         try:
             await turn()

@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}")
 
 
 class Course(Readings):
-    """What was read of a job over time; its metrics are whole once all of its log was read."""
+    """What was read of a job over time. Its metrics are complete once all of its log was read."""
 
     log_read_bytes: int | None = None
     log_size_bytes: int | None = None
@@ -159,7 +159,7 @@ async def report(request: Request) -> Response:
     found = opened.ledger.lease(request.path_params["lease"])
     told = await report_of(opened.context, found.id)
     written = as_html(told) if form == "html" else as_markdown(told)
-    # Always as a download: a report is never shown as a page of this origin.
+    # Always as a download, because a report is never shown as a page of this origin.
     return Response(
         written,
         media_type="application/octet-stream",

@@ -1,4 +1,4 @@
-"""The bodies that the page's requests may have: short, of a stated shape, and with nothing else in them."""
+"""The bodies that the page's requests may have: short, of a stated form, and with nothing else in them."""
 
 from typing import Annotated, TypeVar
 
@@ -24,7 +24,7 @@ async def body_of(request: Request, shape: type[B]) -> B:
     """The request's body.
 
     Raises:
-        BadRequest: it is not of that shape; the error does not repeat what was sent.
+        BadRequest: it is not of that form; the error does not repeat what was sent.
     """
     try:
         return shape.model_validate_json(await request.body())

@@ -1,7 +1,6 @@
 """A platform's profile as a page: its traps, what stops the meter, what survives, and the source of each fact.
 
-The page has no script and no style of its own, so that it can be read and printed when nothing else
-works.
+The page has no script and no style of its own, so that it can be read and printed when nothing else works.
 """
 
 import re
@@ -31,13 +30,13 @@ class Stated(Record):
     name: str
     value: str
     note: int | None
-    """The number of its source; None: the profile's first, which the page names once."""
+    """The number of its source. None for the profile's first, which the page names once."""
     confidence: str
     weak: bool
 
 
 def runbook_page(profile: Profile, lang: Lang = "en") -> str:
-    """The page of that platform as HTML; the facts stay in the profile's own words."""
+    """The page of that platform as HTML. The facts stay in the profile's own words."""
     notes = _Notes(profile.facts)
     facts = {fact.place: fact for fact in profile.facts}
     body, contents = _rendered(profile.runbook)
@@ -80,7 +79,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
 
 
 class _Notes:
-    """The sources by number; the first is the one that the whole profile was checked against."""
+    """The sources by number. The first is the one that the whole profile was checked against."""
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         self.known = list(dict.fromkeys(map(_ground, facts)))
@@ -90,7 +89,7 @@ class _Notes:
             self.known.insert(0, whole)
 
     def number(self, fact: Fact) -> int | None:
-        """The number of the fact's source; None for the first, which needs no note."""
+        """The number of the fact's source. None for the first, which needs no note."""
         at = self.known.index(_ground(fact))
         return at + 1 if at else None
 
@@ -189,7 +188,10 @@ def _tamed(token: Token) -> None:
 
 
 def _lead(link: Token) -> None:
-    """A link leads to another platform's page or to another site; if this server lacks its target, it becomes text."""
+    """A link leads to another platform's page or to another site.
+
+    If this server lacks its target, it becomes text.
+    """
     href = str(link.attrs.get("href", ""))
     if platform := _PLATFORM.fullmatch(href):
         link.attrSet("href", f"/runbooks/{platform[1]}")

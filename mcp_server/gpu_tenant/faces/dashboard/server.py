@@ -51,17 +51,16 @@ async def serve(
     ready: Callable[[str, Path], None],
     tell: Callable[[str], None],
 ) -> None:
-    """The dashboard answered until it was told to end; what its page had started was waited for.
+    """The dashboard answered until it was told to end. What its page had started was waited for.
 
-    `ready` is called once with the link, which holds the token of this start, and with a file that
-    opens the link and that only this user can read. The file is what a browser is started with,
-    because all users may see a command line. `sign` shows a code to the person at the terminal, if
-    one started it there; `tell` says what is being waited for.
+    `ready` is called once with the link, which holds the token of this start, and with a file that opens the link and
+    that only this user can read. The file is what a browser is started with, because all users may see a
+    command line.
+    `sign` shows a code to the person at the terminal, if one started it there. `tell` says what is being waited for.
 
     Raises:
         BadRequest: the port is taken.
-        KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left
-            to the ledger.
+        KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left to the ledger.
     """
     with contextlib.ExitStack() as listened:
         listening = [listened.enter_context(place) for place in _listening(port)]
@@ -110,7 +109,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
-    """While the block runs, a signal ends the server; yields the signals that came, in order."""
+    """While the block runs, a signal ends the server. Yields the signals that came, in order."""
     came: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -183,7 +182,7 @@ def _write_privately(path: Path, text: str) -> None:
 def application(
     looks: Looks, sign: Callable[[str], None] | None, *, origin: str = f"http://{NAME}"
 ) -> Starlette:
-    """The routes and what they share; a gate must stand before them. Passkeys sign at `origin`."""
+    """The routes and what they share. A gate must stand before them. Passkeys sign at `origin`."""
     errands = Errands(
         looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )

@@ -26,7 +26,7 @@ class Typed(Body):
 
 
 class Made(Body):
-    """A passkey that the browser has made, in its own words."""
+    """A passkey that the browser has made, as the browser describes it."""
 
     credential: str
 
@@ -41,7 +41,7 @@ class Open(Record):
 
 
 class ToSign(Record):
-    """One list to sign for; `shown` names it as it stands."""
+    """One list to sign for. `shown` names it as it stands."""
 
     asked: Asked
     shown: str
@@ -50,13 +50,13 @@ class ToSign(Record):
 
 
 class Options(Record):
-    """What a browser is to make of it, as WebAuthn says it."""
+    """What a browser is to make, in WebAuthn's own form."""
 
     options: str
 
 
 class Wanted(Record):
-    """The code of what is to be signed first; None: it is done."""
+    """The code of what is to be signed first. None when it is done."""
 
     asked: str | None
 
@@ -87,7 +87,7 @@ async def waiting(request: Request) -> Response:
 
 
 async def to_sign(request: Request) -> Response:
-    """One request in full; the terminal shows the code for it, or the browser gets the passkey's options."""
+    """One request in full. The terminal shows the code for it, or the browser gets the passkey's options."""
     opened = tenancy(request)
     asked, how = opened.ledger.asked(request.path_params["code"]), by(request)
     if asked.kind == "lost_passkey":
@@ -137,7 +137,7 @@ async def to_set_up(request: Request) -> Response:
 
 
 async def set_up(request: Request) -> Response:
-    """The browser has made a passkey; a person is asked to sign that it may sign from now on."""
+    """The browser has made a passkey. A person is asked to sign that it may sign from now on."""
     body, opened = await body_of(request, Made), tenancy(request)
     made = _passkeys(request).set_up(body.credential)
     asked = opened.ledger.ask_signature(

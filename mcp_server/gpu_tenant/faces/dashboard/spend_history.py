@@ -1,4 +1,4 @@
-"""What was spent, by day and by lease, and the hourly cost over time: from the recorded rates alone."""
+"""What was spent, by day and by lease, and the hourly cost over time, from the recorded rates alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _LEASES = 1_000
 
 
 class Day(Record):
-    """What one day cost, by provider; what had no known rate is not in it."""
+    """What one day cost, by provider. What had no known rate is not in it."""
 
     day: str
     usd: dict[str, Decimal]
@@ -44,7 +44,7 @@ class Past(Record):
 
 
 class Burning(Record):
-    """How much all boxes together cost by the hour from then on."""
+    """How much all boxes together cost by the hour from `at` on."""
 
     at: float
     usd_h: Decimal
@@ -72,7 +72,7 @@ class _Stretch:
     usd_h: Decimal | None
 
     def usd(self, since: datetime, until: datetime) -> Decimal:
-        """Its cost between those moments; 0 if the rate is unknown."""
+        """Its cost between those moments. 0 if the rate is unknown."""
         seconds = (min(self.until, until) - max(self.since, since)).total_seconds()
         if seconds <= 0 or self.usd_h is None:
             return Decimal(0)
@@ -80,7 +80,7 @@ class _Stretch:
 
 
 def history(tenancy: Tenancy) -> History:
-    """The history on record; no provider is asked."""
+    """The history on record. No provider is asked."""
     now, leases = tenancy.clock.now(), tenancy.ledger.leases()
     free = {slug for slug, profile in tenancy.profiles.items() if profile.kind == "own"}
     stretches = [stretch for lease in leases for stretch in _stretches(lease, now)]

@@ -1,4 +1,4 @@
-"""Server-sent events that tell an open page what changes as it happens; one stream for each page."""
+"""Server-sent events that tell an open page what changes as it happens. One stream for each page."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ _PING_S = 15
 
 
 class Seen(Watched):
-    """A job at one moment; `run` is what the box calls this run of it."""
+    """A job at one moment. `run` is what the box calls this run of it."""
 
     at: AwareDatetime
     run: str
@@ -96,7 +96,7 @@ class _Closely:
         self._lease, self._job, self._cursor = lease, job, cursor
 
     async def forever(self) -> None:
-        """Runs until it is cancelled; a box that does not answer is reported, and asked again."""
+        """Runs until it is cancelled. A box that does not answer is reported, and asked again."""
         was_blind: bool | None = None
         while True:
             try:
@@ -124,7 +124,7 @@ class _Closely:
     async def _once(self) -> str:
         tenancy = self._looks.tenancy
         if not tenancy.ledger.lease(self._lease).lets_us_in:
-            # Its box does not let us in: asking would wait for it, and hold the lease meanwhile.
+            # Its box does not let us in. Asking would wait for it, and hold the lease meanwhile.
             return "over"
         chosen = self._job or self._looks.job_of(self._lease)
         seen = await tenancy.follow(

@@ -1,8 +1,8 @@
 """A signature typed on the page, with a code that only the dashboard's terminal shows.
 
-Every program of this user can read the dashboard's token, so the token alone signs nothing: to
-sign, one must see the terminal at which a person started the dashboard. Where a passkey is set up,
-that is not enough either: see `passkeys`.
+Every program of this user can read the dashboard's token, so the token alone signs nothing. To sign, one must see
+the terminal at which a person started the dashboard. Where a passkey is set up, that is not enough either: see
+`passkeys`.
 """
 
 import secrets
@@ -19,13 +19,13 @@ _LENGTH = 6
 
 @dataclass(slots=True)
 class Signing:
-    """The codes that were shown; `tell` is None if no person started the dashboard at a terminal."""
+    """The codes that were shown. `tell` is None if no person started the dashboard at a terminal."""
 
     tell: Callable[[str], None] | None
     _out: dict[str, str] = field(default_factory=dict)
 
     def ask(self, asked: Asked) -> None:
-        """The terminal shows the code for exactly what is listed; without a terminal nothing happens."""
+        """The terminal shows the code for exactly what is listed. Without a terminal nothing happens."""
         if self.tell is None:
             return
         code = self._out.get(asked.shown) or "".join(

@@ -1,1 +1,1 @@
-"""Writes into a person's own files, and can undo that: the skill, the server, the watchdog."""
+"""Writes the skill, the server and the watchdog into a person's own files, and can undo that."""

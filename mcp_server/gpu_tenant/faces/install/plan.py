@@ -126,7 +126,7 @@ def _skill(host: HostName, way: Way) -> dict[str, tuple[Content, int]]:
     parts = (*PARTS, "agents") if host == "codex" else PARTS
     wanted: dict[str, tuple[Content, int]] = {}
     for part in parts:
-        # SKILL.md is copied even then: Codex does not read it through a link.
+        # SKILL.md is copied even then, because Codex does not read it through a link.
         if way == "link" and (root / part).is_dir():
             wanted[part] = (root / part, 0o644)
             continue

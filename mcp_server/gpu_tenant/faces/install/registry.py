@@ -19,7 +19,7 @@ KeptBy = Literal["systemd", "launchd", "cron"]
 
 
 class Installed(Record):
-    """What was written for one host."""
+    """What was written for one host, in enough detail to undo it."""
 
     host: HostName
     project: str | None
@@ -31,15 +31,15 @@ class Installed(Record):
     """The directories that were not there before."""
     settings: str
     settings_digest: str
-    """Of the settings as they were left."""
+    """The digest of the settings as we left them."""
     settings_before: str | None
-    """Of the settings as they were before any of this; None when there were none."""
+    """The digest of the settings as they were before any of this. None when there were none."""
     replaced: Replaced | None
-    """What our entry said before, where one stood there already."""
+    """What our entry said before, if there was one already."""
 
     @property
     def directories(self) -> set[str]:
-        """What may be left empty when this is taken back."""
+        """The directories that undoing this may leave empty."""
         below = [Path(self.skill) / name for name in self.files]
         inside = {str(p) for f in below for p in f.parents if p.is_relative_to(self.skill)}
         return {*inside, *self.made}
@@ -50,9 +50,9 @@ class Written(Record):
 
     path: str
     digest: str
-    """As it was left."""
+    """The digest of the file as we left it."""
     before: str | None
-    """As it was before any of this; None when there was none."""
+    """The digest of the file as it was before any of this. None when there was none."""
 
 
 class Kept(Record):
@@ -66,7 +66,7 @@ class Kept(Record):
 
     @property
     def directories(self) -> set[str]:
-        """What may be left empty when this is taken back."""
+        """The directories that undoing this may leave empty."""
         return {*self.made}
 
     def wrote(self, path: Path) -> Written | None:
@@ -101,7 +101,7 @@ class Register(Record):
         return self.model_copy(update={"installed": (*self.installed, entry)})
 
     def answering_for(self, directories: Sequence[str]) -> "Register":
-        """The register in which a remaining entry answers for these directories, to remove them when it is undone."""
+        """The register in which a remaining entry is responsible for these directories, to remove them when it is undone."""
         entries: list[Entry] = [*self.installed, *([self.watchdog] if self.watchdog else [])]
         if not entries or not directories:
             return self
@@ -111,7 +111,7 @@ class Register(Record):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes for one host, or for the watchdog; none is made yet."""
+    """The changes for one host, or for the watchdog. None is made yet."""
 
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
@@ -175,7 +175,7 @@ def _write(register: Path, said: Register) -> None:
     if said == Register():
         register.unlink(missing_ok=True)
         return
-    # Made as the ledger would make it: what it will hold is private.
+    # Made as the ledger would make it, because what it will hold is private.
     register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     place(register, said.model_dump_json(indent=1).encode(), 0o600)
 

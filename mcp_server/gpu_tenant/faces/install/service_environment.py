@@ -26,8 +26,9 @@ _OF_A_CLUSTER = (
     ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
     ("SLURM_CONF", "slurm", {"login", "before"}, 'before = ["env", "SLURM_CONF={}"]'),
 )
-"""Variables that decide which cluster is asked; the table about it; the settings that override
-them; and the line to write there."""
+"""For each cluster: the variables that decide which one is asked, the table about it, the settings that override
+them, and the line to write there.
+"""
 
 
 def must_start_alone(program: Sequence[str]) -> None:
@@ -64,7 +65,7 @@ def lacking(
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
 ) -> Iterator[str]:
-    """What this shell has and an unattended program will lack, in sentences; keys first.
+    """What this shell has and an unattended program will lack, in sentences. Keys come first.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -94,7 +95,7 @@ def lacking(
 
 
 def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Where only this shell names the cluster, so that without the shell another one may be asked."""
+    """The clusters that only this shell names. Without the shell another one may be asked."""
     said = _said(configuration)
     for variable, table, settles, line in _OF_A_CLUSTER:
         value, named = environ.get(variable), said.get(table)

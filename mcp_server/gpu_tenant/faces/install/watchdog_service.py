@@ -41,7 +41,7 @@ _TABLE = Path("crontab")
 class TableChange(Change):
     """A change of the crontab, which is not a file."""
 
-    context_lines = 0  # a line of somebody else's may hold a key, so none is shown
+    context_lines = 0  # somebody else's line may hold a key, so none is shown
 
     def now(self) -> Content:
         """The crontab at this moment."""
@@ -60,7 +60,7 @@ class Service:
     name: str
     plan: Plan
     before: tuple[Command, ...]
-    """Run first; it is no error if what they do was done already."""
+    """Run first. It is no error if what they do was done already."""
     after: tuple[Command, ...]
     then: str
     """What a person has to know or do afterwards."""
@@ -115,7 +115,7 @@ def plan(
 
 
 def plan_removal(home: Home) -> Service:
-    """The changes after which nothing from this command keeps the watchdog running.
+    """The changes after which nothing that this command wrote keeps the watchdog running.
 
     Raises:
         Refused: a file cannot be read, or the marks in the crontab were changed.
@@ -179,7 +179,7 @@ def _systemd(
     units = _units(environ)
     text = unit([*program, "watchdog", "--every", str(every_s)], _variables(home))
     file = units / _unit_name(name)
-    # This is the link that `systemctl enable` makes: written here, it is shown first and undone
+    # This is the link that `systemctl enable` makes. Written here, it is shown first and undone
     # exactly.
     link = units / "default.target.wants" / file.name
     planned = _plan(home, "systemd", {file: text.encode(), link: file}, was, notes)
@@ -285,7 +285,7 @@ def _plan(
 
 
 def _taken_back(home: Home, name: str, written: Written, notes: list[str]) -> Change | None:
-    """The change that makes the file what it was before this command; None if there is none to make."""
+    """The change that makes the file what it was before this command. None if there is none to make."""
     path = Path(written.path)
     if path == _TABLE:
         return _table_taken_back(home, name, written)

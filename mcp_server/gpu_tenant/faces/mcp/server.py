@@ -5,7 +5,7 @@ import inspect
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -24,6 +24,7 @@ from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.domain.wording import in_tools
 from gpu_tenant.faces.mcp import chat_card
+from gpu_tenant.faces.mcp.watch import WATCH_EVERY_S, watch
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.context import progress_to
@@ -62,7 +63,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""Runs any command that it is given, on this computer, confined only as far as the system can confine it."""
+"""The verb that runs any command it is given on this computer, confined only as far as the system can confine it."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -96,7 +97,7 @@ class StrictTool(Tool):
 
     @classmethod
     def of(cls, verb: Callable[..., Any], annotations: ToolAnnotations) -> "StrictTool":
-        """The tool for one verb; its docstring and signature are the description and the schema."""
+        """The tool for one verb. Its docstring and signature are the description and the schema."""
         tool = cls.from_function(
             verb,
             description=inspect.cleandoc(verb.__doc__ or ""),
@@ -117,7 +118,7 @@ class StrictTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> Any:
-        """As the SDK's; reports progress, shields billable work, and gives errors as text with a remedy."""
+        """As the SDK's. It also reports progress, shields billable work, and gives errors as text with a remedy."""
         try:
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
@@ -186,7 +187,7 @@ class Seen(BaseModel):
 
 
 class _Rooms:
-    """The tenancy of this process, opened at the first call: listing tools does not need it."""
+    """The tenancy of this process, opened at the first call. Listing tools does not need it."""
 
     def __init__(self, scope: Literal["full", "read-only"]) -> None:
         self._scope = scope
@@ -199,6 +200,7 @@ class _Rooms:
 
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
             self._tenancy = open_tenancy(tell=_log.warning, tending=tending)
+            self._tenancy.context.watches = self._scope == "full"
         return self._tenancy
 
     async def aclose(self) -> None:
@@ -206,15 +208,25 @@ class _Rooms:
             await self._tenancy.aclose()
 
 
-def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]:
-    """The server, over stdio or in memory; `read-only` has only tools that look, and moves no sweep on."""
+def make_server(
+    scope: Literal["full", "read-only"] = "full", *, watch_every_s: float = WATCH_EVERY_S
+) -> MCPServer[None]:
+    """The server, over stdio or in memory; `read-only` has only tools that look, and moves no sweep on.
+
+    While the full one runs, it looks after every lease like a watchdog, unless another process does.
+    """
     rooms = _Rooms(scope)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
+        watching = asyncio.create_task(watch(every_s=watch_every_s)) if scope == "full" else None
         try:
             yield
         finally:
+            if watching is not None:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
             await rooms.aclose()
 
     server: MCPServer[None] = MCPServer(
@@ -236,7 +248,7 @@ def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]
 
 
 def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
-    """The method of that name as a function; the tenancy is opened at the first call."""
+    """The method of that name as a function. The tenancy is opened at the first call."""
     if name == "verify_and_teardown":
         return _teardown_or_ask(rooms)
     if name == "collect":
@@ -294,7 +306,10 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
-    """Any program may be the client and answer a host's question, so the question only tells a person where to sign."""
+    """The teardown as a tool, with a question by the host that only tells a person where to sign.
+
+    The answer counts for nothing, because any program may be the client and answer a host's question.
+    """
 
     async def tell(lease: str, on_refusal: str, ctx: Context[None]) -> Seen | Elicit[Seen]:
         can_tell = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
@@ -341,7 +356,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _lease_card() -> Apps:
-    """The page that is shown beside some answers; hosts that do not render it show the plain answers."""
+    """The page that is shown beside some answers. Hosts that do not render it show the plain answers."""
     apps = Apps()
     apps.add_html_resource(
         chat_card.URI, chat_card.page(), name="lease-card", title="Lease card", prefers_border=True

@@ -15,12 +15,12 @@ _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 26, 12, 30
 _TIMES_S = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400)
 _SHADES = 8
-"""How many lines can be told apart by their look; the style sheet has a class for each."""
+"""How many lines can be told apart by their look. The style sheet has a class for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a chart; None leaves a gap."""
+    """One line of a chart. None leaves a gap."""
 
     name: str
     xs: Sequence[float]
@@ -40,7 +40,7 @@ class _Scale:
 
 
 def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) -> Markup | None:
-    """The chart of those curves; None if they have no point. `key` is an id that is unique on the page."""
+    """The chart of those curves. None if they have no point. `key` is an id that is unique on the page."""
     points = [
         (a, b) for curve in curves for a, b in zip(curve.xs, curve.ys, strict=True) if b is not None
     ]

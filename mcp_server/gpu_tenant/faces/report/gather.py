@@ -42,10 +42,10 @@ Charting = Literal["charted", "named"]
 _MOST_FILES = 400
 _MOST_JOBS = 40
 _MOST_CHARTED = 8
-"""The logs of this many jobs are read, the newest ones."""
+"""How many jobs' logs are read, the newest ones."""
 _LOG_BYTES = 24_000_000
 _WINDOW_BYTES = 1_000_000
-"""Of a longer log `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
+"""Of a longer log, `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
 
 
 async def report_of(context: Context, lease: str) -> Report:
@@ -317,7 +317,7 @@ def _metrics(
 
 
 def _latest(place: Path, job: str, others: Collection[str]) -> Path:
-    """The path of the log of the job's latest run; for a cell that was retried, that is the last try."""
+    """The path of the log of the job's latest run. For a cell that was retried, that is the last try."""
     is_run = re.compile(rf"{re.escape(job)}\.(\d+)\.log")
     runs = [
         (int(run[1]), path)

@@ -1,4 +1,4 @@
-"""What a report says of a lease, as records: facts only, in the words of whoever stated them."""
+"""What a report says about a lease, as records: facts only, in the words of whoever stated them."""
 
 from decimal import Decimal
 
@@ -11,7 +11,7 @@ from gpu_tenant.jobs.samples import Readings
 
 
 class Charged(Record):
-    """A stretch of time at one rate."""
+    """A period at one rate."""
 
     since: AwareDatetime
     until: AwareDatetime
@@ -20,7 +20,7 @@ class Charged(Record):
 
 
 class Cost(Record):
-    """What the lease has cost, by our count and by its provider's books; None is unknown, never 0."""
+    """What the lease has cost, by our count and by its provider's books. None is unknown, never 0."""
 
     spent_usd: Usd = Field(description="the rates over their time; None: one of them is unknown")
     budget_usd: Usd
@@ -88,7 +88,7 @@ class Kept(Record):
 
 
 class GivenUp(Record):
-    """What may be lost with the box, by whose word."""
+    """What may be lost with the box, and who said so."""
 
     at: AwareDatetime
     by: str
@@ -104,7 +104,7 @@ class EventTold(Record):
 
 
 class Report(Record):
-    """All that is on record of one lease, as of `made_at`."""
+    """All that is on record about one lease, as of `made_at`."""
 
     lease: str
     made_at: AwareDatetime

@@ -33,7 +33,7 @@ class Figure:
     title: str
     drawing: Markup
     legend: tuple[tuple[str, str], ...]
-    """The class and the name of each curve; empty if there is only one."""
+    """The class and the name of each curve. Empty if there is only one."""
     note: str
 
 
@@ -50,7 +50,7 @@ class Summary:
 
 
 def as_html(report: Report) -> str:
-    """The report as one file for screen and paper; it has no script and loads nothing."""
+    """The report as one file for screen and paper. It has no script and loads nothing."""
     page = _templates().get_template("page.html")
     return page.render(
         report=report,
@@ -214,7 +214,7 @@ def _metric_figures(number: int, job: JobTold) -> Iterator[Figure]:
 
 
 def _rate_figure(report: Report) -> Figure | None:
-    """What the lease cost by the hour over time; None if that never changed, or is unknown."""
+    """What the lease cost by the hour over time. None if that never changed, or is unknown."""
     rates = report.cost.rates
     if len({rate.usd_h for rate in rates}) < 2:
         return None

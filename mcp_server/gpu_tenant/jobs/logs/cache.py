@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST_BYTES = 1 << 30
-"""What all copies may take together; the least recently used one is deleted first."""
+"""How much all copies together may take. The least recently used one is deleted first."""
 
 
 class LogCopy:
-    """The beginning of one log, as far as it has been read; any number of processes may use it.
+    """The beginning of one log, as far as it has been read. Any number of processes may use it.
 
-    Losing it costs nothing but time. So if the disk has no room the copy is just shorter, and this is no error.
+    Losing it costs nothing but time. So if the disk has no room, the copy is just shorter, and this is no error.
     """
 
     def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES) -> None:
@@ -81,7 +81,7 @@ class LogCopy:
 
 
 def forget_copies(copies: Path, kept: Path) -> None:
-    """No copy is left in `copies` of any log that is in the directory `kept`."""
+    """`copies` holds no copy any more of a log that is in the directory `kept`."""
     with suppress(OSError):
         for copy in copies.iterdir():
             if (kept / copy.name).is_file():

@@ -1,4 +1,4 @@
-"""The bytes of a job's log, from wherever they are available: the box, or a file on this computer."""
+"""The bytes of a job's log, from wherever they can be had: the box, or a file on this computer."""
 
 import asyncio
 import os
@@ -11,11 +11,12 @@ from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.logs.cache import LogCopy
 
 Source = Literal["box", "kept", "seen"]
-"""Where a log was read: on the box, in what was collected, or in what this computer had read of it before
-the box fell silent."""
+"""Where a log was read: on the box, in what was collected, or in what this computer had read before the box fell
+silent.
+"""
 
 _SEAM_BYTES = 64
-"""How much of the known part is fetched again: another log under the same name would differ there."""
+"""How much of the known part is fetched again, to notice another log under the same name."""
 _NEAR_BYTES = 1 << 20
 """A start this close to the end of the known part is fetched together with everything in between."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
@@ -70,7 +71,7 @@ class LogHere:
         self.source: Source = source
 
     async def read(self, start: int, limit: int) -> Stretch:
-        """As `Log.read`; empty if the file is gone."""
+        """As `Log.read`. Empty if the file is gone."""
         return await asyncio.to_thread(self._read, start, limit)
 
     def _read(self, start: int, limit: int) -> Stretch:
@@ -89,7 +90,7 @@ class LogHere:
 class LogOnBox:
     """A log on the box, with a copy here of its beginning, as far as that has been read.
 
-    Made for one call of a verb: it asks the box at least once, and what it knows after that it does not ask again.
+    It is made for one call of a verb. It asks the box at least once, and does not ask again for what it knows.
     """
 
     source: Source = "box"
@@ -111,7 +112,8 @@ class LogOnBox:
             return await self._asked(start, min(limit, self._piece))
         seam = max(0, known - _SEAM_BYTES)
         missing = max(0, start + limit - known)
-        # At least one whole piece even if less is wanted, because each request starts a program on the box.
+        # Fetch at least one whole piece even if less is wanted, because each request starts a
+        # program on the box.
         ahead = min(max(missing, self._piece), self._piece + _NEAR_BYTES)
         got = await self._asked(seam, known - seam + ahead)
         if got.at <= start < got.at + len(got.raw):
@@ -123,7 +125,7 @@ class LogOnBox:
         return self._told(start, raw) if raw else await self._asked(start, min(limit, self._piece))
 
     async def _asked(self, offset: int, limit: int) -> Stretch:
-        """What the box returns; bytes that continue the copy have been added to it."""
+        """What the box returns. Bytes that continue the copy have been added to it."""
         clock = asyncio.get_running_loop().time
         began = clock()
         status = await self._caretaker.status(self._run, offset=offset, limit=limit, sample="plain")

@@ -1,4 +1,4 @@
-"""A job's log in windows, and a search through all of it, without anything that a page would obey."""
+"""A job's log in windows, and a search through all of it, without anything that a terminal would obey."""
 
 import asyncio
 import re
@@ -18,22 +18,22 @@ _LONG_LINE_BYTES = 32 << 10
 _ESCAPE_BYTES = 4 << 10
 """A longer escape sequence may be split."""
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
-"""A window over this many bytes always ends after its beginning, wherever it is."""
+"""A window longer than this always ends after its beginning, wherever it is."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
 """How much of the log before a position must be known to tell whether a window may begin there."""
 
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)")
 
 _SEARCHED_BYTES = 512 << 10
-"""How much is searched at once; it blocks everything else in this process for some hundredths of a second."""
+"""How much is searched at once. It blocks everything else in this process for some hundredths of a second."""
 _MOST_HITS = 200
 _SHOWN_CHARACTERS = 300
 
 
 class LogWindow(Record):
-    """A stretch of a log; what one has from byte `from` on is replaced by it.
+    """Part of a log. It replaces what the caller has from byte `from` on.
 
-    It ends where the next one begins. `from` is before the byte asked for where that is in the midst of a line.
+    It ends where the next one begins. If the byte asked for is in the middle of a line, `from` is before it.
     """
 
     model_config = ConfigDict(
@@ -48,14 +48,17 @@ class LogWindow(Record):
 
 
 class Hit(Record):
-    """A line of a log that has what was searched for."""
+    """A line of a log that contains what was searched for."""
 
     at: int = Field(description="byte of the log at which the line begins")
     line: str
 
 
 class Hits(Record):
-    """What was found of a log's lines from the asked byte up to `scanned_to`; go on from there until it is `size`."""
+    """What was found in a log's lines from the requested byte up to `scanned_to`.
+
+    Go on from there until it is `size`.
+    """
 
     hits: tuple[Hit, ...]
     scanned_to: int
@@ -97,8 +100,8 @@ async def search(
 ) -> Hits:
     """The lines from byte `start` on that contain the text `q`, as a reader would see them.
 
-    After some 200 hits, or about `budget_s` seconds, it returns what it has; part of the log is searched in any
-    case.
+    After some 200 hits, or about `budget_s` seconds, it returns what it has. It always searches at least one part
+    of the log.
 
     Raises:
         BadRequest: there is nothing to search for, or more than one line.
@@ -125,7 +128,7 @@ async def search(
 
 
 def _end(got: Stretch, place: int) -> int:
-    """Where a window really ends that should end at `place`."""
+    """The real end of a window that should end at `place`."""
     if place < len(got.raw):
         return _boundary(got.raw, place)
     return _between(got.raw, len(got.raw)) if got.grows else len(got.raw)
@@ -223,7 +226,7 @@ def _found(
 
 
 def _folded(raw: bytes, case: Literal["no", "yes"]) -> str:
-    """The text to search in; it has as many lines as the bytes."""
+    """The text to search in. It has as many lines as the bytes."""
     text = bare(raw.decode("utf-8", "replace"))
     return text if case == "yes" else text.casefold()
 

@@ -1,4 +1,4 @@
-"""The network over which several boxes talk: one that all of them are in, each under its own address."""
+"""The network over which several boxes talk: one that all of them are in, each with its own address."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.record import Record
 
 _OF_A_HOST_ALONE = ("lo", "docker", "br-", "veth", "virbr", "cni", "lxc", "podman", "kube-ipvs")
-"""Bridges and the like: each machine has its own, often with the same addresses as its neighbour's."""
+"""Bridges and the like. Each machine has its own, often with the same addresses as its neighbour's."""
 
 Network = IPv4Network | IPv6Network
 
@@ -20,7 +20,7 @@ Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$")]
 
 
 class Interface(Record):
-    """One interface of a box, by its own word."""
+    """One interface of a box, as the box describes it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.:@-]{1,15}$")
     addresses: tuple[Address, ...]
@@ -32,7 +32,7 @@ class Interface(Record):
 
 @dataclass(frozen=True, slots=True)
 class Foothold:
-    """The place of a box in a network."""
+    """The address of a box in a network."""
 
     interface: str
     address: str
@@ -85,7 +85,7 @@ def chosen(
 
 
 def shared(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
-    """The addresses that more than one box believes to be its own, each with those boxes."""
+    """The addresses that more than one box considers its own, each with those boxes."""
     by_address: dict[str, list[str]] = {}
     for box, foothold in at.items():
         by_address.setdefault(foothold.address, []).append(box)

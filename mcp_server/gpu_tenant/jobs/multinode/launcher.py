@@ -12,7 +12,7 @@ from gpu_tenant.domain.record import Record
 
 Launcher = Literal["torchrun", "accelerate"]
 PORT = 29400
-"""Where the members meet, on the first of them: torchrun's default."""
+"""The port where the members meet, on the first of them: torchrun's default."""
 
 _MODULES: dict[Launcher, str] = {
     "torchrun": "torch.distributed.run",
@@ -35,12 +35,12 @@ class Node:
 
 
 class Gang(Record):
-    """A job that was declared on several leases at once, the same name on each."""
+    """A job that was declared on several leases at once, under the same name on each."""
 
     job: str
     launcher: Launcher
     leases: tuple[str, ...]
-    """In the order of their ranks: the first one has rank 0."""
+    """In the order of their ranks. The first one has rank 0."""
     command: str
     """The script with its arguments, as requested."""
     lines: tuple[str, ...]
@@ -139,7 +139,7 @@ def environment(nodes: Sequence[Node], node: Node) -> list[str]:
     every machine has. InfiniBand is used by all or by none, because a mixture waits for ever.
     """
     told = {
-        # NCCL takes a prefix, unless it begins with `=`; Gloo takes the name itself.
+        # NCCL takes a prefix, unless it begins with `=`. Gloo takes the name itself.
         "NCCL_SOCKET_IFNAME": f"={node.interface}",
         "GLOO_SOCKET_IFNAME": node.interface,
         "TP_SOCKET_IFNAME": node.interface,

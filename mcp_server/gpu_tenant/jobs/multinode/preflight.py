@@ -21,24 +21,25 @@ _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
 """A box ends its part by itself before this."""
 _TRIED_PORTS = 2
-"""Besides the one where they meet: NCCL and Gloo listen on whatever port the system gives them."""
+"""How many ports besides the one where they meet: NCCL and Gloo listen on whatever port the system gives them."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
-"""Runs the first characters of its input, as many as the argument says; the rest is the request. So nothing
-is written on the box."""
+"""Runs the first characters of its input, as many as the argument says. The rest is the request. So nothing is
+written on the box.
+"""
 
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class _Said(BaseModel):
-    """What a box says; fields of later versions are passed over."""
+    """What a box says. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Seen(_Said):
-    """What one box has to train with."""
+    """What one box has for training."""
 
     interfaces: tuple[Interface, ...]
     gpus: int = Field(ge=0, le=1024)
@@ -74,7 +75,7 @@ class Pair(Record):
 
 
 class Spot(Record):
-    """One box in the network that was chosen."""
+    """The place of one box in the network that was chosen."""
 
     lease: str
     interface: str
@@ -85,7 +86,7 @@ class Spot(Record):
 
 
 class Preflight(Record):
-    """Every ordered pair of several boxes; where one does not talk, no job of theirs may begin."""
+    """The result for every ordered pair of several boxes. If one pair does not talk, no job of theirs may begin."""
 
     network: str
     port: int
@@ -176,7 +177,7 @@ async def _seen(lease: Lease, way: Transport) -> Seen:
 async def _meet(
     lease: Lease, way: Transport, nodes: Mapping[str, str], ports: Sequence[int], secret: str
 ) -> object:
-    """What it met, or the error if it did not say; an error is returned, so that the others are still heard."""
+    """What it met, or the error if it did not say. The error is returned, so that the others are still heard."""
     request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
     try:
         return await _asked(lease, way, "meet", request, within_s=_MEET_WITHIN_S)

@@ -1,1 +1,1 @@
-"""AutoDL: instances Pro, by the second."""
+"""AutoDL: *instances Pro*, billed by the second."""

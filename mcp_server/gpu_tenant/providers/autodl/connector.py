@@ -1,4 +1,4 @@
-"""Boxes at AutoDL: containers of the kind *instance Pro*, by the second, stopped and then released."""
+"""Boxes at AutoDL: containers of the kind *instance Pro*, billed by the second, stopped and then released."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ _POOR = re.compile(r"balance|余额|欠费", re.IGNORECASE)
 _FULL = re.compile(r"库存|无可用|资源不足|售罄|空闲")
 _NOT_THERE = re.compile(r"RecordNotFound|不存在")
 _WRONG_ORDER = re.compile(r"ParamError|RequestParameterIsWrong|参数")
-"""Its error codes are not documented: this matches codes and words that users have reported."""
+"""Its error codes are not documented. This matches codes and words that users have reported."""
 
 
 class _Instance(BaseModel):
@@ -56,7 +56,7 @@ class _Instance(BaseModel):
 
 
 class _Snapshot(BaseModel):
-    """Of what the provider shows only this: the rest holds the root password."""
+    """The part of the provider's answer that we keep. The rest holds the root password."""
 
     payg_price: int | None = None
     proxy_host: str | None = None
@@ -89,7 +89,7 @@ _TEXT = TypeAdapter(str)
 
 
 class AutodlConnector:
-    """One account at AutoDL, through the API for instances Pro; its other boxes are rented by hand.
+    """One account at AutoDL, through the API for instances Pro. A person rents its other boxes by hand.
 
     No call tells what a box has cost, so this is no `Billing`.
     """
@@ -111,7 +111,7 @@ class AutodlConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; our key gets in through the command that the box runs when it starts."""
+        """As `Connector.create`. Our key gets in through the command that the box runs when it starts."""
         quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
@@ -173,7 +173,7 @@ class AutodlConnector:
         return None
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; the box is powered off first, and stays off if the release fails."""
+        """As `Connector.destroy`. The box is powered off first, and stays off if the release fails."""
         permit = genuine(permit, provider="autodl")
         give_up_at = self._clock.now() + timedelta(seconds=_RELEASE_WITHIN_S)
         hindrance = ""
@@ -185,7 +185,8 @@ class AutodlConnector:
                 if status == "shutdown":
                     await self._tell("release", permit.box_id, urgent="teardown")
                     return
-                # A second power_off is refused; one sent while the box starts may not stop it.
+                # A second power_off is refused. One that is sent while the box starts may not stop
+                # it.
                 if status != "shutting_down":
                     await self._tell("power_off", permit.box_id, urgent="teardown")
             except Rejected as error:
@@ -201,11 +202,11 @@ class AutodlConnector:
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`; anybody may then take its GPU, and after 15 days the box is released."""
+        """As `Parking.park`. Anybody may then take its GPU, and after 15 days the box is released."""
         await self._switch(lease, "power_off", ("shutting_down", "shutdown"), {})
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; port and password may have changed, and our key is let in anew."""
+        """As `Parking.resume`. Port and password may have changed, and our key is let in anew."""
         more: dict[str, Json] = {"payload": "gpu", "start_command": _lets_in(self._public_key())}
         await self._switch(lease, "power_on", ("starting", "running"), more)
 
@@ -222,7 +223,7 @@ class AutodlConnector:
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: every kind of GPU that the API rents; stock is known only at a create.
+        """As `Market.offers`: every kind of GPU that the API rents. Whether one is in stock is known only at a create.
 
         The API tells no price before a box exists, so prices are those that the owner states.
         """
@@ -261,7 +262,7 @@ class AutodlConnector:
         mark = _mark(shown)
         address, price = None, None
         if state in (BoxState.BOOTING, BoxState.PARKED):
-            # Billing starts when it runs; disks that are included cost nothing.
+            # Billing starts when it runs. Disks that are included cost nothing.
             price = Decimal(0)
         elif self._is_looked_into(shown):
             detail = _read(_SNAPSHOT, details[shown.uuid])
@@ -282,7 +283,7 @@ class AutodlConnector:
         )
 
     def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
-        """What it costs by the provider's figure; None unless it has one GPU at the plain hourly rate.
+        """What it costs by the provider's figure. None unless it has one GPU at the plain hourly rate.
 
         For several GPUs it is not documented whether the figure is for one of them or for all.
         """
@@ -301,7 +302,7 @@ class AutodlConnector:
         return None if usd_h is None else usd_h.quantize(CENT)
 
     async def _snapshot(self, box_id: str) -> Json:
-        """The answer that holds its address and price; empty while the provider does not give them."""
+        """The answer that holds its address and price. Empty while the provider does not give them."""
         query = {"instance_uuid": box_id}
         try:
             return await self._told("GET", f"{_PRO}/snapshot", query=query)
@@ -309,7 +310,7 @@ class AutodlConnector:
             return {}
 
     async def _status(self, box_id: str, *, urgent: Literal["", "teardown"] = "") -> str | None:
-        """The provider's word for its state; None if it knows no such box and lists none."""
+        """The provider's word for its state. None if it knows no such box and lists none."""
         query = {"instance_uuid": box_id}
         try:
             return _read(
@@ -337,14 +338,14 @@ class AutodlConnector:
         await self._told("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
 
     async def _instances(self, *, urgent: Literal["", "teardown"] = "") -> list[Mapping[str, Json]]:
-        """Every row of the list of instances; a row that is not an object becomes an empty one."""
+        """Every row of the list of instances. A row that is not an object becomes an empty one."""
         rows = await self._pages(f"{_PRO}/list", "uuid", urgent=urgent)
         return [row if isinstance(row, dict) else {} for row in rows]
 
     async def _pages(
         self, path: str, identity: str, *, urgent: Literal["", "teardown"] = ""
     ) -> list[JsonValue]:
-        """Every row of that list, each once, where rows say what they are about."""
+        """Every row of that list, each once if the rows say what they are about."""
         rows: list[JsonValue] = []
         page, leafing = 1, Leafing(f"AutoDL's list of {path}")
         while True:
@@ -373,7 +374,7 @@ class AutodlConnector:
         once: Literal["", "once"] = "",
         urgent: Literal["", "teardown"] = "",
     ) -> Json:
-        """The data in the provider's envelope; a failure comes inside a 200.
+        """The data in the provider's envelope. A failure comes inside a 200.
 
         Raises:
             Rejected: it failed, in the provider's words, with the envelope as its body.
@@ -432,7 +433,7 @@ def _read(kind: TypeAdapter[T], told: object) -> T:
         return kind.validate_python(told)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised outside the handler, and names only the place: the validation error holds the value,
+    # Raised outside the handler, and names only the place. The validation error holds the value,
     # which may be a password.
     raise ProviderSilent(
         f"an answer of AutoDL cannot be read: its {where or 'data'} is not as documented",

@@ -1,4 +1,4 @@
-"""What AutoDL rents as instances Pro, at the prices that the owner states: its API tells none."""
+"""What AutoDL rents as instances Pro, at the prices that the owner states, because its API tells none."""
 
 import re
 import tomllib
@@ -27,11 +27,11 @@ _SPECS = {
 """The API's name of a kind of GPU, the console's name, and its GB. docs/instance_pro_api, appendix, 2026-08."""
 _NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
 _REGIONS = ("westDC3", "beijingDC2")
-"""The regions that accept a create; the others are for another product."""
+"""The regions that accept a create. The others are for another product."""
 ANYWHERE = "any"
 _MOST_GPUS = 4
 _DISK_GB = 80
-"""30 at `/` and 50 at /root/autodl-tmp; more is sold at prices that no call tells."""
+"""30 at `/` and 50 at /root/autodl-tmp. More is sold at prices that no call tells."""
 _IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
 """The platform's own image, with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
 _SETUP_S = 180
@@ -39,7 +39,7 @@ _RATE_COUNTS_FOR = timedelta(days=30)
 
 
 class Owner(Record):
-    """What config.toml says of AutoDL: `[rates]` and `[autodl]`."""
+    """What config.toml says about AutoDL: `[rates]` and `[autodl]`."""
 
     cny_usd: Decimal | None = Field(default=None, gt=0, description="USD for one CNY")
     cny_usd_on: date | None = Field(default=None, description="the day of that rate")
@@ -50,7 +50,7 @@ class Owner(Record):
     cny_h: dict[str, Decimal] = Field(default={}, description="an hour of one GPU, by kind")
 
     def usd(self, cny: Decimal | None) -> Decimal | None:
-        """The amount in USD; None if the amount or the rate is unknown."""
+        """The amount in USD. None if the amount or the rate is unknown."""
         return None if cny is None or self.cny_usd is None else cny * self.cny_usd
 
     def converted(self, cny: Decimal, today: date) -> str | None:
@@ -68,7 +68,7 @@ class Owner(Record):
 
 
 def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
-    """What the owner states; AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) override the file.
+    """What the owner states. AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) override the file.
 
     Raises:
         LocalTrouble: it cannot be read as prices.
@@ -110,13 +110,13 @@ class Ordered(NamedTuple):
 
 
 def ordered(offer_id: str) -> Ordered | None:
-    """What that offer is for, or None if the id is not one that AutoDL's offers have."""
+    """What that offer is for. None if the id is not one that AutoDL's offers have."""
     told = re.fullmatch(r"(.+):([1-4])@(.+)", offer_id)
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
 
 
 def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[Offer]:
-    """An offer for each kind of GPU; whether one is in stock is known only when a box is created."""
+    """An offer for each kind of GPU. Whether one is in stock is known only when a box is created."""
     if wish.offer is not None:
         again = ordered(wish.offer)
         return [] if again is None else [_offer(again, owner, held_cny, today)]

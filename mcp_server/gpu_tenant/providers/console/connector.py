@@ -42,7 +42,7 @@ class ByHand:
         return self._lent.boxes()
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: only a person can do it, so a person is asked.
+        """As `Connector.destroy`. Only a person can do it, so a person is asked.
 
         Raises:
             OwnerMustAct: with the words for the person; the box is as it was.
@@ -121,7 +121,7 @@ class Both:
         await self._parking(lease).resume(lease)
 
     def asked_with(self, salt: str) -> Asking | None:
-        """As `Accounted.asked_with`; None if all its boxes are rented in the console."""
+        """As `Accounted.asked_with`. None if all its boxes are rented in the console."""
         return self._api.asked_with(salt) if isinstance(self._api, Accounted) else None
 
     async def account(self) -> str | None:
@@ -133,7 +133,7 @@ class Both:
         return await self._api.leftovers() if isinstance(self._api, Residue) else []
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """As `Timed.timer_at`; None, too, if the API's boxes have no timer."""
+        """As `Timed.timer_at`. None, too, if the API's boxes have no timer."""
         if isinstance(self._api, Timed) and not self.tends(lease.box_id):
             return await self._api.timer_at(lease)
         return None

@@ -1,4 +1,4 @@
-"""Boxes that no provider lists: one small file each, as long as a lease uses the box."""
+"""Boxes that no provider lists. Each has a small file here for as long as a lease uses it."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class Lent:
             ProviderTrouble: the list cannot be read to its end.
         """
         try:
-            # Not glob: it treats a directory that cannot be read as empty.
+            # Not glob, which treats a directory that cannot be read as empty.
             files = sorted(path for path in self._directory.iterdir() if path.suffix == ".json")
         except FileNotFoundError:
             return []

@@ -31,11 +31,11 @@ _SETUP_S = 180
 _OUTBOUND_USD_GB = Decimal("0.01")
 """Above the included amount: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
-"""docs.digitalocean.com/products/images/snapshots/details/pricing. No such page was read for volumes."""
+"""docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
 _TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
-"""Refused creates all have the same status: only the words tell what was wrong."""
+"""All refused creates have the same status. Only the words tell what was wrong."""
 
 
 class _Vram(BaseModel):
@@ -203,7 +203,7 @@ class DigitalOceanConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`: a team's Droplets belong to the team, whoever owns the token."""
+        """As `Accounted.account`. A team's Droplets belong to the team, whoever owns the token."""
         shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
         return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
 
@@ -218,7 +218,7 @@ class DigitalOceanConnector:
         return self._box(_read(_MADE, reply).droplet)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; volumes and snapshots of the box are left as they are."""
+        """As `Connector.destroy`. Volumes and snapshots of the box are left as they are."""
         permit = genuine(permit, provider="digitalocean")
         path = f"{_DROPLETS}/{permit.box_id}"
         reply = await self._wire.call(
@@ -308,7 +308,7 @@ class DigitalOceanConnector:
         return rows
 
     async def _key_id(self) -> int:
-        """The account's number for our public key; the key was added if it was missing."""
+        """The account's number for our public key. The key was added if it was missing."""
         ours = self._public_key()
         text = ours.split()[1]
         name = f"gpu-tenant-{hashlib.sha256(base64.b64decode(text)).hexdigest()[:16]}"
@@ -320,7 +320,8 @@ class DigitalOceanConnector:
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(201, 422))
             if reply.status == 201:
                 return _read(_ADDED, reply).ssh_key.id
-            # The key may be there by now: another user of this account may have added the same one.
+            # The key may be there by now, because another user of this account may have added the
+            # same one.
         raise self._wire.trouble("POST", _KEYS, reply)
 
     def _box(self, shown: _Droplet) -> Box:
@@ -363,7 +364,7 @@ def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
         return kind.validate_python(reply.fields.get(field) if field else reply.fields)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised outside the handler, and names only the place: the validation error holds the value.
+    # Raised outside the handler, and names only the place. The validation error holds the value.
     raise ProviderSilent(
         f"an answer of DigitalOcean cannot be read: its {field or ''} {where} is not as documented",
         remedy="try again in a minute; `gpu-tenant leases` looks again",
@@ -437,7 +438,7 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
     """The canonical name and the memory of each GPU, parsed from `nvidia_rtx6000_ada`."""
     called = gpu.model.replace("_", " ")
     amount = gpu.vram.amount if gpu.vram else None
-    # Some sizes state the memory of all GPUs together, others of one; the GPU catalog tells which.
+    # Some sizes state the memory of all GPUs together, others of one. The GPU catalog tells which.
     for each in (amount, amount // gpu.count if amount and gpu.count else None):
         model = known(called) or known(f"{called} {each}GB")
         if model is not None and each in (None, model.vram_gib):

@@ -12,9 +12,9 @@ from gpu_tenant.providers.gcp.client import Message
 from gpu_tenant.providers.gpu_catalog import known
 
 AS_OF = "2026-10-04"
-"""The day on which cloud.google.com/products/compute/pricing showed these prices; in USD."""
+"""The day on which cloud.google.com/products/compute/pricing showed these prices. In USD."""
 _IOWA = ("us-central1", "us-east1", "us-west1")
-"""The regions with Iowa's prices. There is no table for Spot, because that price changes daily."""
+"""The regions with Iowa's prices. There is no table for Spot, because those prices change daily."""
 MONTH_H = Decimal(730)
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
@@ -106,7 +106,7 @@ class Sold:
 
     @property
     def region(self) -> str:
-        """The region of its zone; quotas and prices are by region."""
+        """The region of its zone. Quotas and prices are by region."""
         return self.zone.rpartition("-")[0]
 
     @property
@@ -132,7 +132,7 @@ class Sold:
 
 
 def sold_as(offer_id: str) -> Sold | None:
-    """What the offer with that id sells; None if it is not one of Google's offers."""
+    """What the offer with that id sells. None if it is not one of Google's offers."""
     asked = _ID.fullmatch(offer_id)
     if asked is None:
         return None
@@ -147,7 +147,7 @@ def sold_as(offer_id: str) -> Sold | None:
 
 
 def list_usd_h(sold: Sold) -> Decimal | None:
-    """What the machine with its GPUs costs by the price list; None if the list does not have it."""
+    """What the machine with its GPUs costs by the price list. None if the list does not have it."""
     if sold.region not in _IOWA or sold.model != "standard":
         return None
     if sold.machine.startswith("g2-standard-"):
@@ -193,7 +193,7 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold
 
 
 def fits(sold: Sold, wish: Wish) -> bool:
-    """Whether it meets the wish, judging only by the catalog."""
+    """Whether it meets the wish, judged by the catalog alone."""
     if wish.offer is not None:
         return sold.id == wish.offer
     model = known(sold.gpu_name)
@@ -209,10 +209,10 @@ def fits(sold: Sold, wish: Wish) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many boxes of a kind the quotas allow, and which of them is the tightest."""
+    """How many boxes of a kind the quotas allow, and which quota is the tightest."""
 
     boxes: int | None
-    """How many; None if none of the quotas could be seen."""
+    """How many. None if none of the quotas could be seen."""
     tightest: str
 
 

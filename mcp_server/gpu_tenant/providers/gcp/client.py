@@ -32,7 +32,7 @@ from gpu_tenant.providers.response_limits import (
 )
 
 Message: TypeAlias = Any
-"""One of Google's messages; untyped, because the types come with an optional package."""
+"""One of Google's messages. It is untyped, because the types come with an optional package."""
 
 _TIMEOUT_S, _TRIES, _PAUSE_S = 30, 4, 5.0
 _PAGE = 500
@@ -42,10 +42,10 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class Calls:
-    """The Compute Engine API for one project: each call gives its answer or raises one of our errors.
+    """The Compute Engine API for one project. Each call gives its answer or raises one of our errors.
 
-    The client's own retries are off. Only the client's methods that return the plain operation are
-    used: the others poll the operation at the real address, whatever endpoint was configured.
+    The client's own retries are off. Only those methods of the client are used that return the plain operation. The
+    others poll the operation at the real address, whatever endpoint was configured.
     """
 
     def __init__(
@@ -84,8 +84,9 @@ class Calls:
     ) -> Message:
         """The answer of that method of that service of the client.
 
-        A call whose answer was lost is sent again, unless it is to be sent `once`. A call that was
-        turned away for its rate was not carried out, and is always sent again.
+        A call whose answer was lost is sent again, unless it is to be sent `once`. A call that was refused for
+        its rate
+        was not carried out, and is always sent again.
 
         Raises:
             CredentialRefused, NoQuota, RateLimited: 401 and 403, by their reason; 429.
@@ -106,11 +107,10 @@ class Calls:
         raise AssertionError("unreachable")
 
     async def pages(self, service: str, inside: str = "", filtered: str = "") -> list[Message]:
-        """Every item of a list, to its last page; of an aggregated list, the items under `inside`.
+        """Every item of a list, to its last page. Of an aggregated list, the items under `inside`.
 
         Raises:
-            ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be
-                concluded.
+            ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be concluded.
         """
         fields: dict[str, object] = {"max_results": _PAGE}
         if filtered:
@@ -161,7 +161,7 @@ class Calls:
         options = {"api_endpoint": self._endpoint} if self._endpoint else {}
         made = getattr(compute, f"{service}Client")
         try:
-            # A client for each call: a kept connection would be shared by threads.
+            # A client for each call, because threads would share a kept connection.
             with made(credentials=self._key, client_options=options) as client:
                 # The client has no public name for its session, and would read an answer of any
                 # size.
@@ -207,7 +207,7 @@ class Calls:
 
     @cached_property
     def _key(self) -> object:
-        """Application-default credentials; none at all for an emulator on this computer."""
+        """Application-default credentials. None at all for an emulator on this computer."""
         address = urlsplit(self._endpoint)
         if address.hostname in ("127.0.0.1", "localhost", "::1"):
             return import_module("google.auth.credentials").AnonymousCredentials()
@@ -246,7 +246,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
 
 
 def failure(operation: Message) -> ProviderTrouble | None:
-    """What went wrong in an operation; Google answers with 200 even when an operation failed."""
+    """What went wrong in an operation. Google answers with 200 even when an operation failed."""
     said = [(entry.code, entry.message) for entry in operation.error.errors]
     if not said:
         return None
@@ -260,13 +260,13 @@ def failure(operation: Message) -> ProviderTrouble | None:
 
 
 def _refusal(call: str, error: Message) -> ProviderTrouble:
-    """Google's exception in our words; 403 means four things, told apart by their reason."""
+    """Google's exception in our words. A 403 can mean four things, which its reason tells apart."""
     status = int(error.code or 0)
     try:
         listed = error.errors
     except TypeError:  # Google's list of errors was not a list
         listed = []
-    # As text: a reason that is not text might not be hashable.
+    # As text, because a reason that is not text might not be hashable.
     reasons = {str(entry.get("reason", "")) for entry in listed if isinstance(entry, dict)}
     message = str(error.message)
     what = f"Google answered {call} with {status}: {words(message)}"
@@ -286,7 +286,7 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
 
 
 def _whole(service: str, page: Message) -> None:
-    """By its own account, the page lacks nothing.
+    """The page lacks nothing, by its own account.
 
     Raises:
         ProviderSilent: something is missing.

@@ -1,4 +1,4 @@
-"""Google Compute Engine: VMs with GPUs that a timer of Google's own stops, and disks that bill on."""
+"""Google Compute Engine: VMs with GPUs, which Google's own timer stops, and disks that bill on."""
 
 import asyncio
 import re
@@ -56,7 +56,7 @@ _FAMILIES = (
     "common-cu129-ubuntu-2204-nvidia-580",
     "common-cu128-ubuntu-2204-nvidia-570",
 )
-"""Image families with drivers and CUDA; the first that has not been retired is used."""
+"""Image families with drivers and CUDA. The first that has not been retired is used."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
@@ -114,7 +114,7 @@ class GcpConnector:
     async def _insert(
         self, zone: str, body: dict[str, Any], request_id: str
     ) -> ProviderTrouble | None:
-        """The box is requested; returns Google's complaint if the box may exist all the same.
+        """The box is requested. Returns Google's complaint if the box may exist all the same.
 
         Raises:
             NoCapacity, NoQuota, ...: no box was made.
@@ -206,7 +206,7 @@ class GcpConnector:
         return read_each("gcp", shown, self._box, _subject)
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`: the boxes belong to the project, whichever account asks for them."""
+        """As `Accounted.asked_with`. The boxes belong to the project, whichever account asks for them."""
         endpoint = self._setting.api(_ENDPOINT, variable="GPU_TENANT_GCP_ENDPOINT")
         return Asking(where=place(endpoint), key=key_hash(self._calls.project, salt))
 
@@ -225,13 +225,13 @@ class GcpConnector:
             raise
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; by the box's number, which no later box of the same name has."""
+        """As `Connector.destroy`, by the box's number, which no later box of the same name has."""
         permit = genuine(permit, provider="gcp")
         where = _where(permit.box_id)
         try:
             operation = await self._calls.ask("Instances", "delete_unary", where)
         except Rejected as error:
-            # A missing project is a 404 too, and says nothing about the box.
+            # A missing project is a 404, too, and says nothing about the box.
             if error.status == 404 and f"instances/{where['instance']}" in error.body:
                 return
             raise
@@ -250,7 +250,7 @@ class GcpConnector:
         _unless_failed(await self._calls.ask("Instances", "stop_unary", where))
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; whether the zone has such a GPU is known only when the operation ends."""
+        """As `Parking.resume`. Whether the zone has such a GPU is known only when the operation ends."""
         where = _where(lease.box_id)
         operation = await self._calls.ask("Instances", "start_unary", where)
         done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
@@ -283,7 +283,7 @@ class GcpConnector:
         )
 
     def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
-        """What a box of ours costs now; its disk is of the kind that we gave it."""
+        """What a box of ours costs now. Its disk is of the kind that we gave it."""
         gpus = [
             (last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators
         ]
@@ -443,10 +443,10 @@ def _left(
 
 
 def _label(mark: str) -> str:
-    """The mark in the characters that labels allow; `_mark` turns it back into the same mark.
+    """The mark in the characters that labels allow. `_mark` turns it back into the same mark.
 
     Raises:
-        BadRequest: the mark cannot be written so.
+        BadRequest: the mark cannot be written in that way.
     """
     label = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or _mark(label) != mark:

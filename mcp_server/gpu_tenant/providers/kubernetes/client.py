@@ -26,7 +26,7 @@ from gpu_tenant.providers.response_limits import (
 Shown: TypeAlias = Mapping[str, Any]
 """An object as the API shows it."""
 Client: TypeAlias = Any
-"""The official client; untyped, because the types come with an optional package."""
+"""The official client. It is untyped, because the types come with an optional package."""
 
 _TIMEOUT_S = (5, 30)
 _PAGE = 250
@@ -36,7 +36,7 @@ _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the pod may be running"
 
 
 class Calls:
-    """The API of the cluster that one kubeconfig context names: each call gives its answer or raises our error."""
+    """The API of the cluster that one kubeconfig context names. Each call gives its answer or raises our error."""
 
     def __init__(self, context: str, kubeconfig: str | None, bounds: Bounds = BOUNDS) -> None:
         self._context = context
@@ -46,13 +46,11 @@ class Calls:
         self._aside = Aside("Kubernetes", bounds)
 
     def client(self) -> Client:
-        """The official client of that context, made once; threads share its connections.
+        """The official client of that context. It is made once, and threads share its connections.
 
         Raises:
-            ProviderTrouble: the package is not installed, or the kubeconfig has no such
-                context, or cannot be read.
-            CredentialRefused: the program that the kubeconfig names for getting a key gave
-                none.
+            ProviderTrouble: the package is not installed, or the kubeconfig has no such context, or cannot be read.
+            CredentialRefused: the program that the kubeconfig names for getting a key gave none.
         """
         if self._made is None:
             self._made = _client(self._context, self._kubeconfig)
@@ -61,7 +59,7 @@ class Calls:
         return self._made
 
     def alone(self, group: Literal["CoreV1Api"]) -> Client:
-        """That part of the API over a separate client, because an exec changes the client that it uses.
+        """That part of the API on a separate client, because an exec changes the client that it uses.
 
         Raises:
             ProviderTrouble, CredentialRefused: as for `client`.
@@ -107,7 +105,7 @@ class Calls:
         more: dict[str, object] = {}
         leafing = Leafing(method, self._bounds)
         while True:
-            # The raw answer: the client's own types refuse a whole page because of one odd item.
+            # The raw answer, because the client's own types refuse a whole page for one odd item.
             page = await self.ask(
                 group, method, limit=_PAGE, _preload_content=False, **fields, **more
             )
@@ -166,7 +164,7 @@ def _without_nulls(told: Any) -> Any:
 
 
 class _Pools:
-    """The connections of a client; each answer is read here, within the size limit."""
+    """The connections of a client. Each answer is read here, within the size limit."""
 
     def __init__(self, pools: Client, bounds: Bounds) -> None:
         self._pools = pools
@@ -208,7 +206,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
             remedy="pip install 'gpu-tenant[kubernetes]'",
         ) from error
     settings = kubernetes.Configuration()
-    # Retries are decided in this program, and not in the client.
+    # This program decides on retries, and not the client.
     settings.retries = False
     try:
         config.load_kube_config(
@@ -226,7 +224,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
 
 
 def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
-    """What an answer that reports failure means; a 403 can be a quota as well as a missing right."""
+    """What an answer that reports failure means. A 403 can be a quota as well as a missing right."""
     said = words(body)
     what = f"the cluster answered {call} with {status}: {said}"
     if status == 429:
@@ -245,5 +243,5 @@ def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
 
 
 def silent(what: str) -> ProviderSilent:
-    """The error for an answer of the cluster that allows no conclusion."""
+    """The error for an answer of the cluster from which nothing can be concluded."""
     return ProviderSilent(f"Kubernetes: {what}", remedy=_LOOKS_AGAIN)

@@ -1,4 +1,4 @@
-"""The identity of the cluster that the leases are in: a complete list from another cluster proves nothing."""
+"""The identity of the cluster that the leases are in. A complete list from another cluster proves nothing."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,16 @@ class Identity(Record):
 
     server: str
     authority: str | None
-    """The SHA-256 of the certificates that vouch for the server; None: those of the system."""
+    """The SHA-256 of the certificates that vouch for the server. None for those of the system."""
     namespace: str
     uid: str | None
-    """The namespace's uid, which is unique across clusters; None: the login may not read it."""
+    """The namespace's uid, which is unique across clusters. None if the login may not read it."""
 
     def is_one_with(self, other: "Identity") -> bool:
-        """Whether both are the same namespace. The server may move and its certificates may change; the uid stays."""
+        """Whether both are the same namespace.
+
+        The server may move and its certificates may change. The uid stays.
+        """
         if self.uid and other.uid:
             return self.uid == other.uid
         here = (self.server, self.authority, self.namespace)
@@ -86,7 +89,7 @@ def note_once(found: Identity, note: Path) -> None:
             being_written.write(found.model_dump_json().encode())
             being_written.flush()
             os.fsync(being_written.fileno())
-            # The link fails if another process was first, and what that one wrote is then there and
+            # The link fails if another process was first. Then what that process wrote is there and
             # complete.
             os.link(being_written.name, note)
     except FileExistsError:

@@ -50,7 +50,7 @@ _GIB = {
 
 
 class KubernetesConnector:
-    """Our Jobs in one namespace. What a node costs, and who removes it, is for the owner to know."""
+    """Our Jobs in one namespace. The owner knows what a node costs, and who removes it."""
 
     def __init__(self, setting: Setting) -> None:
         self._configuration = setting.state / "config.toml"
@@ -71,11 +71,11 @@ class KubernetesConnector:
         return Calls(self._where.context, self._kubeconfig)
 
     async def _noted(self) -> Identity:
-        """The namespace that is asked; the leases are in it, or none is noted yet.
+        """The namespace that is asked. The leases are in it, or none is noted yet.
 
         Raises:
-            ProviderTrouble: the leases are in another one. That this one has none of our boxes
-                does not mean that they are gone.
+            ProviderTrouble: the leases are in another one. That this one has none of our boxes does not mean that
+                they are gone.
         """
         found = await identity(self._calls, self._where.namespace)
         must_be_noted(found, self._note_of_cluster)
@@ -98,7 +98,7 @@ class KubernetesConnector:
         except Rejected as refused:
             if refused.status != 409:
                 raise
-            # The Job exists: the answer to an earlier create was lost, or another process made it.
+            # The Job exists. The answer to an earlier create was lost, or another process made it.
             made = await self._calls.ask(
                 "BatchV1Api", "read_namespaced_job", name=job_name(lease.mark), **where
             )
@@ -115,14 +115,15 @@ class KubernetesConnector:
         return self._box(made, look(made, []))
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every Job that carries a mark; other Jobs there are not looked at.
+        """As `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are not looked at.
 
-        A pod that runs for the first time is noted on its Job, and is the box from then on. A pod
-        that the Job starts in its place is not.
+        A pod that runs for the first time is noted on its Job, and is the box from then on. A pod that the Job
+        starts in
+        its place is not.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
         here = await self._noted()
-        # The Jobs first: a pod whose Job is not listed was then made between the two calls.
+        # The Jobs first. Then a pod whose Job is not listed was made between the two calls.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
@@ -132,7 +133,7 @@ class KubernetesConnector:
         return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the Job and its pod; the claim, its disk and the node are left as they are."""
+        """As `Connector.destroy`: the Job and its pod. The claim, its disk and the node are left as they are."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
         await self._noted()
@@ -171,7 +172,7 @@ class KubernetesConnector:
         return self._box(shown, seen)
 
     async def _note(self, shown: Shown, seen: Look) -> Look:
-        """The pod that runs is noted on its Job as the first; until it is noted, the box is not ready.
+        """The pod that runs is noted on its Job as the first. Until it is noted, the box is not ready.
 
         A Job that is not ours is left as it is.
         """
@@ -228,7 +229,7 @@ class KubernetesConnector:
     # --- what can be had, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: what the owner says may be asked for; whether there is room shows only with a pod."""
+        """As `Market.offers`: what the owner says may be asked for. Whether there is room shows only with a pod."""
         notes = await self._notes()
         found = []
         for gpus in self._where.gpus:
@@ -353,7 +354,7 @@ class KubernetesConnector:
 
 
 def connect(setting: Setting) -> KubernetesConnector | None:
-    """The connector for the cluster of `[kubernetes]`; None if the configuration names no cluster.
+    """The connector for the cluster of `[kubernetes]`. None if the configuration names no cluster.
 
     Errors in that table are raised by the connector's calls.
     """

@@ -38,9 +38,9 @@ _OUT, _ERR, _STATUS = 1, 2, 3
 class PodTransport:
     """Runs commands in the container of one pod, and copies files to it.
 
-    At the far side, a few lines of Python start the command, and end it when the link breaks: an
-    exec whose client is gone would run on. They also find the end of the input, which version 4 of
-    the protocol cannot signal and version 5 can, so either version will do.
+    At the far end, a few lines of Python start the command, and end it when the link breaks. Without them, an exec
+    whose client is gone would run on. They also find the end of the input. Version 5 of the protocol can signal that
+    and version 4 cannot. This works with both.
     """
 
     def __init__(self, address: PodAddress) -> None:
@@ -56,13 +56,11 @@ class PodTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
+        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
 
         Raises:
-            BoxUnreachable: no such pod, the link broke, or `timeout_s` passed and it was told
-                to end.
-            BoxTrouble: exec is not allowed, the image has no python3, or more than 64 MiB was
-                printed.
+            BoxUnreachable: no such pod, the link broke, or `timeout_s` passed and it was told to end.
+            BoxTrouble: exec is not allowed, the image has no python3, or more than 64 MiB was printed.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -73,7 +71,7 @@ class PodTransport:
             ) from None
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds all the bytes of `source`; it appeared by a rename.
+        """`destination` holds all the bytes of `source`. It appeared by rename.
 
         Raises:
             BoxUnreachable: as for `run`, or nothing moved for five minutes.
@@ -110,7 +108,7 @@ class PodTransport:
             raise refused(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent over a websocket of its own: there is no connection to reuse here.
+        """The command was sent over a websocket of its own, because there is no connection to reuse here.
 
         Raises:
             BoxUnreachable, BoxTrouble: as for `run`.
@@ -164,7 +162,7 @@ class PodTransport:
         return link
 
     async def _dialled(self) -> Frames:
-        """As `_dial`, in a thread that does not hold up the program's end; a link that comes too late is closed."""
+        """As `_dial`, in a thread that does not hold up the program's end. A link that comes too late is closed."""
         answer: Future[Frames] = Future()
 
         def dial() -> None:
@@ -257,7 +255,7 @@ class _Exec:
             self.complaints, self._complaints = socketpair()
 
     def start(self) -> None:
-        """From now on bytes move, in a separate thread, until either end hangs up."""
+        """From now on a separate thread moves bytes, until either end hangs up."""
         threading.Thread(target=self._move, name="exec", daemon=True).start()
 
     def hang_up(self) -> None:
@@ -265,7 +263,7 @@ class _Exec:
         self._frames.hang_up()
 
     def status(self) -> int:
-        """The exit status; waits until the link has ended.
+        """The exit status. Waits until the link has ended.
 
         Raises:
             BoxUnreachable: the link broke before a status came.
@@ -329,7 +327,7 @@ def _never_began(told: bytes) -> BoxTrouble:
 
 
 def _kept_out(at: PodAddress, said: str) -> BoxTrouble:
-    """Why no exec was started, by the client's error text: the client does not keep the status code."""
+    """Why no exec was started, by the client's error text, because the client does not keep the status code."""
     status = re.match(r"Handshake status (\d+)", said)
     if status is None:
         return BoxUnreachable(

@@ -1,4 +1,4 @@
-"""What a lease asks of a cluster: the owner's `[kubernetes]`, and the Job made from it."""
+"""What a lease asks of a cluster: the owner's `[kubernetes]`, and the Job that is made from it."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ from gpu_tenant.providers.kubernetes.client import Shown
 MARK = "gpu-tenant/mark"
 """The label and annotation on each of our Jobs, and on its pod."""
 FIRST_POD = "gpu-tenant/first-pod"
-"""An annotation: the uid of the one pod that is the lease's box; any other pod of the Job is another box."""
+"""An annotation: the uid of the one pod that is the lease's box. Any other pod of the Job is another box."""
 CONTAINER = "box"
 
 _INIT = """\
@@ -35,9 +35,11 @@ busy() {
 }
 while busy; do sleep 1; done
 """
-"""The first process of the container. It is a shell that waits, and so reaps orphaned processes.
-When it is told to end, it asks all other processes to save, and stays until they have ended or the
-grace period is over. It does not wait for processes that ignore the request, as the guard does."""
+"""The first process of the container: a shell that waits, and so reaps orphaned processes.
+
+When it is told to end, it asks all other processes to save, and stays until they have ended or the grace period is
+over. It does not wait for processes that ignore the request, as the guard does.
+"""
 _GRACE_S = 120
 _SHM = "/dev/shm"  # noqa: S108 - in the container
 
@@ -67,7 +69,7 @@ class Cluster(Record):
 
 
 def is_named(configuration: Path) -> bool:
-    """Whether the configuration has such a table, even a wrong one; also true if that cannot be told."""
+    """Whether the configuration has such a table, even a wrong one. Also true if that cannot be told."""
     try:
         return "kubernetes" in tomllib.loads(configuration.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -105,10 +107,10 @@ def cluster(configuration: Path) -> Cluster:
 
 
 def label(mark: str) -> str:
-    """The mark in the characters that labels allow; `mark_of` turns it back into the same mark.
+    """The mark in the characters that labels allow. `mark_of` turns it back into the same mark.
 
     Raises:
-        BadRequest: the mark cannot be written so.
+        BadRequest: the mark cannot be written in that way.
     """
     text = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or mark_of(text) != mark:
@@ -117,13 +119,13 @@ def label(mark: str) -> str:
 
 
 def mark_of(text: str) -> str | None:
-    """The mark that such a label holds; None if it holds none of ours."""
+    """The mark that such a label holds. None if it holds none of ours."""
     fits = re.fullmatch(r"[a-z0-9]([-a-z0-9_]{0,61}[a-z0-9])?", text)
     return MARK_PREFIX + text.replace("_", ":", 1) if fits else None
 
 
 def job_name(mark: str) -> str:
-    """The name of that mark's Job: always the same for one mark, and different for every other."""
+    """The name of that mark's Job. Always the same for one mark, and different for every other."""
     return f"gt-{label(mark).replace('_', '-')}"
 
 

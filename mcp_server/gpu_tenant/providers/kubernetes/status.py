@@ -1,4 +1,4 @@
-"""The state of a box, read from its Job and pods: pure; what took the box is told apart."""
+"""The state of a box, read from its Job and pods, and what took it, as pure functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, FIRST_POD
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 """Waiting reasons that will not end by themselves."""
 _LIMIT = "exceed"
-"""This word in an eviction's message: the pod was over a limit of its own, and another pod would be too."""
+"""If an eviction's message has this word, the pod was over a limit of its own. Another pod would be, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Look:
 
 
 def look(job: Shown, pods: Sequence[Shown]) -> Look:
-    """The box of that Job; `pods` are those that the Job owns.
+    """The box of that Job. `pods` are those that the Job owns.
 
     Only the Job's first pod is the box: a pod that the Job started in its place has an empty disk.
     """
@@ -159,7 +159,7 @@ _IMAGE = {
 
 
 def _ended(job: Shown) -> Look | None:
-    """What the Job itself says of its end; None while it has not ended."""
+    """What the Job itself says about its end. None while it has not ended."""
     failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
     if failed and failed.get("status") == "True":
         reason, said = plain(str(failed.get("reason", ""))), plain(str(failed.get("message", "")))

@@ -11,7 +11,7 @@ _READ_BYTES = 256 << 10
 _AHEAD_BYTES = 1 << 20
 """How much input may wait here while the server accepts none."""
 _QUIET_S, _SILENT_S = 30, 120
-"""After `_QUIET_S` without a word a ping is sent; after `_SILENT_S` the other end counts as gone."""
+"""After `_QUIET_S` without a word a ping is sent. After `_SILENT_S` the other end counts as gone."""
 _MOST_BYTES = 32 << 20
 """No server sends a frame as large as this."""
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
@@ -153,7 +153,7 @@ class Frames:
         self._frame(_BINARY, bytes((_STDIN,)) + struct.pack(">I", len(piece)) + piece)
 
     def _frame(self, kind: int, content: bytes) -> None:
-        """One frame is queued for sending; it is masked, as a client's frames must be."""
+        """One frame is queued for sending. It is masked, as a client's frames must be."""
         size = len(content)
         if size < 126:
             head = struct.pack(">BB", 0x80 | kind, 0x80 | size)
@@ -174,7 +174,7 @@ class Frames:
             return
 
     def _receive(self, take: Callable[[int, bytes], None]) -> str:
-        """What arrived was handed on; returns `over` if the far end closed the link in good order."""
+        """What arrived was handed on. Returns `over` if the far end closed the link in good order."""
         while True:
             try:
                 chunk = self._link.recv(_READ_BYTES)
@@ -232,15 +232,18 @@ def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) ->
 
 
 class Told:
-    """What the far end says besides the command's output, reassembled from pieces of any size."""
+    """What the far end says besides the command's output, put together from pieces of any size."""
 
     def __init__(self) -> None:
         self._came = bytearray()
         self.exit_status: int | None = None
-        """The command's exit status; None while it runs, or if the far end never started."""
+        """The command's exit status. None while it runs, or if the far end never started."""
 
     def heard(self, chunk: bytes) -> bytes:
-        """The complaints in it. Text in none of our forms is one too: another program ran in our program's place."""
+        """The complaints in it.
+
+        Text in none of our forms is one, too: another program ran in our program's place.
+        """
         self._came += chunk
         complaints = bytearray()
         while len(self._came) >= 5:

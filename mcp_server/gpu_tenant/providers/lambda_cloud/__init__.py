@@ -1,1 +1,1 @@
-"""Lambda Cloud: whole virtual machines, by the minute."""
+"""Lambda Cloud: whole virtual machines, billed by the minute."""

@@ -1,4 +1,4 @@
-"""Boxes at Lambda Cloud: whole virtual machines, by the minute; only terminating one stops its bill."""
+"""Boxes at Lambda Cloud: whole virtual machines, billed by the minute. Only terminating one stops its bill."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ _TERMINATE = "/api/v1/instance-operations/terminate"
 _KEYS = "/api/v1/ssh-keys"
 
 _SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
-"""The longer one first: a slot of the shorter one must be the moment of the call."""
+"""The longer interval first, because a slot of the shorter one must be the moment of the call."""
 
 _MARK_TAG, _CREATED_TAG = "gpu-tenant", "gpu-tenant-created"
 _MOST_NAME_CHARS = 64
@@ -164,7 +164,7 @@ class LambdaCloudConnector:
             "name": lease.mark[:_MOST_NAME_CHARS],
             "tags": [
                 {"key": _MARK_TAG, "value": lease.mark},
-                # The API does not tell an instance's age; this tag shows it to people who find it
+                # The API does not tell an instance's age. This tag shows it to people who find it
                 # in the console.
                 {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
             ],
@@ -183,7 +183,7 @@ class LambdaCloudConnector:
         return self._box(shown)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`; the provider's list is one page of every instance that is not terminated."""
+        """As `Connector.list_boxes`. The provider's list is one page of every instance that is not terminated."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
         return read_each(
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
@@ -207,7 +207,7 @@ class LambdaCloudConnector:
         return None if shown is None or shown.status == "terminated" else self._box(shown)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; waits for a box that cannot be terminated yet, within bounds."""
+        """As `Connector.destroy`. Waits, within bounds, for a box that cannot be terminated yet."""
         permit = genuine(permit, provider="lambda_cloud")
         give_up_at = self._clock.now() + timedelta(seconds=_TERMINATE_WITHIN_S)
         while (hindrance := await self._terminate(permit.box_id)) is not None:
@@ -220,7 +220,7 @@ class LambdaCloudConnector:
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def _terminate(self, box_id: BoxId) -> str | None:
-        """The instance is terminating or gone, and None is returned; otherwise the hindrance, in words."""
+        """The instance is terminating or gone, and None is returned. Otherwise the hindrance, in words."""
         reply = await self._wire.call(
             "POST",
             _TERMINATE,
@@ -278,7 +278,7 @@ class LambdaCloudConnector:
     # --- the provider's answers
 
     async def _key_name(self) -> str:
-        """A name under which the account holds our public key; the key was added if it was missing."""
+        """A name under which the account holds our public key. The key was added if it was missing."""
         ours = self._public_key()
         text = ours.split()[1]
         fingerprint = hashlib.sha256(base64.b64decode(text)).hexdigest()
@@ -290,14 +290,14 @@ class LambdaCloudConnector:
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(200, 400, 409))
             if reply.status == 200:
                 return _payload(_KEY, reply).name
-            # The key may be there by now: another launch of ours may have added it at the same
-            # moment.
+            # The key may be there by now, because another launch of ours may have added it at the
+            # same moment.
         raise self._wire.trouble("POST", _KEYS, reply)
 
     async def _shown(
         self, box_id: str, *, urgent: Literal["", "teardown"] = ""
     ) -> _Instance | None:
-        """The instance as the provider shows it now; None if the provider says there is none."""
+        """The instance as the provider shows it now. None if the provider says there is none."""
         path = f"{_INSTANCES}/{box_id}"
         reply = await self._wire.get(path, expect=(200, 404), urgent=urgent)
         if reply.status == 200:
@@ -322,7 +322,7 @@ class LambdaCloudConnector:
             booting_usd_h=Decimal(0),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
-            # The API does not tell an instance's age: this is our own note from just before its
+            # The API does not tell an instance's age. This is our own note from just before its
             # launch.
             created_at=instant(_tagged(shown, _CREATED_TAG)),
             made_by_word_of="request",
@@ -364,7 +364,7 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
         return kind.validate_python(reply.fields.get("data"))
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised outside the handler, and names only the place: the validation error holds the value,
+    # Raised outside the handler, and names only the place. The validation error holds the value,
     # which may be a token.
     raise ProviderSilent(
         f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
@@ -373,7 +373,7 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
 
 
 def _code(reply: Reply) -> str | None:
-    """The provider's code for an error; its messages may change."""
+    """The provider's code for an error. Its messages may change."""
     try:
         return _Refusal.model_validate_json(reply.text).error.code
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Boxes on this computer: a private directory and the processes that live in it."""
+"""Boxes on this computer: a private directory and the processes that run in it."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from gpu_tenant.domain.ports import Setting
 from gpu_tenant.files.remove_tree import Mounted, remove_tree, require_unmounted
 
 BOX_VARIABLE = "GPU_TENANT_BOX"
-"""Every process of a local box carries its box's directory in this variable."""
+"""Every process of a local box has its box's directory in this variable."""
 
 _DYING = ".dying-"
 
@@ -26,7 +26,7 @@ class LocalConnector:
         self._boxes = boxes.absolute()
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; the box appears by rename, so it is whole or not there."""
+        """As `Connector.create`. The box appears by rename, so it is whole or not there."""
         for box in await self.list_boxes():
             if box.mark == lease.mark:
                 return box
@@ -62,7 +62,7 @@ class LocalConnector:
             ) from error
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; the box's processes are ended first, found by the box's mark."""
+        """As `Connector.destroy`. The box's processes are ended first. They are found by the box's mark."""
         permit = genuine(permit, provider="local")
         directory = self._boxes / permit.box_id
         dying = self._boxes / f"{_DYING}{permit.box_id}"

@@ -1,4 +1,4 @@
-"""The owner's own machines, lent to a lease and handed back; nothing is ever deleted on them."""
+"""The owner's own machines, lent to a lease and handed back. Nothing is ever deleted on them."""
 
 import tomllib
 from collections import Counter
@@ -68,7 +68,7 @@ class OwnConnector:
         return self._lent.boxes()
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the machine was taken off the list; nothing on it was touched."""
+        """As `Connector.destroy`: the machine was taken off the list. Nothing on it was touched."""
         self._lent.remove(genuine(permit, provider="own").box_id)
 
     def let_go(self, lease: Lease) -> None:

@@ -43,13 +43,13 @@ _IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 """RunPod's own image: it starts sshd, and lets in the holder of the key in `PUBLIC_KEY`."""
 
 _CUDA = "12.8"
-"""The lowest version that the image runs on; a host with an older driver would never start it."""
+"""The lowest version that the image runs on. A host with an older driver would never start it."""
 
 _VOLUME_GB = 10
 """The smallest size that can be asked for. It bills double while stopped, and the home is not on it."""
 
 _MONTH_H = 720
-"""The shortest month there is, so that the shown price is never less than the bill."""
+"""The shortest month there is, so that the price shown is never less than the bill."""
 
 _DISK_USD_MONTH = Decimal("0.10")
 _STOPPED_USD_MONTH = Decimal("0.20")
@@ -59,10 +59,10 @@ _CLOUDS = ("SECURE", "COMMUNITY")
 _FULL = re.compile(
     r"no longer any instances available|enough disk space|not enough free gpus", re.IGNORECASE
 )
-"""A lack of capacity has no code of its own: these texts in a 400 mean it."""
+"""A lack of capacity has no code of its own. These texts in a 400 mean it."""
 
 _SURE = (400, 404, 405, 422)
-"""Statuses of a refused create after which no pod exists; any other status leaves that unclear."""
+"""Statuses of a refused create after which no pod exists. Any other status leaves that unclear."""
 
 
 class RunpodConnector:
@@ -82,7 +82,7 @@ class RunpodConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; raises NoCapacity also if this account may not use the pool."""
+        """As `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
         quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
@@ -106,7 +106,7 @@ class RunpodConnector:
         return self._box(reply.fields)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`, with the members of clusters; a terminated pod is not listed."""
+        """As `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
         shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
         return read_each("runpod", shown, self._box, _subject)
 
@@ -115,11 +115,11 @@ class RunpodConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`, by the older API; None, too, if the key may not use that API."""
+        """As `Accounted.account`, by the older API. None, too, if the key may not use that API."""
         return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`; a 404 can also mean that this key may not see the pod."""
+        """As `Findable.found`. A 404 can also mean that this key may not see the pod."""
         reply = await self._wire.get(f"/v2/pods/{lease.box_id}", expect=(200, 404))
         if reply.status == 404 or reply.fields.get("status") == "TERMINATED":
             return None
@@ -143,11 +143,11 @@ class RunpodConnector:
         await self._act(lease, "stop", done=("EXITED",))
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; a pod stays on its host, and either starts there or waits."""
+        """As `Parking.resume`. A pod stays on its host, and either starts there or waits."""
         await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
 
     async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
-        """The pod was told to do it; a refusal is no error if the pod has already done it."""
+        """The pod was told to do it. A refusal is no error if the pod has already done it."""
         pod = f"/v2/pods/{lease.box_id}"
         try:
             await self._wire.call(
@@ -180,8 +180,8 @@ class RunpodConnector:
             "mounts": {"persistent": {"size": _VOLUME_GB, "path": "/workspace"}},
             "ports": ["22/tcp"],
             "startSsh": True,
-            # The mark is in the environment, because the name can be changed in the console. Our
-            # key is too, because the account's own keys are not ours to touch.
+            # The mark is in the environment, because the name can be changed in the console. So is
+            # our key, because the account's own keys are not ours to touch.
             "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._public_key()},
         }
 
@@ -205,7 +205,7 @@ class RunpodConnector:
     # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`; with one request for each of the two clouds that may be good enough."""
+        """As `Market.offers`, with one request for each of the two clouds that may be good enough."""
         if wish.interruptible == "yes":
             return []
         clouds = _CLOUDS if wish.trust == "any" else _CLOUDS[:1]
@@ -306,7 +306,7 @@ def _subject(pod: Object) -> Subject:
 
 
 def _direct(pod: Object) -> SshAddress | None:
-    """Where the pod's own sshd answers; the proxy carries neither files nor commands."""
+    """Where the pod's own sshd answers. The proxy carries neither files nor commands."""
     user, host, port = (_at(pod, "ssh", "direct", key) for key in ("username", "host", "port"))
     if not (isinstance(user, str) and isinstance(host, str) and isinstance(port, int)):
         return None
@@ -325,7 +325,7 @@ def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
 
 
 def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
-    """That GPU type in that cloud as an offer; None if it does not fit or is not available."""
+    """That GPU type in that cloud as an offer. None if it does not fit or is not available."""
     theirs, memory = gpu.get("id"), gpu.get("memory")
     if not isinstance(theirs, str):
         return None
@@ -439,7 +439,7 @@ def _disk_usd_h(size_gb: int) -> Decimal:
 
 
 def _usd(value: Json) -> Decimal | None:
-    """A price; None for zero, because nothing that runs is free."""
+    """A price. None for zero, because nothing that runs is free."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
     return sane(Decimal(str(value)))

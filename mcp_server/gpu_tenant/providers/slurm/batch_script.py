@@ -1,4 +1,4 @@
-"""What is asked of Slurm for a lease: the owner's settings and the batch script; pure except for two files."""
+"""What is asked of Slurm for a lease: the owner's settings and the batch script. Pure, except for two files."""
 
 import base64
 import math
@@ -19,7 +19,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.files.skill_files import script
 
 UNCLAIMED = "gpu-tenant/"
-"""The prefix of the name of a task that is held until a lease claims it: no box yet, and nothing bills."""
+"""The prefix of a held task's name until a lease claims the task. It is no box yet, and nothing bills."""
 
 
 class Site(Record):
@@ -60,7 +60,7 @@ def is_named(configuration: Path) -> bool:
 
 
 def site(configuration: Path, environ: Mapping[str, str]) -> Site:
-    """The owner's settings for the cluster; if they give no way to it, SLURM_CONF of this computer is used.
+    """The owner's settings for the cluster. If they name no way to it, SLURM_CONF of this computer is used.
 
     Raises:
         ProviderTrouble: they cannot be understood.
@@ -101,10 +101,10 @@ def order(
     max_hours: float | None,
     now: datetime,
 ) -> Sequence[str]:
-    """The options of sbatch for the lease; the walltime is what is left until the deadline.
+    """The options of sbatch for the lease. The walltime is what is left until the deadline.
 
-    The signal to save goes to the batch script alone, which is the runner. If the owner has said
-    where interrupted work goes on, Slurm does not also start the job again.
+    The signal to save goes to the batch script alone, which is the runner. If the owner has said where interrupted
+    work goes on, Slurm does not also start the job again.
     """
     left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
     hours = left_h if max_hours is None else min(left_h, max_hours)
@@ -132,9 +132,9 @@ def order(
 def batch(directory_of: str, *, grace_s: int) -> str:
     """The batch script: it signs in, unpacks the runner, and runs it to its end.
 
-    `directory_of` is a shell word that gives the lease's directory; if its value is not a path of
+    `directory_of` is a shell word that gives the lease's directory. If its value is not a path of
     the expected form, nothing starts. When the runner was asked to leave, the script waits for the
-    end that was announced. If it ended before a preemption, Slurm would not start it again; if it
+    end that was announced. If it ended before a preemption, Slurm would not start it again. If it
     ended before the wall time, Slurm would not report a timeout.
     """
     brought = "\n".join(_brought(name) for name in ("caretaker", "runner"))
@@ -170,7 +170,7 @@ def of_lease(lease: Lease) -> str:
 
 def of_task(site: Site) -> str:
     """The directory of the lease that claimed this task of an array, by the task's current name."""
-    # The task is named by array and index: the last task's plain job id would select the whole
+    # The task is named by array and index. The last task's plain job id would select the whole
     # array.
     task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
     name = f'{shlex.join([*site.before, "scontrol"])} show job -o "{task}"'
@@ -178,7 +178,7 @@ def of_task(site: Site) -> str:
 
 
 def array_name(lease: Lease) -> str:
-    """The name of a fleet array's unclaimed tasks; it is no lease's mark."""
+    """The name of a fleet array's unclaimed tasks. It is no lease's mark."""
     return f"{lease.mark.rpartition(':')[0]}/{lease.fleet}".replace(MARK_PREFIX, UNCLAIMED)
 
 

@@ -1,4 +1,4 @@
-"""What Slurm's own commands say about jobs and partitions, as records; pure."""
+"""What Slurm's own commands say about jobs and partitions, as records. Pure functions."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.list_rows import Subject, tried
 
 SEPARATOR = "\x1f"
-"""Ends each field; a control character, because a job's name may hold any printable character."""
+"""Ends each field. A control character, because a job's name may hold any printable character."""
 
 JOB_FIELDS = (
     "JobID",
@@ -94,7 +94,7 @@ class Seen:
 
     @property
     def array(self) -> str:
-        """The id of the array that it is a task of; otherwise its own id."""
+        """The id of the array that it is a task of. Otherwise its own id."""
         return self.id.partition("_")[0]
 
     @property
@@ -123,7 +123,7 @@ class Pool:
 
     partition: str
     kind: str | None
-    """The GPU type that its GRES names; None if it names none."""
+    """The GPU type that its GRES names. None if it names none."""
     most_on_a_node: int
     total: int
     free: int
@@ -177,13 +177,13 @@ printf '%s end %s\\n' "$nonce" "$?"
 """
 """Lists the jobs that the controller remembers, the cluster and, if the site keeps accounts, forgotten jobs.
 
-Each part begins with a line that nobody could predict. So neither a login's greeting nor a
-truncated answer can be taken for a part.
+Each part begins with a line that nobody could predict. So neither a login's greeting nor a truncated answer can
+be taken for a part.
 """
 
 
 def told(answer: Finished, nonce: str) -> Told:
-    """The answer to `QUEUE`.
+    """What the answer to `QUEUE` says.
 
     Raises:
         ProviderSilent: the answer is not complete: what runs is unknown, and not nothing.
@@ -214,7 +214,7 @@ def told(answer: Finished, nonce: str) -> Told:
     rows = {row.id: row for row in (*over_now, *listed)}
     shown = {row.id for row in listed}
     # A job that the controller shows is fully known from there, so an unreadable sacct row about it
-    # does not count. Other unreadable sacct rows are about no box by id, and may carry any mark.
+    # does not count. Other unreadable sacct rows name no box, and may carry any mark.
     nobody = Subject(None, None, mark_is_told=False)
     odd = [*odd_now, *(nobody for each in odd_over if each.id not in shown)]
     for each in odd_now:
@@ -238,12 +238,12 @@ def made(answer: Finished) -> str:
 
 
 def jobs(text: str) -> tuple[list[Seen], list[Subject]]:
-    """The rows of squeue, with `JOB_FIELDS`; and the subjects of those that cannot be read."""
+    """The rows of squeue, with `JOB_FIELDS`, and the subjects of those that cannot be read."""
     return _each(text, JOB_FIELDS, _seen, _id)
 
 
 def ended(text: str) -> tuple[list[Seen], list[Subject]]:
-    """As `jobs`, for the rows of sacct with `ENDED_FIELDS`; they leave out runs that were requeued."""
+    """As `jobs`, for the rows of sacct with `ENDED_FIELDS`. They leave out runs that were requeued."""
     return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
 
 
@@ -263,7 +263,7 @@ def _each(
             seen.append(one)
             continue
         named = tried(identity, said)
-        # Accept a number and nothing else: a row that was cut wrongly may hold anything.
+        # Accept a number and nothing else, because a row that was cut wrongly may hold anything.
         found = isinstance(named, str) and re.fullmatch(r"[0-9]{1,18}(?:_[0-9]{1,18})?", named)
         odd.append(
             Subject(
@@ -402,7 +402,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _hours(limit: str) -> float | None:
-    """`2-12:00:00`, `1:00:00` or `30:00` in hours; None if there is no limit."""
+    """`2-12:00:00`, `1:00:00` or `30:00` in hours. None if there is no limit."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", limit)
     if found is None:
         return None

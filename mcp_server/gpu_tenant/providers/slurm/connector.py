@@ -54,11 +54,11 @@ from gpu_tenant.providers.slurm.state import SlurmNotes
 
 _ASKED_WITHIN_S = 60
 _SETUP_S = 30.0
-"""From a free GPU to a step that answers; how long the queue takes is unknown."""
+"""From a free GPU to a step that answers. How long the queue takes is unknown."""
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
 _LEFT = timedelta(hours=1)
-"""A task that has gone unclaimed for this long is not waiting for a lease any more."""
+"""A task that nobody has claimed for this long is not waiting for a lease any more."""
 
 
 class SlurmConnector:
@@ -107,7 +107,7 @@ class SlurmConnector:
             said.must_show_mark(lease.mark)
             if (lease.fleet_size or 1) > 1:
                 box_id = await self._claimed(login, owner, lease, options, rows)
-                # It was held until now: from here on it may start, and bill.
+                # It was held until now. From here on it may start, and bill.
                 await self._done(login, owner, "scontrol", "release", box_id)
             else:
                 text = batch(of_lease(lease), grace_s=owner.grace_s)
@@ -135,7 +135,7 @@ class SlurmConnector:
             return await self._boxes(login, owner)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the job was cancelled; what it wrote to a shared home stays.
+        """As `Connector.destroy`: the job was cancelled. What it wrote to a shared home stays.
 
         Raises:
             ProviderTrouble: that id now belongs to another job, which was left alone.
@@ -155,7 +155,7 @@ class SlurmConnector:
             if not said.odd:
                 others = [each for each in said.rows if each.id != row.id]
                 await self._tidy(login, owner, others, array=row.array)
-        # Slurm lists ended jobs for days: this note says that the job is no longer a box.
+        # Slurm lists ended jobs for days. This note says that the job is no longer a box.
         await asyncio.to_thread(self._notes.hand_back, row.id, row.mark)
 
     async def _tidy(
@@ -165,7 +165,7 @@ class SlurmConnector:
         others = [row for row in rows if row.array == array and not row.is_over]
         left = [row for row in others if _is_unclaimed(row)]
         if left and not any(row.mark for row in others):
-            # By name as well: a task that was claimed a moment ago has another name.
+            # By name as well, because a task that was claimed a moment ago has another name.
             only = ["--state=PENDING", f"--name={left[0].comment}"]
             await self._asked(login, owner, "scancel", *only, *(row.id for row in left))
 
@@ -213,8 +213,9 @@ class SlurmConnector:
     ) -> str:
         """A task of the fleet's array carries the lease's mark.
 
-        The whole array was submitted in one go, and held. A task starts only when a lease has
-        claimed it, so no meter runs without a lease, and each lease has its own task.
+        The whole array was submitted at once, and held. A task starts only when a lease has claimed it. So no
+        meter runs
+        without a lease, and each lease has its own task.
         """
         name = array_name(lease)
         task = next((row.id for row in rows if row.comment == name and row.is_held), None)
@@ -294,7 +295,7 @@ class SlurmConnector:
         )
 
     async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
-        """Every job, from the cluster where the leases are; `of` is noted as a lease begun there.
+        """Every job, from the cluster where the leases are. `of` is noted as a lease that was begun there.
 
         Raises:
             ProviderTrouble: another cluster answers.
@@ -423,7 +424,7 @@ def _named(name: str) -> list[str]:
 
 
 def _is_unclaimed(row: Seen) -> bool:
-    """Whether no lease has claimed the task and it is held; a task that may start is a box, and bills."""
+    """Whether the task is held and no lease has claimed it. A task that may start is a box, and bills."""
     return row.comment.startswith(UNCLAIMED) and row.is_held
 
 

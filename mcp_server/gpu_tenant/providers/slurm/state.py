@@ -20,7 +20,7 @@ class SlurmNotes:
         return self._directory.exists()
 
     def begin(self, mark: str, *, cluster: str) -> None:
-        """A lease with that mark is being begun in that cluster; the first lease settles which cluster it is.
+        """A lease with that mark is being begun in that cluster. The first lease settles which cluster it is.
 
         Raises:
             ProviderTrouble: as `check`; nothing was noted.
@@ -49,8 +49,7 @@ class SlurmNotes:
         """The job carries the lease's mark, or another mark if this lease was not begun here but took the job over.
 
         Raises:
-            ProviderTrouble: it does not: the id belongs to another job now, or somebody has
-                changed the job's comment.
+            ProviderTrouble: it does not: the id belongs to another job now, or somebody has changed the job's comment.
         """
         begun = {_lease(each) for each in self._of("begun")}
         if mark is None or (_lease(mark) != lease and lease in begun):
@@ -64,7 +63,7 @@ class SlurmNotes:
         self._note("handed_back", f"{job}-{mark}")
 
     def shown(self, job: str, mark: str | None) -> bool:
-        """Whether a job that has ended belongs to a deployment that began leases here and was not handed back."""
+        """Whether an ended job belongs to a deployment that began leases here, and was not handed back."""
         return self.is_here((mark or "").rpartition(":")[0]) and (
             f"{job}-{mark}" not in self._of("handed_back")
         )

@@ -36,7 +36,7 @@ def asked(lease: Lease, now: datetime) -> dict[str, str]:
 
 
 def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Billed | None:
-    """What those rows say about one instance; None if they say nothing about it."""
+    """What those rows say about one instance. None if they say nothing about it."""
     row = next((row for row in rows if row.get("source") == f"instance-{box_id}"), None)
     if row is None:
         return None
@@ -76,7 +76,7 @@ def leftover(row: Mapping[str, Json]) -> Leftover:
 
 
 def money(value: Json) -> Decimal | None:
-    """A sum of money; None if the value is not one."""
+    """A sum of money. None if the value is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     sum_usd = Decimal(str(value))

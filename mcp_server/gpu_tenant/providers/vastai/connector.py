@@ -48,8 +48,8 @@ _SPACING = (
     Spacing("GET", CHARGES, 1.0),
 )
 _SETUP_S = 240
-# A create's answer is read whatever its status: an error may name a box that was made. A 429 never
-# does.
+# A create's answer is read whatever its status, because an error may name a box that was made. A
+# 429 never does.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
 _GONE = ("not_found", "no_such_instance")
 _BID = ":bid"
@@ -97,10 +97,11 @@ class VastConnector:
         )
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; if a refusal names a box, that box is returned as it is, to be given back.
+        """As `Connector.create`. If a refusal names a box, that box is returned as it is, to be given back.
 
-        Whether the box is interruptible is what the provider says, not what was asked for: a
-        request that loses its bid on the way rents at the full price, without any notice.
+        Whether the box is interruptible is what the provider says, not what was asked for: a request that loses
+        its bid
+        on the way rents at the full price, without any notice.
         """
         quote = wanted(lease)
         for box in await self._boxes({"label": {"in": [lease.mark]}}):
@@ -165,7 +166,7 @@ class VastConnector:
             raise refusal
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; a start that the provider queues is cancelled, or it could bill unseen."""
+        """As `Parking.resume`. A start that the provider queues is cancelled, or it could bill unseen."""
         refusal = await self._set(lease, "running")
         if refusal is None:
             return
@@ -195,7 +196,7 @@ class VastConnector:
             for row in _rows(page, "instances"):
                 if (number := str(row.get("id"))) in rows:
                     raise silent("Vast.ai's list: an instance is on two pages")
-                # A row without a number is kept too: it must be reported as unreadable.
+                # A row without a number is kept, too: it must be reported as unreadable.
                 rows[number if number.isdigit() else f"none {len(rows)}"] = row
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
@@ -243,7 +244,7 @@ class VastConnector:
         return "; ".join(filter(None, told)) or None
 
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
-        """The body of a create; a bid is the quote's price, and never above the quote's cap."""
+        """The body of a create. A bid is the quote's price, and never above the quote's cap."""
         bid = None
         if quote.offer.interruptible:
             bid, price = quote.offer.price.gpu_usd_h, quote.offer.price.running_usd_h
@@ -279,7 +280,7 @@ class VastConnector:
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`; with two requests if a bid is as good as a firm price."""
+        """As `Market.offers`, with two requests if a bid is as good as a firm price."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
             return []
@@ -299,7 +300,7 @@ class VastConnector:
         return [leftover(row) for row in rows if not row.get("instances")]
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """As `Billing.billed`: the charges name each contract, and cannot be requested for one alone."""
+        """As `Billing.billed`. The charges name each contract, and cannot be requested for one alone."""
         now = self._setting.clock.now()
         query = asked(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
@@ -359,7 +360,7 @@ class VastConnector:
 def _word(row: Mapping[str, Json]) -> str:
     """The provider's word for the state of a box."""
     status = row.get("actual_status", "missing")
-    # A container's state is shown after its contract has stopped: a stopped box reads "exited", as
+    # A container's state is shown after its contract has stopped. A stopped box reads "exited", as
     # a dead one does.
     if row.get("cur_state") == "stopped" and status not in ("offline", "unknown"):
         return "stopped"
@@ -367,7 +368,7 @@ def _word(row: Mapping[str, Json]) -> str:
 
 
 def _direct(row: Mapping[str, Json]) -> SshAddress | None:
-    """Where the box's own sshd answers; `ssh_host` is the provider's proxy, which is slow."""
+    """Where the box's own sshd answers. `ssh_host` is the provider's proxy, which is slow."""
     ports, ip = row.get("ports"), row.get("public_ipaddr")
     bound = ports.get("22/tcp") if isinstance(ports, dict) else None
     first = bound[0] if isinstance(bound, list) and bound else None
@@ -429,7 +430,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
             parked_usd_h=None if disk is None else disk.quantize(CENT),
-            # Their figures are seen from the box: what is uploaded to it is what it downloads.
+            # Their figures are as seen from the box: what is uploaded to it is what it downloads.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
             source="api",
@@ -451,7 +452,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
 
 
 def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
-    """The canonical name, and the memory of each GPU in GiB; several sizes are sold under one name."""
+    """The canonical name, and the memory of each GPU in GiB. Several sizes are sold under one name."""
     gib = None if ram_mb is None else round(ram_mb / 1024)
     called = [ours for ours, names in _THEIR_NAMES.items() if theirs in names]
     models = [model for model in map(known, called or [theirs]) if model is not None]

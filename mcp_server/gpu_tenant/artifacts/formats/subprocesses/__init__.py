@@ -1,4 +1,4 @@
-"""Readers that are too large for this process, or crash too easily: each runs in a process of its own."""
+"""Readers that are too large for this process, or crash too easily. Each runs in a process of its own."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _PATIENCE = 10
 
 
 def present(package: str) -> bool:
-    """Whether the package can be imported here; it is not imported."""
+    """Whether the package can be imported here. It is not imported."""
     return find_spec(package) is not None
 
 
@@ -70,7 +70,8 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
         last = complained.read().decode(errors="replace").strip().rpartition("\n")[2]
     answer = _verdict(words)
     if done.returncode < 0 and answer is None:
-        # A library that gets no memory may crash anywhere, so its crash is no evidence against the file.
+        # A library that gets no memory may crash anywhere. So its crash is no evidence against the
+        # file.
         raise Unread(f"{package} {_ended_by(-done.returncode, computing_s)}")
     if done.returncode > 0:
         if last.startswith(_NO_MEMORY_WORDS):
@@ -90,7 +91,7 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
 
 
 def _verdict(words: bytes) -> dict[str, list[str]] | None:
-    """What our program printed at its end; None if it did not get that far."""
+    """What our program printed at its end. None if it did not get that far."""
     try:
         said = json.loads(words)
     except (ValueError, RecursionError):

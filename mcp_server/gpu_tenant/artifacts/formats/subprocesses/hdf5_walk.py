@@ -55,7 +55,7 @@ def _chunk_bytes(dataset: h5py.Dataset) -> int:
 
 
 def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
-    """All parts of a dataset that are in the file; parts never written have no bytes that could be wrong."""
+    """All parts of a dataset that are in the file. Parts never written have no bytes that could be wrong."""
     shape = dataset.shape
     if shape is None or dataset.id.get_storage_size() == 0:
         return

@@ -8,11 +8,11 @@ import subprocess
 from gpu_tenant.domain.errors import Refused
 
 _NONE = re.compile(rb"no crontab for|can't open '[^']*': No such file", re.IGNORECASE)
-"""How crontab programs say that there is no table yet; any other words are a refusal."""
+"""How crontab programs say that there is no table yet. Any other words are a refusal."""
 
 
 def program() -> str | None:
-    """The program that reads and writes crontabs here; None if there is none."""
+    """The program that reads and writes crontabs here. None if there is none."""
     return shutil.which("crontab")
 
 
@@ -71,7 +71,7 @@ def _marks(name: str) -> tuple[bytes, bytes]:
 
 
 def _span(table: bytes, name: str) -> tuple[int, int]:
-    """The start and the end of our lines; both 0 if they are not there."""
+    """The start and the end of our lines. Both 0 if they are not there."""
     begins, ends = _marks(name)
     starts = [found.start() for found in re.finditer(rb"(?m)^%s$" % re.escape(begins), table)]
     stops = [found.end() for found in re.finditer(rb"(?m)^%s(\n|\Z)" % re.escape(ends), table)]

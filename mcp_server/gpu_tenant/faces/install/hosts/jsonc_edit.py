@@ -1,7 +1,7 @@
-"""A server in a host's JSON file, set or removed by changing the server's characters and no others.
+"""Sets or removes a server in a host's JSON file, by changing the server's characters and no others.
 
-Comments and trailing commas, which some hosts allow, stay where they are. The new text is read back
-before it is written, and must mean what was intended.
+Comments and trailing commas, which some hosts allow, stay where they are. The new text is read back before it is
+written, and must mean what was intended.
 """
 
 import json
@@ -45,7 +45,7 @@ def read(text: str) -> Json:
 
 
 def with_member(text: str, path: tuple[str, str], value: Json) -> str:
-    """`text` with `value` at `path` of its outer object; everything else is as it was.
+    """`text` with `value` at `path` of its outer object. Everything else is as it was.
 
     Raises:
         Broken: `text` is not an object of objects along `path`.

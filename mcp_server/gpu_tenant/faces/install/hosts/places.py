@@ -12,7 +12,7 @@ Format = Literal["json", "toml"]
 ALIAS = "gpu"
 """The server's name in every host: short, and without `_`, which one host does not allow."""
 SKILL = "gpu-tenant"
-"""The skill's directory; hosts require it to have the skill's name."""
+"""The skill's directory. Hosts require it to have the skill's name."""
 
 
 @dataclass(frozen=True, slots=True)

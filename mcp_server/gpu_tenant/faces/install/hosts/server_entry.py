@@ -21,9 +21,9 @@ class Replaced(Record):
 
 
 _STARTUP_S = 60
-"""The first start after an update reads everything anew; Codex would give up after ten seconds."""
+"""The first start after an update reads everything anew. Codex would give up after ten seconds."""
 _LONGEST_CALL_S = 3600
-"""A collect moves, and a teardown rereads, everything that a job made; Codex would end them after 300 s."""
+"""A collect moves, and a teardown rereads, everything that a job made. Codex would end them after 300 s."""
 
 
 def entry(host: HostName, command: Sequence[str]) -> Entry:
@@ -66,7 +66,7 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
 
 
 def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
-    """The settings without our server, or with the entry that it replaced; another's entry is left alone.
+    """The settings without our server, or with the entry that it replaced. Another's entry is left alone.
 
     Raises:
         Broken: `text` is not in the host's format, or cannot be changed safely.
@@ -97,7 +97,7 @@ def _set(text: str, places: Places, value: Mapping[str, Json]) -> str:
 
 
 def _ours(found: Json) -> Replaced | None:
-    """The command and arguments of an entry that starts this program's server; None if it does not."""
+    """The command and arguments of an entry that starts this program's server. None if it does not."""
     if not isinstance(found, dict):
         return None
     program, arguments = found.get("command"), found.get("args")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 URI = "ui://gpu-tenant/lease.html"
-"""The one page for all these answers: it decides by the answer's content what to draw."""
+"""The one page for all these answers. It decides by the answer's content what to draw."""
 
 _PARTS = Path(__file__).parent
 
@@ -13,11 +13,11 @@ _SHOWN = frozenset(
 """The tools whose answers the page draws."""
 
 _ASKS = frozenset({"list_leases", "monitor"})
-"""The tools that the page may call itself: they only look."""
+"""The tools that the page may call itself. They only look."""
 
 
 def page() -> str:
-    """The whole page in one text; it loads nothing, from here or from elsewhere."""
+    """The whole page in one text. It loads nothing, from here or from elsewhere."""
     html = (_PARTS / "card.html").read_text(encoding="utf-8")
     for name in ("card.css", "words.js", "card.js"):
         html = html.replace(f"/* {name} */", (_PARTS / name).read_text(encoding="utf-8"))

@@ -1,0 +1,48 @@
+"""The parts of `scripts/caretaker.py`, in the order in which they are joined: each stands only on earlier ones."""
+
+PARTS = (
+    # what everything else stands on
+    "refusal",
+    "progress",
+    "paths",
+    "patterns",
+    "records",
+    "processes",
+    # a job, and what became of it
+    "jobs",
+    "cgroups",
+    "disk_room",
+    "failure_cause",
+    "job_state",
+    "status",
+    # its beginning and its end
+    "since",
+    "detached",
+    "stop",
+    "launch",
+    # the seal: every byte is accounted for
+    "hashing",
+    "open_files",
+    "survey",
+    "mounts",
+    "caches",
+    "pushed_files",
+    "own_files",
+    "pattern_bounds",
+    "unclaimed",
+    "at_work",
+    "elsewhere",
+    "links",
+    "seal",
+    # while jobs run
+    "pace",
+    "checkpoints",
+    "complete",
+    "prune",
+    # files from the tenant
+    "push",
+    # the call
+    "requests",
+    "guard",
+    "__main__",
+)

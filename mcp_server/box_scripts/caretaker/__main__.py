@@ -1,0 +1,168 @@
+"""The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
+
+It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing but
+what its owner names to `prune`, byte for byte.
+
+    caretaker.py --home DIR VERB --request -     one JSON object of arguments on stdin
+    caretaker.py --home DIR VERB --flags ...     the same by hand; see --help
+
+The reply is one JSON object on stdout: `{"ok": true, ...}` with exit status 0, or
+`{"ok": false, "code": ..., "message": ...}` with 1 (not done) or 2 (a wrong request, BAD_REQUEST).
+
+File names are bytes and JSON is text, so a path on the wire is escaped: `%`, control characters,
+characters that hide or reorder text, and every byte that is not UTF-8 are written `%XX`; all else,
+spaces, quotes and Chinese included, stands for itself. Percent-decoding gives the bytes back.
+
+Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth below the work
+directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
+`/abs/...` and `~/...` name other places.
+
+DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
+(.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
+are never written to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+
+from box_scripts.caretaker.complete import complete
+from box_scripts.caretaker.guard import guard
+from box_scripts.caretaker.launch import start
+from box_scripts.caretaker.paths import escape_path
+from box_scripts.caretaker.pattern_bounds import patterns
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.prune import prune
+from box_scripts.caretaker.push import index, place, receive
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import FIELDS, TAKES, checked_arguments
+from box_scripts.caretaker.seal import manifest
+from box_scripts.caretaker.status import status, tail
+from box_scripts.caretaker.stop import stop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+VERBS = {
+    "start": start,
+    "status": status,
+    "tail": tail,
+    "stop": stop,
+    "manifest": manifest,
+    "patterns": patterns,
+    "complete": complete,
+    "prune": prune,
+    "index": index,
+    "receive": receive,
+    "place": place,
+    "guard": guard,
+}
+
+
+def _by_hand(argv: list[str]) -> tuple[str, str, object]:
+    """The home, the verb and the arguments, from flags or from stdin."""
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise Refusal("BAD_REQUEST", "%s; see %s --help" % (message, self.prog))
+
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", required=True, help="where records and logs are kept")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, body in VERBS.items():
+        summary = (body.__doc__ or "").splitlines()[0]
+        flags = verbs.add_parser(verb, help=summary, description=summary)
+        flags.add_argument(
+            "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
+        )
+        for name in (TAKES[verb] + " tenant tells_s").replace("!", "").split():
+            kind, text = FIELDS[name]
+            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
+                "_", "-"
+            )
+            if name == "argv":
+                flags.add_argument(
+                    "argv", nargs="*", help="-- and then the command", metavar="COMMAND"
+                )
+            elif name == "default_discard":
+                flags.add_argument(
+                    "--no-default-discard", dest=name, action="store_false", default=None
+                )
+            elif kind == "flag":
+                flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
+            elif kind not in ("env", "object", "objects", "secret"):
+                typed = {"number": float, "whole": int}.get(kind, str)
+                action = "append" if kind in ("texts", "paths") else "store"
+                flags.add_argument(flag, dest=name, action=action, type=typed, help=text)
+    given = vars(parser.parse_args(argv))
+    home, verb, source = given.pop("home"), given.pop("verb"), given.pop("request")
+    if source:
+        return home, verb, None
+    for name, value in given.items():
+        literal = FIELDS[name][0] in ("path", "paths") or name == "paths"
+        plain = escape_path if literal else lambda raw: raw.decode("utf-8", "surrogateescape")
+        if isinstance(value, str):
+            given[name] = plain(os.fsencode(value))
+        elif isinstance(value, list):
+            given[name] = [plain(os.fsencode(item)) for item in value]
+    return home, verb, given
+
+
+def _answer(argv: list[str]) -> dict:
+    if (
+        len(argv) == 5
+        and argv[0] == "--home"
+        and argv[2] in VERBS
+        and argv[3:] == ["--request", "-"]
+    ):
+        home, verb, arguments = (
+            argv[1],
+            argv[2],
+            None,
+        )  # without argparse, which takes longer than a status reply
+    else:
+        home, verb, arguments = _by_hand(argv)
+    if arguments is None:
+        content = sys.stdin.buffer.readline() if verb == "receive" else sys.stdin.buffer.read()
+        try:
+            arguments = json.loads(content.decode())
+        except ValueError:
+            raise Refusal("BAD_REQUEST", "stdin holds no JSON object") from None
+    request = checked_arguments(verb, arguments)
+    home = os.path.realpath(os.path.expanduser(home))
+    os.makedirs(home, 0o700, exist_ok=True)
+    TELLING.every_s = request.pop("tells_s", None)
+    if request.pop("tenant", False):
+        try:
+            with open(os.path.join(home, "heartbeat"), "ab") as file:
+                os.utime(file.fileno())
+        except OSError:  # the disk is full
+            pass
+    return dict(VERBS[verb](home, request), ok=True)
+
+
+def main(argv: list[str]) -> int:
+    """The exit status, after one JSON object was written to stdout."""
+    try:
+        reply = _answer(argv)
+    except Refusal as refusal:
+        reply = refusal.reply
+    except OSError as error:
+        code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "OS_ERROR"
+        reply = Refusal(code, ascii(str(error))[1:-1]).reply
+    except Exception as error:  # noqa: BLE001  a bug too is told as JSON
+        reply = Refusal(
+            "CARETAKER_BROKE", "%s: %s" % (type(error).__name__, ascii(str(error))[1:-1])
+        ).reply
+    sys.stdout.buffer.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
+    sys.stdout.buffer.flush()
+    return 0 if reply["ok"] else 2 if reply["code"] == "BAD_REQUEST" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

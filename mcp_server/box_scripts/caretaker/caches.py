@@ -1,0 +1,42 @@
+"""How a cache is known by its form."""
+
+from __future__ import annotations
+
+import os
+import re
+
+DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
+    rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
+    rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
+    rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
+    rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
+)
+CACHES = (
+    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
+    re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
+    re.compile(
+        rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
+        rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
+    ),
+    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
+)
+ENVIRONMENT = re.compile(
+    rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
+).fullmatch
+MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)/.*)").fullmatch
+
+
+def is_cache(path: bytes) -> bool:
+    """Whether the file has the form of what such a cache holds, or is of an environment of the tenant's."""
+    if any(shape.fullmatch(path) for shape in CACHES):
+        return True
+    environment = ENVIRONMENT(path)
+    if environment:
+        return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
+    modules = MODULES(path)
+    if modules:
+        package = modules.group(2)
+        return package is None or os.path.isfile(
+            os.path.join(modules.group(1), package, b"package.json")
+        )
+    return False

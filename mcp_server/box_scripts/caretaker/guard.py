@@ -1,0 +1,320 @@
+"""The verb `guard`: the deadline is held on the box, by a process there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
+from box_scripts.caretaker.records import (
+    GUARD,
+    NO_GUARD,
+    Locked,
+    read_record,
+    reserve_record,
+    write_record,
+    write_record_if_possible,
+)
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import checked_arguments
+from box_scripts.caretaker.seal import manifest
+from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending
+
+LOOK_S = 60.0
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+GUARD_GRACE_S, COPY_S = 60.0, 1800.0
+
+
+def guard(home: str, request: dict) -> dict:
+    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
+
+    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
+    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    `store` is kept in the memory of that process, and nowhere else.
+    """
+    path, already = os.path.join(home, "guard.json"), False
+    with Locked(home, "guard.lock"):
+        try:
+            record = read_record(path, GUARD) or dict(NO_GUARD)
+        except Refusal:
+            if "deadline" not in request and not request.get("disarm"):
+                raise
+            record = dict(NO_GUARD)
+        if record["state"] == "armed" and not _holds_still(record):
+            record["state"] = "not_armed"
+        if request.get("disarm"):
+            record = dict(NO_GUARD, state="disarmed")
+            write_record(path, record)
+        elif "deadline" in request:
+            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
+            already = record["state"] == "armed" and "store" not in request
+            already = already and all(record.get(n) == v for n, v in wanted.items())
+            if not already:
+                reserve_record(path)
+                record = _posted(home, request, wanted)
+                write_record(path, record)
+    return dict(record, already=already, now=time.time())
+
+
+def _holds_still(record: dict) -> bool:
+    ticks: int = record["start_ticks"]
+    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
+
+
+def _elapsed() -> float:
+    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.monotonic()
+
+
+def _posted(home: str, request: dict, wanted: dict) -> dict:
+    """The record of a new, detached process that holds the deadline."""
+    left_s = request.get("left_s", request["deadline"] - time.time())
+    fires, held = _elapsed() + left_s, dict(request)
+    if "store" in request:
+        held["seal"] = checked_arguments("manifest", request.get("seal"))
+    places = dict(request.get("scripts") or {})
+    held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
+    record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
+    record["store"] = "held" if "store" in request else None
+    told, tell = os.pipe()
+
+    def body() -> None:
+        mine = dict(record, pid=os.getpid(), start_ticks=ticks_of(os.getpid()))
+        os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
+        os.close(tell)
+        guarding = Guarding(home, held, mine, fires)
+        if guarding.holds():
+            guarding.ends()
+
+    spawn_detached(body, {tell})
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        pid, ticks = file.read().split()
+    return dict(record, pid=int(pid), start_ticks=int(ticks))
+
+
+class Guarding:
+    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
+
+    def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
+        self._home, self._request, self._record, self._fires = home, request, record, fires
+        self._path = os.path.join(home, "guard.json")
+        self._quiet: tuple = ()
+        self._quiet_since = self._looked_at = _elapsed()
+        self._look: object = None
+
+    def holds(self) -> bool:
+        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
+
+        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
+        shorter nor longer.
+        """
+        idle_s = self._request.get("idle_s")
+        while True:
+            why = "deadline" if _elapsed() >= self._fires else None
+            if why is None and idle_s is not None and self._quiet_s() >= idle_s:
+                if self._is_judged_idle(idle_s):
+                    why = "idle"
+                else:  # somebody works here, even if no job of ours does
+                    self._quiet_since = _elapsed()
+            more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
+            if not self._notes(**more):
+                return False
+            if why:
+                return True
+            self._take_a_look()
+            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
+
+    def _notes(self, **more: object) -> bool:
+        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
+        try:
+            with Locked(self._home, "guard.lock"):
+                if not self._is_ours():
+                    return False
+                if more:
+                    self._record.update(more)
+                    write_record_if_possible(self._path, self._record)
+        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
+            return os.path.isdir(self._home)
+        return True
+
+    def _is_ours(self) -> bool:
+        """Whether no other guard is on record. A record that was lost or damaged is written again."""
+        try:
+            latest = read_record(self._path, GUARD)
+        except Refusal:
+            latest = None
+        if latest is None:
+            write_record_if_possible(self._path, self._record)
+            return True
+        return bool(latest["pid"] == os.getpid())
+
+    def _quiet_s(self) -> float:
+        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
+        states, heartbeat = [], 0
+        for job in all_jobs(self._home):
+            try:
+                states.append(observe(job).state)
+            except (Refusal, OSError):  # unknown, which is not idle
+                states.append("running")
+        try:
+            heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
+        except OSError:
+            pass
+        seen = (tuple(states), heartbeat)
+        if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
+            self._quiet, self._quiet_since = seen, _elapsed()
+        return _elapsed() - self._quiet_since
+
+    def _is_judged_idle(self, idle_s: float) -> bool:
+        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
+        script = self._request["scripts"].get("activity")
+        if script is None or not os.path.isfile(script):
+            return True
+        try:
+            said = json.loads(
+                output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+            )
+            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
+        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
+            return False
+
+    def _take_a_look(self) -> None:
+        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
+        import subprocess
+
+        script = self._request["scripts"].get("activity")
+        if script is None or _elapsed() < self._looked_at:
+            return
+        self._looked_at = _elapsed() + LOOK_S
+        null = subprocess.DEVNULL
+        try:
+            if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
+                self._look.kill()  # type: ignore[attr-defined]
+            if os.path.isfile(script):
+                argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
+                self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
+        except OSError:
+            pass
+
+    def ends(self) -> None:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+        asked, problems = [], {}
+        for job in all_jobs(self._home):
+            signum, grace_s = 15, 10.0
+            try:
+                if observe(job).state not in LIVE:
+                    continue
+                spec = job.spec()
+                signum, grace_s = spec["stop_signal"], spec["grace_s"]
+                record_ending(job, "deadline")
+            except (Refusal, OSError) as error:
+                problems[job.name] = str(error)
+            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
+        left = end_jobs(asked)
+        if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
+            return
+        if "store" in self._request:
+            try:
+                kept = self._copied()
+            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
+                kept = {"ok": False, "message": type(error).__name__}
+            self._notes(kept=kept)
+        self._ends_the_bill()
+
+    def _copied(self) -> dict:
+        """What became of the copy to the store."""
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while True:
+            try:
+                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
+                break
+            except (Refusal, OSError) as error:
+                if time.monotonic() > give_up:
+                    return {"ok": False, "message": str(error)[:300]}
+                time.sleep(0.2)
+        names = ("name", "at", "size", "sha256")
+        files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
+        wanted = {"store": self._request["store"], "files": files}
+        said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
+        kept, failed = said.get("kept") or [], said.get("failed") or []
+        why = said.get("message") or (json.dumps(failed[0]) if failed else "")
+        told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
+        return dict(told, at=time.time(), message=str(why)[:300])
+
+    def _ends_the_bill(self) -> None:
+        """The platform is asked until this box is no more, or until another guard has taken over."""
+        import signal
+
+        end = self._request.get("end") or {"kind": "none"}
+        if end["kind"] == "none" or "leave" not in self._request["scripts"]:
+            self._notes(meter="nothing on this box ends its bill")
+            return
+        tries, wait_s = 0, 1.0
+        wanted = {name: end[name] for name in ("kind", "command") if name in end}
+        wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
+        begins = _elapsed()
+        if (
+            end.get("on") == "waive"
+        ):  # the owner signed for the time after the deadline, and not for idleness before it
+            begins = max(begins, self._fires)
+        begins += float(end.get("after_s") or 0.0)
+        left_s = begins - _elapsed()
+        if left_s > 0:
+            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
+        while _elapsed() < begins:
+            if not self._notes():
+                return
+            self._take_a_look()
+            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+        while True:
+            said = self._ask("leave", "end", wanted, 60.0)
+            tries += 1
+            names = ("asked", "how", "status", "why", "message")
+            meter = {n: said[n] for n in names if said.get(n) is not None}
+            if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
+                return
+            if said.get("asked"):
+                signal.signal(
+                    signal.SIGTERM, signal.SIG_DFL
+                )  # a system that shuts down need not wait for us
+                wait_s = max(wait_s, 30.0)
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, 300.0)
+            if not self._notes():
+                return
+
+    def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
+        """The reply of one of our scripts on this box, or why there is none."""
+        import subprocess
+
+        path = self._request["scripts"].get(script, "")
+        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
+        try:
+            done = subprocess.run(
+                argv,
+                input=json.dumps(request).encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=limit_s,
+                check=False,
+            )
+            said = json.loads(done.stdout.splitlines()[-1].decode())
+        except subprocess.TimeoutExpired:
+            return {"ok": False, "message": "it did not end within %d s" % limit_s}
+        except (OSError, ValueError, IndexError) as error:
+            return {
+                "ok": False,
+                "message": "%s gave no answer: %s" % (script, type(error).__name__),
+            }
+        return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}

@@ -1,0 +1,104 @@
+"""SHA-256 of files, and the memory of hashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.records import read_record, write_record_if_possible
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RACY_NS = 2_000_000_000
+CHUNK_BYTES = 1 << 20
+
+
+class Changing(Exception):
+    """The file was not the same before and after it was read."""
+
+
+class Hashes:
+    """SHA-256 of files. A hash is remembered if no later change of its file could go unseen.
+
+    What is remembered lies where jobs can write. So it is signed with a `key` that only the tenant has,
+    and that is never stored on the box. Without a key nothing is remembered.
+    """
+
+    def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
+        self._path, self._rest, self._key = os.path.join(home, "hashes.json"), rest, key
+        self._used: dict = {}
+        self._known: dict = {}
+        try:
+            record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
+        except Refusal:  # the memory only saves time
+            record = None
+        if record and record["proof"] == self._proof(record["hashes"]):
+            self._known = record["hashes"]
+
+    def _proof(self, hashes: dict) -> str:
+        import hashlib
+        import hmac
+
+        content = json.dumps(hashes, sort_keys=True, separators=(",", ":")).encode()
+        return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
+
+    def of(self, path: bytes) -> tuple[str, os.stat_result]:
+        """The hash and the status of a regular file, which did not change while it was read.
+
+        Raises:
+            Changing, OSError.
+        """
+        import hashlib
+
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            before, began_ns = os.fstat(fd), time.time_ns()
+            key = file_identity(before)
+            known = self._known.get(key)
+            # A hash that was taken right after a change may miss another change in the same tick of the clock.
+            if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
+                digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
+                count = file.readinto(view)
+                while count:
+                    digest.update(view[:count])
+                    TELLING.did(0, count)
+                    self._rest()
+                    count = file.readinto(view)
+                known = [digest.hexdigest(), began_ns]
+        if not os.path.lexists(path) or file_identity(os.lstat(path)) != key:
+            raise Changing
+        self._used[key] = known
+        return known[0], before
+
+    def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
+        """The same, but the hash is None if the file would have to be read for it."""
+        seen = os.lstat(path)
+        known = self._known.get(file_identity(seen))
+        is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
+        return (self.of(path)[0] if is_sure else None), seen
+
+    def knows(self, seen: os.stat_result) -> bool:
+        """Whether the hash of that file is known without reading it."""
+        return file_identity(seen) in self._known
+
+    def save(self) -> None:
+        if self._key is None or all(self._known.get(k) == v for k, v in self._used.items()):
+            return
+        known = dict(self._known, **self._used)
+        known = known if len(known) < 200_000 else self._used
+        write_record_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
+
+
+def file_identity(seen: os.stat_result) -> str:
+    return "%d:%d:%d:%d:%d" % (
+        seen.st_dev,
+        seen.st_ino,
+        seen.st_size,
+        seen.st_mtime_ns,
+        seen.st_ctime_ns,
+    )

@@ -1,0 +1,101 @@
+"""A job of this home: its records and its processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+
+from box_scripts.caretaker.processes import living_processes, restarted_since
+from box_scripts.caretaker.records import ENDING, SPEC, STARTED, lock_file, read_record
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.processes import Process
+
+LIVE = ("starting", "running", "lingering")
+JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
+
+
+class Job:
+    """One job of this home and its records."""
+
+    def __init__(self, home: str, name: str) -> None:
+        if not JOB_NAME(name):
+            raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
+        self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
+        # Every process of the job has these in its environment, whatever becomes of its parents.
+        self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def started(self) -> dict | None:
+        return read_record(self.path("started.json"), STARTED)
+
+    def ending(self) -> dict | None:
+        return read_record(self.path("ending.json"), ENDING)
+
+    def spec(self) -> dict:
+        spec = read_record(self.path("spec.json"), SPEC)
+        if spec is None:
+            raise Refusal(
+                "RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started"
+            )
+        return spec
+
+    def is_held(self) -> bool:
+        """Whether a supervisor, or a launch under way, holds the job."""
+        if not os.path.exists(self.path("lock")):
+            return False
+        fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if fd is not None:
+            os.close(fd)
+        return fd is None
+
+    def members(self) -> list[Process]:
+        """Every living process of the job but its supervisor.
+
+        It is known by its descent, by its session, or by the marks in its environment.
+        """
+        table, members, supervisor = living_processes(), set(), 0
+        try:
+            started = self.started()
+        except Refusal:  # then only the marks tell
+            started = None
+        if started and not restarted_since(started):
+            leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
+            if watcher and watcher.ticks == started["supervisor_ticks"]:
+                supervisor = watcher.pid
+            if not leader or leader.ticks == started["start_ticks"]:
+                # The system gives a session's number to nobody else while the session has members.
+                members = {
+                    p.pid
+                    for p in table.values()
+                    if p.session == started["pid"] and p.ticks >= started["start_ticks"]
+                }
+        marks = {name + b"=" + value for name, value in self.marks.items()}
+        for pid in table:
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    if marks.issubset(file.read().split(b"\0")):
+                        members.add(pid)
+            except OSError:
+                continue
+        parents, size = members | ({supervisor} if supervisor else set()), -1
+        while size != len(parents):
+            size = len(parents)
+            parents.update(p.pid for p in table.values() if p.parent in parents)
+        return [table[pid] for pid in sorted(parents - {supervisor, os.getpid()}) if pid in table]
+
+
+def all_jobs(home: str) -> list[Job]:
+    try:
+        return [
+            Job(home, name)
+            for name in sorted(os.listdir(os.path.join(home, "jobs")))
+            if JOB_NAME(name)
+        ]
+    except FileNotFoundError:
+        return []

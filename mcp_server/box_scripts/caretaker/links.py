@@ -1,0 +1,74 @@
+"""Symbolic links among the artifacts."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.paths import escape_path, is_below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.survey import Survey
+
+
+def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
+    """An entry for each link that leads to a place in the work directory. Any other link is a problem.
+
+    The target is the link's own text. If that is absolute or goes up and down, it is a plain way to the
+    same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
+    """
+    import hashlib
+
+    entries = []
+    for name, path in survey.links:
+        at, target = escape_path(path), os.path.realpath(path)
+        try:
+            seen, text = os.lstat(path), os.readlink(path)
+        except OSError as error:
+            survey.problem(at, "changing", error.strerror)
+            continue
+        if not os.path.exists(path):
+            survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
+            continue
+        if not is_below(target, survey.work) or not is_below(path, survey.work):
+            survey.problem(
+                at,
+                "escapes",
+                "it leads out of the work directory, or into it; declare %s itself"
+                % escape_path(target),
+            )
+            continue
+        if not any(is_below(file, target) for file in kept):
+            survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
+        text = _plain_way(path, text, survey.work)
+        facts = {
+            "size": len(text),
+            "sha256": hashlib.sha256(text).hexdigest(),
+            "mtime_ns": seen.st_mtime_ns,
+        }
+        entries.append(
+            dict(
+                facts,
+                name=name,
+                at=at,
+                kind="link",
+                target=escape_path(text),
+                **{"class": "artifact"},
+            )
+        )
+    return entries
+
+
+def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
+    """The link's text; if that is absolute, or climbs in its middle, a way there that climbs only at its beginning."""
+    parts = [part for part in text.split(b"/") if part != b"."]
+    climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
+    parent = os.path.dirname(path)
+    depth = os.path.relpath(path, work).count(b"/")
+    if not text.startswith(b"/") and b".." not in parts[climbs:] and climbs <= depth:
+        return text
+    head, tail = os.path.split(text.rstrip(b"/"))
+    place = os.path.join(os.path.realpath(os.path.join(parent, head)), tail)
+    if tail in (b"", b".", b"..") or not is_below(place, work):
+        place = os.path.realpath(path)
+    return os.path.relpath(place, parent)

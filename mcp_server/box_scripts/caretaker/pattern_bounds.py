@@ -1,0 +1,95 @@
+"""How much a pattern may give up; the verb `patterns`."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.refusal import Refusal
+
+
+def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(utf8_bytes(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that jobs write, with nothing else in common
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that matches those probes matches everything, or everything in directories."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole; None if it keeps within its bounds."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if is_below(self._work, self._own) and is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, self._leases) and not is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    good_patterns(request.get("artifacts", []), None, problems)
+    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}

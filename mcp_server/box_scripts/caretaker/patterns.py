@@ -1,0 +1,93 @@
+"""Globs as in .gitignore, over escaped paths."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
+from box_scripts.caretaker.refusal import Refusal
+
+_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name; an escape counts as one
+_TOKEN = re.compile(
+    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    re.DOTALL,
+)
+
+
+def segment_regex(text: str) -> tuple[str, bytes | None]:
+    """One component of a pattern as the source of a regex; also its bytes, if it is no glob."""
+    if text == "**":
+        return text, None
+    source, literal, is_glob = "", b"", False
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup in ("star", "one", "set"):
+            is_glob = True
+            if token.lastgroup == "set":
+                chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
+                form = "(?:%%[0-9A-F]{2}|(?![/%%])[^%s])" if token.group("not") else "(?![/%%])[%s]"
+                source += form % chars
+            else:
+                source += _ONE + ("*" if token.lastgroup == "star" else "")
+        else:
+            plain = token.group("quoted") or token.group("plain")
+            raw = utf8_bytes(plain) if plain else unescape_path(token.group())
+            source, literal = source + re.escape(escape_path(raw)), literal + raw
+    re.compile(source)
+    return source, None if is_glob else literal
+
+
+class Pattern:
+    """One glob: `matches` says which escaped paths it means.
+
+    A `relative` pattern is matched below the work directory, any other against absolute paths. All that
+    an absolute pattern can match lies in `prefix`.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Raises: Refusal: `text` is no pattern, excludes by `!`, or climbs out by `..`."""
+        from_home = text == "~" or text.startswith("~/")
+        self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
+        names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
+        try:
+            segments = [segment_regex(n) for n in names]
+        except (ValueError, re.error) as error:
+            raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
+        if (
+            text.startswith("!")
+            or any(raw == b".." for _, raw in segments)
+            or not (names or from_home or text == "/")
+        ):
+            raise Refusal(
+                "BAD_REQUEST",
+                "a pattern is not empty, has no .. and no ! at its head: " + ascii(text),
+            )
+        if not self.relative:
+            segments = self._resolved(segments, from_home)
+        source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
+        for part, _ in segments[:-1]:
+            source += "(?:.*/)?" if part == "**" else part + "/"
+        last = segments[-1][0] if segments else "**"
+        if last == "**":
+            source += ".+"
+        else:
+            source += last + ("/.+" if text.endswith("/") else "(?:/.+)?")
+        self.source = source if self.relative else "/" + source
+        self.matches = re.compile(self.source).fullmatch
+
+    def _resolved(
+        self, segments: list[tuple[str, bytes | None]], from_home: bool
+    ) -> list[tuple[str, bytes | None]]:
+        """The same with the links in its literal beginning resolved, because the survey sees real paths."""
+        root = os.path.expanduser(b"~") if from_home else b"/"
+        fixed = [raw for _, raw in segments]
+        fixed = fixed[: fixed.index(None)] if None in fixed else fixed
+        names = [raw for raw in fixed if raw is not None]
+        if len(names) == len(segments) > 0 and not self.text.endswith("/"):
+            # If the last name is a link, the link itself is meant.
+            self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
+        else:
+            self.prefix = os.path.realpath(os.path.join(root, *names))
+        real = [(re.escape(escape_path(p)), p) for p in self.prefix.split(b"/") if p]
+        return [*real, *segments[len(names) :]]

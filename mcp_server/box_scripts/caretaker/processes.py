@@ -1,0 +1,84 @@
+"""The processes of this machine, as /proc or ps shows them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import namedtuple
+
+Process = namedtuple("Process", "pid parent session ticks")
+
+
+def text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def output_of(*argv: str) -> str:
+    import subprocess
+
+    null, plain = subprocess.DEVNULL, dict(os.environ, LC_ALL="C")
+    try:
+        output = subprocess.check_output(argv, timeout=8, stdin=null, stderr=null, env=plain)
+        return output.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def boot_id() -> str:
+    """A text that changes when the machine restarts; empty if the system does not say."""
+    if sys.platform == "darwin":
+        return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
+    return text_of("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _process(pid: int) -> Process | None:
+    """The living process that has this number now. One that only waits to be reaped counts as dead."""
+    if not os.path.isdir("/proc/self"):
+        return _processes_by_ps().get(pid)
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # If only the first thread is dead, the other threads are the process.
+    if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
+        return None
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def living_processes() -> dict[int, Process]:
+    if not os.path.isdir("/proc/self"):
+        return _processes_by_ps()
+    found = (_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def _processes_by_ps() -> dict[int, Process]:
+    """The same where there is no /proc: the group stands for the session, and the second of the start for the ticks."""
+    found = {}
+    for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
+        pid, parent, group, state, began = line.split(None, 4)
+        if not state.startswith("Z"):
+            ticks = int(time.mktime(time.strptime(began.strip())))
+            found[int(pid)] = Process(int(pid), int(parent), int(group), ticks)
+    return found
+
+
+def ticks_of(pid: int) -> int:
+    """When the process began, in the system's own count; 0 if there is no such process."""
+    process = _process(pid)
+    return process.ticks if process else 0
+
+
+def restarted_since(started: dict) -> str | None:
+    """Why no process of that launch can be left; None if one may be."""
+    if started["boot_id"] != boot_id():
+        return "boot id was %s and is %s" % (started["boot_id"], boot_id())
+    if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
+        return "process 1 has been started again since: the container was restarted"
+    return None

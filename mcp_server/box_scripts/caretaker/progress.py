@@ -1,0 +1,30 @@
+"""Long work tells the tenant how much of it is done so far."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+class Telling:
+    """Tells the tenant how much is done so far, if it asked for that.
+
+    Once the tenant is gone, the write fails and this process ends: nobody needs its work any more.
+    """
+
+    def __init__(self) -> None:
+        self.every_s: float | None = None
+        self._told_at = time.monotonic()
+        self._files = self._read_bytes = 0
+
+    def did(self, files: int, read_bytes: int) -> None:
+        """This many more files were looked at, and this many more bytes were read."""
+        self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
+        if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
+            return
+        self._told_at = time.monotonic()
+        sys.stdout.buffer.write(b'{"done":[%d,%d]}\n' % (self._files, self._read_bytes))
+        sys.stdout.buffer.flush()
+
+
+TELLING = Telling()

@@ -1,0 +1,343 @@
+"""The verbs `index`, `receive` and `place`: files pushed to the box."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+
+from box_scripts.caretaker.disk_room import room_at
+from box_scripts.caretaker.hashing import CHUNK_BYTES, Changing, Hashes
+from box_scripts.caretaker.paths import escape_path, inner_path, is_below, unescape_path, utf8_bytes
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, pushed_record
+from box_scripts.caretaker.records import NUMBER, Locked, write_record
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.since import set_since
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import tarfile
+    from typing import IO
+
+PLACED: dict = {
+    "name": str,
+    "incoming": str,
+    "size": int,
+    "sha256": str,
+    "mode": int,
+    "mtime": NUMBER,
+}
+
+
+def index(home: str, request: dict) -> dict:
+    """What the regular files among `paths` hold, so that a push can compare; and how much room there is.
+
+    `placed` is this box's own record of pushed files. A job can write to it.
+    """
+    hashes, files, known = Hashes(home, request.get("key")), {}, pushed_record(home)
+    since = None
+    if request.get("begin"):
+        os.makedirs(request["work"], exist_ok=True)
+        since = set_since(home, "since-push.json", request["work"])
+    for text in request["paths"]:
+        path = os.path.join(request["work"], inner_path(unescape_path(text)))
+        try:
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                sha256, seen = hashes.of(path)
+                files[text] = {"size": seen.st_size, "sha256": sha256}
+        except (Changing, OSError):
+            continue
+    hashes.save()
+    return dict(_room_below(request["work"]), files=files, placed=known, since_ns=since)
+
+
+def _room_below(work: bytes) -> dict:
+    """Where the work directory really is, and how much room there is, even before it was made."""
+    there = work
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    return dict(room_at(there), work=escape_path(work))
+
+
+def receive(home: str, request: dict) -> dict:
+    """The files of the tar on stdin lie below `work`. Each is whole from the moment it can be seen.
+
+    Raises:
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
+    """
+    import tarfile
+
+    work = request["work"]
+    os.makedirs(work, exist_ok=True)
+    set_since(home, "since-push.json", work)
+    files: dict[str, dict] = {}
+    placed: dict[str, dict] = {}
+    try:
+        archive = tarfile.open(  # noqa: SIM115  it holds nothing but our stdin
+            fileobj=sys.stdin.buffer,
+            mode="r|",
+            bufsize=CHUNK_BYTES,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+        for member in archive:
+            inner = inner_path(utf8_bytes(member.name))
+            if inner:
+                _receive_member(home, request, inner, archive, member, files, placed)
+        while sys.stdin.buffer.read(
+            CHUNK_BYTES
+        ):  # the padding is read, too, or the sender would find the pipe closed
+            pass
+    except (tarfile.TarError, EOFError) as error:
+        raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
+    finally:
+        _note_placed(home, work, placed)
+    return {"files": files, "bytes": sum(record["size"] for record in files.values())}
+
+
+def _note_placed(home: str, work: bytes, placed: dict) -> None:
+    """Those are on record as pushed files. If no more is to come, the directory for what comes is gone."""
+    try:
+        os.rmdir(os.path.join(work, INCOMING))
+    except OSError:  # it is not empty, or there is none
+        pass
+    with Locked(home, "home.lock"):
+        write_record(os.path.join(home, "pushed.json"), dict(pushed_record(home), **placed))
+
+
+def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
+    """Where the pushed file really goes: its directory, which may be missing, and its own path.
+
+    Raises:
+        Refusal: UNSAFE_MEMBER.
+    """
+    parent, base = os.path.split(os.path.join(work, inner))
+    parent = os.path.realpath(parent)
+    target = os.path.join(parent, base)
+    if not is_below(parent, work) or is_below(target, os.fsencode(home)):
+        raise _unsafe(inner)
+    return parent, target
+
+
+def _unsafe(inner: bytes) -> Refusal:
+    return Refusal(
+        "UNSAFE_MEMBER", "it would leave the work directory, or is no file: " + escape_path(inner)
+    )
+
+
+def _receive_member(
+    home: str,
+    request: dict,
+    inner: bytes,
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    files: dict,
+    placed: dict,
+) -> None:
+    """The member is in place under its own name, and whole. A job that had the old file open keeps that one."""
+    import hashlib
+
+    work = request["work"]
+    parent, target = _target(home, work, inner)
+    if member.isdir():
+        os.makedirs(target, exist_ok=True)
+        return
+    os.makedirs(parent, exist_ok=True)
+    incoming = os.path.join(work, INCOMING)  # beside its target a temporary name could get too long
+    os.makedirs(incoming, exist_ok=True)
+    if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
+        incoming = parent
+    temporary = os.path.join(incoming, INCOMING + b"-%d" % os.getpid())
+    if os.path.lexists(temporary):
+        os.unlink(temporary)
+    try:
+        if member.issym():
+            if not is_below(
+                os.path.realpath(os.path.join(parent, utf8_bytes(member.linkname))), work
+            ):
+                raise _unsafe(inner)
+            os.symlink(utf8_bytes(member.linkname), temporary)
+            _may_replace(request, inner, target, None)
+            os.replace(temporary, target)
+            return
+        source: IO[bytes] | None = None
+        if member.islnk():
+            first = os.path.realpath(os.path.join(work, inner_path(utf8_bytes(member.linkname))))
+            if is_below(first, work) and os.path.isfile(first):
+                source = open(first, "rb")  # noqa: SIM115  closed with the member below
+        elif member.isreg():
+            source = archive.extractfile(member)
+        if source is None:
+            raise _unsafe(inner)
+        digest, size = hashlib.sha256(), 0
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with source, os.fdopen(fd, "wb") as file:
+            for chunk in iter(lambda: source.read(CHUNK_BYTES), b""):
+                digest.update(chunk)
+                size += file.write(chunk)
+            file.flush()
+            os.fchmod(fd, member.mode & 0o777 | 0o600)
+            os.utime(fd, ns=(int(member.mtime * 1e9),) * 2)
+        _may_replace(request, inner, target, digest.hexdigest())
+        os.replace(temporary, target)
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+    files[escape_path(inner)] = {"size": size, "sha256": digest.hexdigest()}
+    placed[_below_work(work, target)] = files[escape_path(inner)]
+
+
+def _over(request: dict) -> dict[bytes, str]:
+    """What may be replaced, by the bytes of its name: the two ends do not escape the same characters."""
+    if "over_bytes" not in request:
+        request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
+    return dict.__getitem__(request, "over_bytes")
+
+
+def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
+    """What lies at `target` may be replaced: `over` allows it, or it already holds the bytes that come.
+
+    Without `over` everything may be replaced, as when a person works by hand.
+
+    Raises:
+        Refusal: NOT_SAVED; it was left as it is.
+    """
+    if "over" not in request or not os.path.lexists(target):
+        return
+    over = _over(request).get(inner)
+    try:
+        if stat.S_ISREG(os.lstat(target).st_mode):
+            held, _ = Hashes("", None).of(target)
+            if held == coming or over in (held, "*"):
+                return
+        elif over == "*" and os.path.islink(target):
+            return
+    except (Changing, OSError):
+        pass
+    raise Refusal(
+        "NOT_SAVED",
+        "it was written on this box meanwhile, and nobody has saved it: " + escape_path(inner),
+    )
+
+
+def _below_work(work: bytes, target: bytes) -> str:
+    return escape_path(target[len(work.rstrip(b"/")) + 1 :])
+
+
+def place(home: str, request: dict) -> dict:
+    """Files that lay among the incoming ones are in their places. Each was proved first, and then renamed.
+
+    An incoming file with other bytes than was said is removed and named in `other`. What is `stale` is
+    removed, too.
+
+    Raises:
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
+    """
+    work = request["work"]
+    os.makedirs(work, exist_ok=True)
+    set_since(home, "since-push.json", work)
+    files: dict[str, dict] = {}
+    placed: dict[str, dict] = {}
+    other = []
+    try:
+        for key in request.get("stale", []):
+            arrived = _arrived(work, key)
+            if os.path.lexists(arrived):
+                os.unlink(arrived)
+        for said in request["files"]:
+            if not all(isinstance(said.get(name), kind) for name, kind in PLACED.items()):
+                raise Refusal("BAD_REQUEST", "a file has: " + " ".join(PLACED))
+            target = _place(home, request, said)
+            if target is None:
+                other.append(said["name"])
+                continue
+            files[said["name"]] = {"size": said["size"], "sha256": said["sha256"]}
+            placed[_below_work(work, target)] = files[said["name"]]
+    finally:
+        _note_placed(home, work, placed)
+    return dict(_room_below(work), files=files, other=other)
+
+
+def _arrived(work: bytes, key: str) -> bytes:
+    """Where an incoming file of that name lies.
+
+    Raises:
+        Refusal: UNSAFE_PATH.
+    """
+    incoming = os.path.join(work, INCOMING)
+    if not INCOMING_NAME(key) or os.path.islink(incoming):
+        raise Refusal("UNSAFE_PATH", "not the name of an incoming file: " + ascii(key)[:80])
+    return os.path.join(incoming, key.encode())
+
+
+def _place(home: str, request: dict, said: dict) -> bytes | None:
+    """Where the file lies now; None if its bytes are not what was said.
+
+    Whoever had the old file open keeps that one.
+    """
+    work, inner = request["work"], inner_path(unescape_path(said["name"]))
+    if not inner:
+        raise _unsafe(inner)
+    parent, target = _target(home, work, inner)
+    arrived = _arrived(work, said["incoming"])
+    os.makedirs(parent, exist_ok=True)
+    source = arrived
+    try:
+        there = os.lstat(arrived)
+        if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
+            # a rename cannot lead from one file system to another
+            source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
+            _copy(arrived, source)
+        if not _holds_what_was_said(source, said):
+            os.unlink(arrived)
+            return None
+        _may_replace(request, inner, target, said["sha256"])
+        os.replace(source, target)
+        if source != arrived:
+            os.unlink(arrived)
+    except FileNotFoundError:
+        return None
+    finally:
+        if source != arrived and os.path.lexists(source):
+            os.unlink(source)
+    return target
+
+
+def _copy(path: bytes, destination: bytes) -> None:
+    """A copy of the regular file lies there."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
+        made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
+        with os.fdopen(made, "wb") as copied:
+            for chunk in iter(lambda: file.read(CHUNK_BYTES), b""):
+                copied.write(chunk)
+                TELLING.did(0, len(chunk))
+
+
+def _holds_what_was_said(path: bytes, said: dict) -> bool:
+    """Whether the regular file holds those bytes. If so, it has its mode and its time, too."""
+    import hashlib
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode) or before.st_size != said["size"]:
+            return False
+        digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
+        for count in iter(lambda: file.readinto(view), 0):
+            digest.update(view[:count])
+            TELLING.did(0, count)
+        # A connection that was given up may still write to the file, and then this proves nothing.
+        is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
+        if digest.hexdigest() != said["sha256"] or not is_still:
+            return False
+        os.fchmod(fd, said["mode"] & 0o777 | 0o600)
+        os.utime(fd, ns=(int(said["mtime"] * 1e9),) * 2)
+    return True

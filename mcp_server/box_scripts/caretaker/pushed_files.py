@@ -1,0 +1,61 @@
+"""What a push has put on this box."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.records import read_record
+from box_scripts.caretaker.refusal import Refusal
+
+INCOMING = b".gpu-tenant-incoming"
+INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
+
+
+class Sent:
+    """What a push has put in the work directory: by the tenant's record, or else by this box's own."""
+
+    def __init__(self, home: str, request: dict) -> None:
+        self._work: bytes = request["work"]
+        self._way: dict[bytes, bytes] = {}
+        self._held: dict[bytes, set[tuple[int, str]]] = {}
+        told = request.get("pushed")
+        if told is None or request.get("older"):
+            for name, one in pushed_record(home).items():
+                self._note(name, int(one["size"]), str(one["sha256"]))
+        for name, versions in (told or {}).items():
+            for size, sha256 in versions:
+                self._note(name, int(size), str(sha256))
+
+    def _note(self, name: str, size: int, sha256: str) -> None:
+        raw = unescape_path(name)
+        parent, base = os.path.split(raw)
+        if parent not in self._way:  # a directory of the tree may be a link on the box
+            self._way[parent] = os.path.realpath(os.path.join(self._work, parent))
+        self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
+
+    def versions(self, path: bytes, size: int) -> set[str]:
+        """The hashes of what was sent to that place in that size."""
+        return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
+
+    def incoming(self) -> set[bytes]:
+        """The names that the tenant gives to what was sent, while it lies among the incoming files."""
+        import hashlib
+
+        found = set()
+        for path, versions in self._held.items():
+            name = escape_path(path[len(self._work.rstrip(b"/")) + 1 :])
+            for size, sha256 in versions:
+                key = hashlib.sha256(("%d %s %s" % (size, sha256, name)).encode("utf-8"))
+                found.add(key.hexdigest().encode())
+        return found
+
+
+def pushed_record(home: str) -> dict[str, dict]:
+    """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
+    path = os.path.join(home, "pushed.json")
+    record = read_record(path, {}) or {}
+    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
+        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
+    return record

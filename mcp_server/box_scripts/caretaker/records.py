@@ -1,0 +1,138 @@
+"""The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+
+from box_scripts.caretaker.refusal import Refusal
+
+SPARE_BYTES = 2048
+NUMBER = (int, float)
+STARTED = {
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+    "started_at": NUMBER,
+    "supervisor_pid": int,
+    "supervisor_ticks": int,
+    "init_ticks": int,
+}
+SPEC = {
+    "cwd": str,
+    "artifacts": list,
+    "discard": list,
+    "oom_kills": dict,
+    "grace_s": NUMBER,
+    "stop_signal": int,
+}
+EXIT = {
+    "exit_code": (int, type(None)),
+    "signal": (str, type(None)),
+    "ended_at": NUMBER,
+    "facts": dict,
+}
+ENDING = {"why": str, "at": NUMBER}
+SINCE = {"since_ns": int}
+GUARD = {
+    "state": str,
+    "deadline": (*NUMBER, type(None)),
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+}
+NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
+
+
+def put_bytes(path: str, content: bytes, flags: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def reserve_record(path: str) -> None:
+    """The record at `path` can be written later, even if the disk is full by then."""
+    put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
+
+
+def write_record(path: str, record: dict) -> None:
+    """`path` holds the whole `record`, and it is on the disk."""
+    content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
+    try:
+        put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
+    except OSError as error:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
+            raise
+        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        temporary = spare
+    os.replace(temporary, path)
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+            raise
+    finally:
+        os.close(directory)
+
+
+def write_record_if_possible(path: str, record: dict) -> None:
+    try:
+        write_record(path, record)
+    except OSError:
+        pass
+
+
+def read_record(path: str, fields: dict) -> dict | None:
+    """The record at `path`, with its fields of the named types; None if there is no such file.
+
+    Raises:
+        Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
+    """
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.read().decode())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(n, ...), t) for n, t in fields.items()
+    ):
+        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
+    return record
+
+
+def lock_file(path: str, mode: int) -> int | None:
+    """A descriptor that holds the lock; None if somebody else holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, mode)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return None
+        raise Refusal(
+            "LOCK_UNSUPPORTED", "%s: %s; put --home on a local disk" % (path, error)
+        ) from None
+    return fd
+
+
+class Locked:
+    """While the block runs, everybody else who wants this lock waits."""
+
+    def __init__(self, home: str, name: str) -> None:
+        self._path = os.path.join(home, name)
+
+    def __enter__(self) -> None:
+        self._fd = lock_file(self._path, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._fd is not None
+        os.close(self._fd)

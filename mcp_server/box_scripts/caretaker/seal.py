@@ -1,0 +1,186 @@
+"""The verb `manifest`: every byte written since launch is accounted for."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from box_scripts.caretaker.at_work import AtWork
+from box_scripts.caretaker.elsewhere import written_elsewhere
+from box_scripts.caretaker.hashing import Changing, Hashes
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.open_files import open_files
+from box_scripts.caretaker.own_files import Own
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.pattern_bounds import Bounds, good_patterns
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.processes import boot_id
+from box_scripts.caretaker.pushed_files import Sent
+from box_scripts.caretaker.records import GUARD, NO_GUARD, read_record
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.since import accounted_since_ns
+from box_scripts.caretaker.survey import Survey
+from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, Heaps, discarded_by
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.jobs import Job
+
+
+def _refuse_running(home: str) -> list[Job]:
+    """The jobs that were started here. All of them have ended, and no other waits to be started."""
+    seen = [(job, observe(job).state) for job in all_jobs(home)]
+    running = [job.name for job, state in seen if state in LIVE]
+    if running:
+        raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
+    waiting = _waiting(home)
+    if waiting:
+        told = ", ".join(waiting[:5]) + (" and %d more" % (len(waiting) - 5) if waiting[5:] else "")
+        raise Refusal("JOB_RUNNING", "queued, and may still run: " + told, jobs=waiting)
+    return [job for job, state in seen if state != "absent"]
+
+
+def _started(home: str) -> list[Job]:
+    """The jobs that were started here, also those that still run."""
+    return [job for job in all_jobs(home) if observe(job).state != "absent"]
+
+
+def _waiting(home: str) -> list[str]:
+    """The jobs that runner.py may still start, by its journal. Once the guard has ended the work there are none."""
+    path = os.path.join(home, "queue", "journal")
+    try:
+        with open(path, "rb") as file:
+            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+    except FileNotFoundError:
+        return []
+    try:
+        guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
+    except Refusal:  # a damaged record says nothing
+        guard_record = NO_GUARD
+    if guard_record["state"] == "fired":
+        return []
+    waiting, withdrawn = {}, set()
+    try:
+        for line in map(json.loads, whole.splitlines()):
+            if "queued" in line:
+                waiting[line["queued"]] = True
+            elif "withdrawn" in line:
+                withdrawn.add(line["withdrawn"])
+            elif "ended" in line:
+                waiting[line["job"]] = not line["final"]
+    except (ValueError, TypeError, KeyError):
+        raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
+    return [name for name, waits in waiting.items() if waits and name not in withdrawn]
+
+
+def manifest(home: str, request: dict) -> dict:
+    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
+
+    With `hash: recalled` no file is read. A hash that is not known from before is then missing, and so is the
+    digest. That is no seal, but it is enough to begin to fetch while the seal is made. With
+    `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
+
+    A job can write to our records here, so they are believed only if the tenant says nothing better:
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
+    for the memory of hashes.
+
+    Raises:
+        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
+    """
+    is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
+    if is_look and reads:
+        raise Refusal(
+            "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
+        )
+    jobs = _started(home) if is_look else _refuse_running(home)
+    specs = [job.spec() for job in jobs]
+    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    bounds = Bounds(home, request["work"], tops)
+    problems: list[dict] = []
+    artifacts = good_patterns(wanted, None, problems)
+    discards = good_patterns(unwanted, bounds, problems)
+    defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
+    own = Own(home, request, {job.name for job in jobs})
+    skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    survey.problems += problems
+    if request.get("rented_ns") and not request.get("ever"):
+        survey.before(request["rented_ns"], request.get("quiet", []), home)
+        survey.launched_ns = accounted_since_ns(home, jobs, None)
+    for top in tops:
+        survey.walk(top, True)
+    places = [unescape_path(spec["cwd"]) for spec in specs]
+    for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
+        survey.walk(top, True)
+    at_work = AtWork(
+        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
+    )
+    if not is_look:
+        at_work.refuse()
+    for pattern in artifacts:  # a declared file counts wherever it lies
+        if not pattern.relative:
+            survey.walk(pattern.prefix, False)
+    survey.problems = [  # a place that need not be kept need not be read
+        p
+        for p in survey.problems
+        if p["why"] not in ("unreadable", "too_deep")
+        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
+    ]
+    hashes = Hashes(home, request.get("key"))
+    entries: list[dict] = []
+    writers = open_files() if survey.files else {}
+    logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
+    for name, path in survey.files + logs:
+        at = escape_path(path)
+        try:
+            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+        except (Changing, FileNotFoundError):
+            survey.problem(at, "changing", "it changed, or vanished, while it was read")
+            continue
+        except OSError as error:
+            survey.problem(at, "unreadable", error.strerror)
+            continue
+        if (seen.st_dev, seen.st_ino) in writers:
+            survey.problem(
+                at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino]
+            )
+        kind = "log" if name.startswith("log/") else "artifact"
+        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
+    entries += link_entries(survey, {path for _, path in survey.files})
+
+    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
+    heaps.sort()
+    hashes.save()
+    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+        raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
+    if not is_look:
+        at_work.refuse()
+    entries.sort(key=lambda entry: entry["name"])
+    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
+    return dict(
+        heaps.told(request.get("named", 20)),
+        sealed_at=time.time(),
+        boot_id=boot_id(),
+        since_ns=since_ns,
+        digest=_digest(entries) if is_sure and not is_look else "",
+        entries=entries,
+        problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
+        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
+        elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+    )
+
+
+def _digest(entries: list[dict]) -> str:
+    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
+    import hashlib
+
+    form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
+    lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""The verb `stop`, and how every process of a job is ended."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, Job
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import write_record_if_possible
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.status import full_status
+
+START_LIMIT_S = 15.0
+KILL_LIMIT_S = 10.0
+
+
+def record_ending(job: Job, why: str) -> None:
+    """It is on record that we are about to end the job. The first such record stands."""
+    if job.ending() is None:
+        # A full disk must not keep a job running.
+        write_record_if_possible(
+            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
+        )
+
+
+def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
+    """No process of these jobs is left, but for those that are returned: they outlived even SIGKILL.
+
+    With each job comes the signal that asks it to end, and how many seconds it may take.
+    """
+    import signal
+
+    begun, told = time.monotonic(), set()
+    give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
+    while True:
+        passed, alive = time.monotonic() - begun, set()
+        for job, signum, grace_s in asked:
+            for process in job.members():
+                alive.add(process)
+                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
+                if process in told and passed < grace_s:
+                    continue
+                for number in numbers:
+                    try:
+                        if ticks_of(process.pid) == process.ticks:
+                            os.kill(process.pid, number)
+                    except OSError:
+                        pass
+        if not alive or passed > give_up:
+            return sorted(p.pid for p in alive)
+        told |= alive
+        time.sleep(0.05)
+
+
+def stop(home: str, request: dict) -> dict:
+    """The job has ended and none of its processes is left.
+
+    Raises:
+        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
+    """
+    job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
+    seen = observe(job)
+    while seen.state == "starting" and time.monotonic() < give_up:
+        time.sleep(0.05)
+        seen = observe(job)
+    if seen.state == "absent":
+        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
+    already = seen.state not in LIVE
+    if not already:
+        spec = job.spec()
+        record_ending(job, "stopped")
+        signum = request.get("signal", spec["stop_signal"])
+        left = end_jobs([(job, signum, request.get("grace_s", spec["grace_s"]))])
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while seen.state in LIVE and not left and time.monotonic() < give_up:
+            time.sleep(0.02)
+            seen = observe(job)
+        if seen.state in LIVE:
+            raise Refusal(
+                "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
+            )
+    return dict(full_status(job, seen), already=already)

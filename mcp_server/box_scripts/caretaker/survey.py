@@ -1,0 +1,164 @@
+"""One walk over all that jobs may have written."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from box_scripts.caretaker.paths import escape_path, is_below
+from box_scripts.caretaker.progress import TELLING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from box_scripts.caretaker.patterns import Pattern
+
+QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
+DEEPEST, LONGEST = 512, 3500
+
+
+class Survey:
+    """One pass over all that the jobs may have written: every file is put where it belongs."""
+
+    def __init__(
+        self,
+        work: bytes,
+        skip: set[bytes],
+        since_ns: int | None,
+        artifacts: list[Pattern],
+        is_ours: Callable[[bytes, os.stat_result], bool] = lambda path, seen: False,
+    ) -> None:
+        self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
+        self._is_ours = is_ours
+        self.skip = skip | {b"/proc", b"/sys", b"/dev"}
+        self.files: list[tuple[str, bytes]] = []  # artifacts, by name
+        self.links: list[tuple[str, bytes]] = []
+        self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
+        self.leads: set[bytes] = set()  # the targets of links in the work directory
+        self.problems: list[dict] = []
+        self.matched: set[str] = set()
+        self._walked: set[bytes] = set()
+        self.launched_ns: int | None = None
+        self._quiet: list[bytes] = []
+        self._quiet_work = b""
+        self._root = escape_path(work).rstrip("/") + "/"
+        self._reaches_out = not all(p.relative for p in artifacts)
+        self._inner = re.compile(
+            "|".join("(?:%s)" % p.source for p in artifacts if p.relative) or "(?!)"
+        ).fullmatch
+        self._outer = re.compile(
+            "|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)"
+        ).fullmatch
+
+    def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
+        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
+
+        Quiet is what the image's own services write while they come up, and a work directory that was
+        cloned on the box.
+        """
+        self.launched_ns = self.since_ns
+        self.since_ns = min(rented_ns, rented_ns if self.since_ns is None else self.since_ns)
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._quiet = [login + os.fsencode(name)[1:] for name in quiet if name.startswith("~/")]
+        if os.path.exists(os.path.join(home, "cloned.json")):
+            self._quiet_work = self.work + b"/"
+
+    def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
+        launched = self.launched_ns
+        if launched is not None and seen.st_ctime_ns >= launched:
+            return False
+        if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
+            return True
+        return seen.st_size <= QUIET_BYTES and any(
+            path.startswith(place) if place.endswith(b"/") else path == place
+            for place in self._quiet
+        )
+
+    def problem(self, at: str, why: str, detail: object) -> None:
+        self.problems.append({"at": at, "why": why, "detail": str(detail)})
+
+    def inner(self, at: str) -> str | None:
+        """The path below the work directory; None for what lies elsewhere."""
+        return at[len(self._root) :] if at.startswith(self._root) else None
+
+    def walk(self, top: bytes, is_accounted: bool) -> None:
+        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
+        if any(is_below(top, place) for place in self._walked | self.skip):
+            return
+        pending = [top]
+        while pending:
+            path = pending.pop()
+            if path in self._walked or path in self.skip:
+                continue
+            TELLING.did(1, 0)
+            if path.count(b"/") > DEEPEST or len(path) > LONGEST:
+                self.problem(escape_path(path[:80]), "too_deep", "%d bytes of path" % len(path))
+                continue
+            try:
+                seen = os.lstat(path)
+                if stat.S_ISDIR(seen.st_mode):
+                    below = (os.path.join(path, name) for name in os.listdir(path))
+                    pending.extend(_ours_of(below) if _is_shared(seen) else below)
+                else:
+                    self._place(path, seen, is_accounted)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                self.problem(
+                    escape_path(path), "unreadable", "cannot be accounted for: %s" % error.strerror
+                )
+        self._walked.add(top)
+
+    def _claims(self, at: str, inner: str | None) -> bool:
+        return bool(self._outer(at) or (inner is not None and self._inner(inner)))
+
+    def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
+        is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
+        is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
+        if not is_new and not self._reaches_out and not is_below(path, self.work):
+            return  # That is most of a home directory, so it is decided first.
+        at = escape_path(path)
+        inner = self.inner(at)
+        name = "work/" + inner if inner is not None else "root" + at
+        claimed = self._claims(at, inner)
+        if stat.S_ISLNK(seen.st_mode):
+            target = os.path.realpath(path)
+            if os.path.isdir(
+                target
+            ):  # no name holds %00, so only a pattern for all that is below matches
+                claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
+            if claimed:
+                self.links.append((name, path))
+            if inner is not None and not is_below(self.work, target):
+                self.leads.add(target)
+        elif not stat.S_ISREG(seen.st_mode):
+            if claimed:
+                self.problem(at, "special", "neither a file, a directory nor a link")
+        elif self._is_ours(path, seen):
+            return  # whatever the patterns say
+        elif claimed:
+            self.files.append((name, path))
+        elif is_new:
+            self.written.append((at, path, seen.st_size))
+        if claimed and len(self.matched) < len(self.artifacts):
+            for pattern in self.artifacts:
+                text = inner if pattern.relative else at
+                if text is not None and (pattern.matches(text) or pattern.matches(text + "/%00")):
+                    self.matched.add(pattern.text)
+
+
+def _is_shared(directory: os.stat_result) -> bool:
+    """Whether everybody may write there, and only owners may remove what is theirs, as in /tmp."""
+    return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
+
+
+def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
+    """Those paths that a job of this user can have made. A job of root's can have made any."""
+    for path in paths:
+        try:
+            if os.geteuid() in (0, os.lstat(path).st_uid):
+                yield path
+        except FileNotFoundError:
+            continue

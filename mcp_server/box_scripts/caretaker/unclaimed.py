@@ -1,0 +1,144 @@
+"""What was written and is no artifact: discarded, pushed, empty, or claimed by nobody."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.caches import is_cache
+from box_scripts.caretaker.hashing import Changing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.hashing import Hashes
+    from box_scripts.caretaker.patterns import Pattern
+    from box_scripts.caretaker.pushed_files import Sent
+    from box_scripts.caretaker.survey import Survey
+
+DEFAULT_DISCARD = [
+    "__pycache__/",
+    "*.pyc",
+    ".cache/",
+    ".ipynb_checkpoints/",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".nv/",
+    ".triton/",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    ".gpu-tenant-incoming-*",
+    "~/.bash_history",
+    "~/.python_history",
+    "~/.lesshst",
+    "~/.viminfo",
+    "~/.ssh/known_hosts",
+    "~/.rehearsal.json",
+]
+
+
+class Heaps:
+    """What was written since launch and is no artifact. Each file is put on the heap where it belongs."""
+
+    def __init__(
+        self,
+        survey: Survey,
+        hashes: Hashes,
+        sent: Sent,
+        discards: list[Pattern],
+        defaults: list[Pattern],
+        reads: bool,
+    ) -> None:
+        self._survey, self._hashes, self._sent, self._reads = survey, hashes, sent, reads
+        self._discards, self._defaults = discards, defaults
+        self.is_sure = True
+        self._discarded: dict[str, list[int]] = {}
+        self._unclaimed: list[tuple[int, str]] = []
+        self._empty: list[str] = []
+        self._pushed = [0, 0]
+
+    def sort(self) -> None:
+        odd: dict[str, list[tuple[int, str]]] = {}
+        for at, path, size in self._survey.written:
+            inner = self._survey.inner(at)
+            reason = discarded_by(at, inner, self._discards, [])
+            default = None if reason else discarded_by(at, inner, [], self._defaults)
+            if default is not None and not is_cache(path):
+                odd.setdefault(default, []).append((size, at))
+            elif reason or default:
+                self._discard(str(reason or default), size)
+            elif self._was_sent(path, size):
+                self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
+            elif size:
+                self._unclaimed.append((size, at))
+            else:
+                self._empty.append(at)
+        for default, files in odd.items():
+            # What has a cache's name but not its form is given up unasked, as long as it is little.
+            if sum(size for size, _ in files) > ODD_BYTES:
+                self._unclaimed += files
+            else:
+                for size, _ in files:
+                    self._discard(default, size)
+        # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
+        if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
+            self._unclaimed += [(0, at) for at in self._empty]
+            self._empty = []
+
+    def _discard(self, reason: str, size: int) -> None:
+        tally = self._discarded.setdefault(reason, [0, 0])
+        tally[0], tally[1] = tally[0] + 1, tally[1] + size
+
+    def _was_sent(self, path: bytes, size: int) -> bool:
+        versions = self._sent.versions(path, size)
+        if not versions:
+            return False
+        if not self._reads:
+            try:
+                sha256, _ = self._hashes.recalled(path)
+            except (Changing, OSError):
+                sha256 = None
+            self.is_sure = self.is_sure and sha256 in versions
+            return True
+        try:
+            return self._hashes.of(path)[0] in versions
+        except (Changing, OSError):
+            return False
+
+    def told(self, named: int) -> dict:
+        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+        tallies = [
+            {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
+        ]
+        return {
+            "unclaimed": {
+                "count": len(self._unclaimed),
+                "bytes": sum(size for size, _ in self._unclaimed),
+                "largest": [{"at": at, "size": size} for size, at in largest],
+            },
+            "discarded": {
+                "count": sum(t["count"] for t in tallies),
+                "bytes": sum(t["bytes"] for t in tallies),
+                "patterns": tallies,
+            },
+            "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
+            "empty": {"count": len(self._empty), "first": sorted(self._empty)[:20]},
+        }
+
+
+ODD_BYTES, NAME_BYTES = 10 << 20, 2048
+
+
+def discarded_by(
+    at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
+) -> str | None:
+    """The text of the first pattern that discards the file; None if none does. Caches count outside of work, too."""
+    for pattern in discards:
+        text = inner if pattern.relative else at
+        if text is not None and pattern.matches(text):
+            return pattern.text
+    for pattern in defaults:
+        text = at if not pattern.relative else inner if inner is not None else at[1:]
+        if pattern.matches(text):
+            return pattern.text
+    return None

@@ -1,0 +1,347 @@
+"""The end of a lease whose work is done: by the same verbs and the same law as at its deadline, and never waived."""
+
+import asyncio
+from datetime import datetime
+from typing import Literal
+
+from gpu_tenant.box.caretaker import ENDED, JobState, Standing
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import (
+    BoxTrouble,
+    JobRunning,
+    LeaseHeld,
+    Refused,
+    StillWanted,
+    StoreTrouble,
+    TenantError,
+)
+from gpu_tenant.domain.model import JobId, Lease, LeaseState
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.sweep_placement import OVER
+from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.jobs.multinode.launcher import gangs
+from gpu_tenant.leases import watch_actions
+from gpu_tenant.leases.end import end_verified
+from gpu_tenant.leases.inspection import occupancy
+from gpu_tenant.leases.work_done import (
+    Step,
+    Work,
+    ends_of,
+    failures,
+    last_launch_at,
+    lingers_since,
+    next_step,
+)
+from gpu_tenant.ledger import Event
+from gpu_tenant.service import Tenancy
+from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
+from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, Told
+from gpu_tenant.watchdog.work_news import NEWS, wants_news
+
+_LOG_BYTES = 32768
+_LOOKS, _APART_S = 2, 2.0
+"""How often, and how far apart in real time, a box is looked at for people before it is ended."""
+
+
+class WorkEnd:
+    """Ends one lease once its work is done, as far as the law and its terms allow."""
+
+    def __init__(self, tenancy: Tenancy, told: Told) -> None:
+        self._tenancy = tenancy
+        self._told = told
+
+    async def seen(self, lease: Lease, standing: Standing) -> Work:
+        """What is known of the lease's work, when its box has just said how its jobs stand.
+
+        The end of a job that was not known is on record from here on.
+        """
+        ledger = self._tenancy.ledger
+        cells = self._cells(lease)
+        known = {end.job for end in ends_of(ledger.events(lease.id))}
+        ours = {str(job.id) for job in ledger.jobs(lease.id) if job.launched_at} - cells - known
+        for brief in standing.jobs:
+            if brief.state in ENDED and brief.job in ours:
+                await self._note_end(lease, JobId(brief.job), brief.state)
+            elif brief.state == "lingering":
+                ledger.job_ended(
+                    lease.id,
+                    JobId(brief.job),
+                    {},
+                    at=self._tenancy.clock.now(),
+                    kind=Event.LINGERS,
+                )
+        if cells and not standing.live:
+            await tend_on(
+                self._tenancy.context, lease.id
+            )  # what the box last said may be a minute old
+        return self._work(lease, standing)
+
+    def _cells(self, lease: Lease) -> set[str]:
+        """The jobs of that lease that are cells of a sweep, of which the sweep's table tells."""
+        ledger = self._tenancy.ledger
+        return {
+            str(placement.job)
+            for sweep in ledger.sweeps_on(lease.id)
+            for placement in ledger.placements(sweep)
+            if placement.lease_id == lease.id
+        }
+
+    async def _note_end(self, lease: Lease, job: JobId, state: JobState) -> None:
+        """It is on record that the job has ended: when, why, and how far it had come."""
+        tenancy = self._tenancy
+        detail: dict[str, object] = {"state": state}
+        try:
+            status = await tenancy.context.caretaker(lease).status(
+                job, offset=0, limit=0, sample="plain"
+            )
+            if status.ended_at is not None:
+                detail["ago_s"] = self._ago_s(lease, job, status.now - status.ended_at)
+            seen = await tenancy.follow(
+                lease.id, job, cursor=None, wait_s=0, limit_bytes=_LOG_BYTES
+            )
+            detail["why"] = seen.why
+            metrics = seen.progress.metrics if seen.progress else {}
+            detail["metric"] = next(
+                (f"{quoted(name)} {value:g}" for name, value in reversed([*metrics.items()])), None
+            )
+        except TenantError:
+            pass  # that it ended is known, and the rest is in its log
+        tenancy.ledger.job_ended(lease.id, job, detail, at=tenancy.clock.now())
+
+    def _ago_s(self, lease: Lease, job: JobId, by_the_box: float) -> float:
+        """How long ago it ended by the box's clock; at most since its launch, as no clock is believed beyond that."""
+        launched_at = next(
+            (x.launched_at for x in self._tenancy.ledger.jobs(lease.id) if x.id == job), None
+        )
+        now = self._tenancy.clock.now()
+        most_s = (now - (launched_at or now)).total_seconds()
+        return round(max(0.0, min(by_the_box, most_s)), 3)
+
+    def _work(self, lease: Lease, standing: Standing) -> Work:
+        ledger = self._tenancy.ledger
+        events = ledger.events(lease.id)
+        launched_at, ends = last_launch_at(events), ends_of(events)
+        if launched_at is None:
+            return Work(launched=False, busy=standing.live)
+        since = lingers_since(events)
+        lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
+        busy = [job for job in standing.live if job not in lingering]
+        failed = [*failures(ends, launched_at)]
+        failed += [f"the job {job} has ended and left processes that run on" for job in lingering]
+        over = [launched_at, *(end.at for end in ends), *(since[job] for job in lingering)]
+        for sweep in ledger.sweeps_on(lease.id):
+            still, wrong, heard = self._of_sweep(lease, sweep)
+            busy, failed, over = [*busy, *still], [*failed, *wrong], [*over, *heard]
+        for gang in gangs(events):
+            still, wrong = self._of_gang(gang.job, gang.others(lease.id))
+            busy, failed = [*busy, *still], [*failed, *wrong]
+        return Work(
+            launched=True,
+            busy=tuple(busy),
+            ended_at=max(over),
+            failed=tuple(failed),
+            lingering=tuple(lingering),
+            idle=not standing.live,
+        )
+
+    def _of_sweep(self, lease: Lease, sweep: str) -> tuple[list[str], list[str], list[datetime]]:
+        """What of a sweep may still run on that lease, what went wrong there, and when its cells there ended."""
+        table = reckoned_of(self._tenancy.context, sweep)
+        # A cell that has not begun may come here from any box; one that runs elsewhere stays there.
+        busy = [
+            f"{row.cell} of {sweep}"
+            for row in table.rows
+            if row.state in ("waiting", "queued")
+            or (row.lease == lease.id and row.state == "running")
+        ]
+        wrong = [
+            f"the cell {row.cell} of {sweep} is {row.state}" + (f" ({row.why})" if row.why else "")
+            for row in table.on(lease.id)
+            if row.state == "failed" and table.settled_by is None
+        ]
+        heard = [
+            p.said.heard_at
+            for p in self._tenancy.ledger.placements(sweep)
+            if p.lease_id == lease.id and p.said is not None and p.said.word in OVER
+        ]
+        return busy, wrong, heard
+
+    def _of_gang(self, job: str, others: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Where the same job still runs on other leases, and where it did not end well."""
+        busy: list[str] = []
+        failed: list[str] = []
+        for other in others:
+            if not self._tenancy.ledger.lease(other).state.live:
+                continue
+            events = self._tenancy.ledger.events(other)
+            end = next((end for end in ends_of(events) if end.job == job), None)
+            if end is None:
+                busy.append(f"{job} on {other}")
+            elif end.state != "finished" and end.at >= (last_launch_at(events) or end.at):
+                failed.append(f"the job {job} is {end.state} on {other}")
+        return busy, failed
+
+    # --- what is done about it
+
+    async def follow(self, lease: Lease, work: Work) -> datetime | None:
+        """What the lease's terms say of its work was done or is waited for; returns when to look again, at the latest."""
+        tenancy = self._tenancy
+        # First the number, then the lines: whatever comes after it keeps the box from being ended.
+        since = tenancy.ledger.newest_event()
+        events = tenancy.ledger.events(lease.id)
+        step = next_step(lease, work, events, tenancy.clock.now())
+        if step.does in ("end", "park"):
+            step = await self._carried_out(lease, step, work, since)
+        match step.because:
+            case "refused":
+                self._alarm(f"its work is done, and it is not ended for that: {step.words}", lease)
+            case "again":
+                self._alarm(f"its work is done, and it could not be ended yet: {step.words}", lease)
+            case "failed":
+                self._alarm(step.words, lease)
+            case "busy" if work.lingering:
+                self._alarm(
+                    f"{work.lingering[0]} has ended and left processes; {step.words}", lease
+                )
+            case "busy" if work.idle and step.does == "nothing":
+                words = f"nothing runs on it, and it is kept: {step.words}, {rate_words(lease)}"
+                self._told.alarm("waits", words, Level.NOTICE)
+            case _:
+                pass
+        self._tell_ends(lease, step)
+        return step.until
+
+    def _alarm(self, words: str, lease: Lease) -> None:
+        self._told.alarm("done", f"{words}; it bills {rate_words(lease)}", Level.WARNING)
+
+    async def _carried_out(self, lease: Lease, step: Step, work: Work, since: int) -> Step:
+        """The lease was ended or parked, or why it was not is on record; returns what holds now."""
+        ledger, clock = self._tenancy.ledger, self._tenancy.clock
+        try:
+            hands = await self._hands(lease)
+        except BoxTrouble as trouble:
+            self._note(lease, "failed", trouble.message)
+            return Step("wait", "again", trouble.message)
+        if hands:
+            self._alarm(
+                f"its work is done, and somebody is at work on it ({', '.join(map(quoted, hands[:3]))}): it is "
+                "ended once they have left, or by another of its terms",
+                lease,
+            )
+            return Step("wait", "busy", "somebody is at work on it")
+        with ledger.hold(lease.id, "end", at=clock.now()):
+            pass  # while somebody else holds it, nothing is tried, and no attempt is counted
+        self._note(
+            lease,
+            "begun",
+            f"{step.words}; it is being {'parked' if step.does == 'park' else 'ended'}",
+        )
+        self._told.done(f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}")
+        try:
+            for job in work.lingering:
+                await self._tenancy.stop_run(lease.id, job, grace_s=STOP_GRACE_S)
+            await self._ended(lease, "park" if step.does == "park" else "end", since)
+        except LeaseHeld:
+            raise
+        except StillWanted as wanted:
+            self._told.done(wanted.message)
+            return Step("wait", "busy", wanted.message)
+        except TenantError as trouble:
+            if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
+                # It was permitted, and every look asks again; or a person must act, and has been told how.
+                self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
+                return step
+            words = f"{trouble.message}; {trouble.remedy}"
+            if await self._may_pass(lease, trouble):
+                self._note(lease, "failed", words)
+                return Step("wait", "again", words)
+            self._note(lease, "refused", words)
+            return Step("nothing", "refused", words)
+        return step
+
+    async def _may_pass(self, lease: Lease, trouble: TenantError) -> bool:
+        """Whether what was in the way goes away by itself; what the law refuses stays until somebody acts."""
+        if isinstance(trouble, JobRunning) or not isinstance(trouble, Refused):
+            return True
+        try:
+            return bool((await watch_actions.standing(self._tenancy.context, lease.id)).live)
+        except BoxTrouble:
+            return True  # a box that cannot be asked proves nothing, and the law says no to that as well
+
+    async def _hands(self, lease: Lease) -> tuple[str, ...]:
+        """Who is logged in on the box, or what runs there that no ledger started.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        if self._tenancy.context.profile(lease.provider).kind == "scheduler":
+            return ()  # on a node, other people's logins are none of ours
+        found = set[str]()
+        for look in range(_LOOKS):
+            seen = await occupancy(self._tenancy.context, lease).look("others")
+            now = {*seen.look.people, *seen.look.at_work} if seen.look else set[str]()
+            # A call of an agent's passes within a second; a person stays.
+            found = now if not look else found & now
+            if not found:
+                break
+            await asyncio.sleep(_APART_S)
+        return tuple(sorted(found))
+
+    async def _ended(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
+        """All is sealed, collected, stored and proved, and the box is torn down or parked.
+
+        Raises:
+            TenantError: something is in the way; the box is as it was.
+        """
+        tenancy = self._tenancy
+        collected = await tenancy.collect(lease.id)
+        if collected.not_stored:
+            raise StoreTrouble(collected.not_stored, remedy="it is tried again")
+        if does == "park":
+            tenancy.ledger.must_be_unwanted(lease.id, since)
+            await tenancy.change_lease(lease.id, "park")
+            self._told.done("its work is done: parked")
+            return
+        await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))
+        torn = await end_verified(tenancy.context, lease.id, unless_wanted_since=since)
+        words = f"its work is done: ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD"
+        self._told.done(words)
+        self._told.alarm("ended", words, Level.NOTICE)
+
+    def _note(
+        self, lease: Lease, outcome: Literal["begun", "refused", "failed"], words: str
+    ) -> None:
+        detail: dict[str, object] = {"outcome": outcome, "words": words}
+        self._tenancy.ledger.note(lease.id, Event.DONE, detail, at=self._tenancy.clock.now())
+
+    # --- the news
+
+    def _tell_ends(self, lease: Lease, step: Step) -> None:
+        """A person hears of each job that has just ended: how, how far it had come, what it cost, what comes next."""
+        if not wants_news(self._tenancy):
+            return
+        now, lease = self._tenancy.clock.now(), self._tenancy.ledger.lease(lease.id)
+        for at, kind, detail in self._tenancy.ledger.events(lease.id):
+            if kind == Event.JOB_ENDED and now - at < NEWS:
+                said = [f"the job {detail.get('job')} has ended: {detail.get('state')}"]
+                said += [str(detail[name]) for name in ("why", "metric") if detail.get(name)]
+                cost = lease.cost_usd(now)
+                said.append("it cost an unknown sum" if cost is None else f"{cost} USD so far")
+                said.append(_next_words(lease, step))
+                self._told.alarm(f"job {detail.get('job')}", "; ".join(said), Level.NOTICE)
+
+
+def _next_words(lease: Lease, step: Step) -> str:
+    if not lease.state.live:
+        return "its box is ended"
+    if lease.parked_at is not None:
+        return "its box is parked"
+    match step.because:
+        case "grace" | "done":
+            return f"its box is {'parked' if lease.terms.when_done == 'park' else 'ended'} next"
+        case "busy":
+            return "its box is kept while there is more to do"
+        case "keep" | "unused":
+            return f"its box bills on until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC or another of its terms"
+        case _:
+            return step.words

@@ -1,0 +1,68 @@
+"""The news of work that has ended: a sweep, or the last box of a fleet. Of single jobs, the look at their lease tells."""
+
+from datetime import timedelta
+
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.providers.credentials import configured
+from gpu_tenant.service import Tenancy
+from gpu_tenant.sweeps.commands import reckoned_of
+from gpu_tenant.sweeps.reconcile import is_open
+
+NEWS = timedelta(minutes=5)
+"""How long the end of something is news."""
+
+
+def wants_news(tenancy: Tenancy) -> bool:
+    """Whether its owner wants to hear of every end of a job: `jobs = "off"` below `[news]` says no."""
+    try:
+        return configured(tenancy.home.configuration, "news").get("jobs") != "off"
+    except TenantError:
+        return True
+
+
+def tell_what_ended(tenancy: Tenancy) -> None:
+    """A person hears once of each sweep that is over, and of each fleet whose last box has ended."""
+    if not wants_news(tenancy):
+        return
+    ledger, now = tenancy.ledger, tenancy.clock.now()
+    for sweep_id in ledger.sweeps():
+        if ledger.was_raised(f"sweep {sweep_id}"):
+            continue
+        if not is_open(tenancy.context, ledger.sweep(sweep_id)):
+            leases = [ledger.lease(x) for x in ledger.leases_of_sweep(sweep_id)]
+            if any(lease.state.live for lease in leases) or _ended_lately(tenancy, leases):
+                table = reckoned_of(tenancy.context, sweep_id)
+                wrong = f"; {table.wrong[0]}" if table.wrong and not table.settled_by else ""
+                _tell(
+                    tenancy,
+                    f"sweep {sweep_id}",
+                    f"the sweep {sweep_id} has ended: {table.words}{wrong}",
+                    leases,
+                )
+    for fleet in ledger.fleets():
+        if ledger.was_raised(f"fleet {fleet}"):
+            continue
+        leases = ledger.leases_of(fleet)
+        if not any(lease.state.live for lease in leases) and _ended_lately(tenancy, leases):
+            _tell(tenancy, f"fleet {fleet}", f"the fleet {fleet} has ended", leases)
+    for alarm in ledger.open_alarms():
+        is_news = alarm.lease_id is None and alarm.key.partition(" ")[0] in ("sweep", "fleet")
+        if is_news and now - alarm.since > NEWS:
+            ledger.end_alarm(alarm.key, lease_id=None, at=now)
+
+
+def _ended_lately(tenancy: Tenancy, leases: list[Lease]) -> bool:
+    now = tenancy.clock.now()
+    return any(lease.ended_at is not None and now - lease.ended_at < NEWS for lease in leases)
+
+
+def _tell(tenancy: Tenancy, key: str, words: str, leases: list[Lease]) -> None:
+    now = tenancy.clock.now()
+    costs = [lease.cost_usd(now) for lease in leases]
+    cost = None if None in costs else sum(filter(None, costs))
+    live = [lease.id for lease in leases if lease.state.live]
+    said = [words, "an unknown sum so far" if cost is None else f"{cost} USD so far"]
+    said.append(f"{', '.join(live)} bill on" if live else "none of its boxes bills any more")
+    tenancy.ledger.raise_alarm(key, "; ".join(said), level=Level.NOTICE, lease_id=None, at=now)

@@ -1,0 +1,305 @@
+"""Done means over: a lease whose work is done, here and proved is ended at once, and no sooner."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from e2e.watching import Scene, scene_at
+
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import LeaseHeld, Refused, StillWanted
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases.end import end_verified
+from gpu_tenant.ledger import Event
+
+WORKS = "mkdir -p out; echo 1 > out/a.txt"
+LEAVES = f"{WORKS}; echo precious > other.bin"
+FAILS = f"{WORKS}; exit 3"
+AT = pytest.mark.parametrize("provider", ["vastai", "runpod"])
+
+
+async def done(scene: Scene, command: str = WORKS, **terms: Any) -> None:
+    """A lease by default terms, whose only job has ended."""
+    await scene.rent(when_done=terms.pop("when_done", None), **terms)
+    await scene.work(command)
+    await scene.ends()
+
+
+def attempts(scene: Scene) -> int:
+    events = scene.tenant.tenancy.ledger.events(scene.lease)
+    return sum(k == Event.DONE and d.get("outcome") == "begun" for _, k, d in events)
+
+
+@AT
+async def test_a_job_that_ended_well_ends_its_lease_after_a_grace(
+    provider: str, tmp_path: Any
+) -> None:
+    async with scene_at(provider, tmp_path) as scene:
+        await done(scene)
+
+        await scene.look()
+        assert scene.state is LeaseState.ACTIVE, "an agent may launch again"
+        assert (scene.kept() / "out" / "a.txt").exists()
+        await scene.later(seconds=31)
+
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "verified"
+        scene.tenant.assert_nothing_bills()
+        told = scene.alarms()
+        assert told["ended"][0] is Level.NOTICE
+        assert "finished" in told["job train"][1]
+        assert "its box is ended" in told["job train"][1]
+
+
+async def test_a_lease_that_agreed_to_nothing_bills_on_and_its_job_s_end_is_told(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, when_done="keep")
+
+        await scene.look()
+        assert "bills on until" in scene.alarms()["job train"][1]
+        await scene.later(hours=1)
+
+        assert (scene.state, attempts(scene)) == (LeaseState.ACTIVE, 0)
+
+
+async def test_the_end_of_a_job_is_no_news_where_its_owner_wants_none(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        scene.tenant.home.configuration.parent.mkdir(parents=True, exist_ok=True)
+        scene.tenant.home.configuration.write_text('[news]\njobs = "off"\n', encoding="utf-8")
+        await done(scene)
+
+        await scene.look()
+
+        assert scene.alarms() == {}
+
+
+async def test_a_job_that_failed_is_collected_at_once_and_ended_when_nobody_came_to_look(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, FAILS)
+
+        await scene.look()
+        assert (scene.kept() / "out" / "a.txt").exists()
+        level, words = scene.alarms()["done"]
+        assert level is Level.WARNING
+        assert "train is failed" in words
+        await scene.later(minutes=14)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(minutes=1.5)
+
+        assert scene.state is LeaseState.GONE
+
+
+async def test_a_failure_that_is_held_or_answered_by_another_launch_ends_nothing(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, FAILS, on_failure="hold")
+
+        await scene.look()
+        await scene.later(hours=1)
+        assert scene.state is LeaseState.ACTIVE
+        assert "kept, as its terms say" in scene.alarms()["done"][1]
+        await scene.tenant.tenancy.launch_detached(scene.lease, WORKS, ["out/"], name="again")
+        await scene.job_ends("again")
+        await scene.look()
+        await scene.later(seconds=31)
+
+        assert scene.state is LeaseState.GONE, "whoever launched again had seen the failure"
+
+
+@AT
+async def test_what_nobody_claimed_is_told_once_and_the_lease_ends_when_it_is_claimed(
+    provider: str, tmp_path: Any
+) -> None:
+    async with scene_at(provider, tmp_path) as scene:
+        await done(scene, LEAVES, hours=6)
+
+        await scene.look()
+        await scene.later(seconds=31)
+        assert scene.state is LeaseState.ACTIVE
+        level, words = scene.alarms()["done"]
+        assert level is Level.WARNING
+        assert "other.bin" in words
+        for _ in range(3):
+            await scene.later(minutes=10)
+        assert (attempts(scene), "done" in scene.alarms()) == (1, True)
+        await scene.tenant.tenancy.collect(scene.lease, artifacts=["other.bin"])
+        await scene.look()
+
+        assert scene.state is LeaseState.GONE
+        assert (scene.kept() / "other.bin").read_text() == "precious\n"
+
+
+async def test_an_artifact_that_never_appeared_refuses_the_end_by_name(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(when_done=None)
+        await scene.work(WORKS, ("out/", "model.pt"))
+        await scene.ends()
+
+        await scene.look()
+        await scene.later(seconds=31)
+
+        assert scene.state is LeaseState.ACTIVE
+        assert "model.pt" in scene.alarms()["done"][1]
+
+
+async def test_while_a_second_job_runs_nothing_is_done(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(when_done=None)
+        tenancy = scene.tenant.tenancy
+        await scene.work("mkdir -p out; exec sleep 600")
+        await tenancy.launch_detached(scene.lease, "mkdir -p o2; echo 2 > o2/b", ["o2/"], name="b")
+        await scene.job_ends("b")
+
+        await scene.look()
+        await scene.later(minutes=5)
+
+        assert (scene.state, attempts(scene)) == (LeaseState.ACTIVE, 0)
+
+
+async def test_a_hold_keeps_it_until_then_and_no_longer(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene)
+        card = await scene.tenant.tenancy.change_lease(scene.lease, "hold", hours=0.5)
+        assert "held until" in (card.alarm or "")
+
+        await scene.later(minutes=29)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(minutes=1.5)
+
+        assert scene.state is LeaseState.GONE
+
+
+async def test_what_is_launched_before_the_permit_wins_and_after_it_is_told_why(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene)
+        tenancy = scene.tenant.tenancy
+        await tenancy.collect(scene.lease)
+        decided = tenancy.ledger.newest_event()
+        await tenancy.launch_detached(scene.lease, "mkdir -p o2; echo 2 > o2/b", ["o2/"], name="b")
+        await scene.job_ends("b")
+        await tenancy.collect(scene.lease)
+
+        with pytest.raises(StillWanted):
+            await end_verified(tenancy.context, scene.lease, unless_wanted_since=decided)
+        assert scene.state is LeaseState.ACTIVE
+        scene.tenant.assert_no_destroy_was_asked()
+        await scene.look()
+        await scene.later(seconds=31)
+        assert scene.state is LeaseState.GONE
+        with pytest.raises(Refused, match="its work was done"):
+            await tenancy.launch_detached(scene.lease, WORKS, ["out/"], name="late")
+
+
+async def test_a_launch_while_it_is_being_ended_runs_or_is_refused_and_never_lost(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene)
+        other = scene.tenant.anew_tenancy()
+        await scene.look()
+        await scene.tenant.clock.sleep(31)
+
+        ending = asyncio.create_task(scene.look())
+        for _ in range(6000):
+            if attempts(scene):
+                break
+            await asyncio.sleep(0.01)
+        launched: object = None
+        try:
+            launched = await other.launch_detached(
+                scene.lease, "mkdir -p o2; exec sleep 60", ["o2/"]
+            )
+        except (Refused, LeaseHeld) as refused:
+            launched = refused
+        await ending
+
+        if isinstance(launched, Exception):
+            assert scene.state is LeaseState.GONE
+            assert "its work was done" in str(launched)
+        else:
+            assert scene.state is LeaseState.ACTIVE
+            scene.tenant.assert_no_destroy_was_asked()
+
+
+async def test_a_box_under_somebody_s_hands_is_not_ended(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene)
+        await scene.look()
+        home = scene.tenant.home_of(scene.tenant.lease(scene.lease).box_id or "")
+        person = await asyncio.create_subprocess_exec(
+            "sh", "-c", "read x", stdin=asyncio.subprocess.PIPE, cwd=home,
+            env={"HOME": str(home), "SSH_CONNECTION": "192.0.2.1 5 192.0.2.2 22", "PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+        try:
+            await scene.later(seconds=31)
+            assert scene.state is LeaseState.ACTIVE
+            assert "somebody is at work" in scene.alarms()["done"][1]
+        finally:
+            person.kill()
+            await person.wait()
+        await scene.later(seconds=31)
+
+        assert scene.state is LeaseState.GONE
+
+
+async def test_a_destroy_that_fails_goes_on(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene)
+        await scene.look()
+        scene.tenant.destroy_fails("status", status=500)
+
+        await scene.later(seconds=31)
+        assert scene.state is LeaseState.TERMINATING
+        assert scene.alarms()["teardown"][0] is Level.URGENT
+        scene.tenant.all_is_well()
+        await scene.later(minutes=5)
+
+        assert scene.state is LeaseState.GONE
+
+
+async def test_parked_when_done_keeps_its_disk(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, when_done="park")
+        await scene.look()
+
+        await scene.later(seconds=31)
+
+        lease = scene.tenant.lease(scene.lease)
+        assert (lease.state, lease.parked_at is not None) == (LeaseState.ACTIVE, True)
+
+
+async def test_the_cells_of_a_sweep_are_done_together(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        tenancy = scene.tenant.tenancy
+        await scene.rent(when_done=None)
+        await tenancy.launch_detached(
+            scene.lease, "mkdir -p out/{cell}; echo {seed} > out/{cell}/a", ["out/{cell}/"],
+            matrix={"seed": [1, 2]},
+        )  # fmt: skip
+        for _ in range(200):
+            seen = await tenancy.list_leases()
+            if "2 finished" in str(seen.sweeps):
+                break
+            await asyncio.sleep(0.1)
+
+        await scene.look()
+        await scene.later(seconds=31)
+
+        assert scene.state is LeaseState.GONE
+        words = [alarm.words for alarm in tenancy.ledger.open_alarms() if alarm.lease_id is None]
+        assert any("has ended: 2 cells" in told for told in words), words
+
+
+async def test_what_a_platform_cannot_park_is_refused_before_it_is_rented(tmp_path: Any) -> None:
+    async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        with pytest.raises(Refused, match="cannot be parked"):
+            await scene.rent(when_done="park")
+        assert scene.tenant.creates() == 0

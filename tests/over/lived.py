@@ -1,0 +1,186 @@
+"""One lease by default terms, its work, and who looks after it; and what was billed after the last needed byte."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from e2e.renting import DESTROY
+from e2e.watching import Scene, scene_at
+
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.watchdog.loop import Watchdog
+
+Kind = Literal["ok", "several", "failed", "killed", "lingers", "unclaimed", "sweep"]
+Alive = Literal["watchdog", "agent"]
+KINDS: tuple[Kind, ...] = ("ok", "several", "failed", "killed", "lingers", "unclaimed", "sweep")
+PROVIDERS = ("vastai", "runpod", "lambda_cloud", "digitalocean")
+_REALLY_S = 0.25
+"""How long a wait really takes: as long as on the clock of a rehearsal at the command line."""
+_AT_MOST_H = 1.5
+_MISSES = {"failed": 900, "killed": 900, "lingers": 900}
+"""How long its terms leave for somebody to look, by default; that is said, and billed."""
+
+
+@dataclass(frozen=True)
+class Lived:
+    """What one lease came to."""
+
+    seed: int
+    provider: str
+    kind: Kind
+    alive: Alive
+    ended: bool
+    billed_s: float | None
+    """Seconds on the provider's meter after the last needed byte was there; None: it still bills."""
+    beyond_s: float | None
+    """The same, without the time that its terms say somebody has to look."""
+    told: tuple[str, ...]
+    """The alarms that stand, where it still bills."""
+    unproved: int
+    """Destroys that were asked for without a permit on the ground that all was verified."""
+    kept: bool
+    """Whether what the job wrote is here, as it was written."""
+
+
+async def live(seed: int, root: Path) -> Lived:
+    """The case of that seed, from offers to its end, or until it has billed for an hour and a half more."""
+    dice = random.Random(seed)
+    provider = PROVIDERS[seed % len(PROVIDERS)]
+    kind = KINDS[seed // len(PROVIDERS) % len(KINDS)]
+    alive: Alive = "agent" if dice.random() < 0.5 else "watchdog"
+    async with scene_at(provider, root) as scene:
+        await scene.rent(when_done=None, hours=12)
+        content = f"{seed} {dice.random()}"
+        async with _looked_after(scene, alive):
+            needed_at = await _worked(scene, kind, content, dice)
+            if alive == "agent" and kind == "unclaimed":
+                needed_at = await _claimed(scene)
+            thing = scene.tenant.thing(scene.tenant.lease(scene.lease).box_id)
+            until = needed_at + _AT_MOST_H * 3600
+            await _until(
+                lambda: scene.state is LeaseState.GONE or scene.tenant.stage.world.now >= until
+            )
+        ended = scene.state is LeaseState.GONE
+        billed = None
+        if ended:
+            billed = max(span.until or 0 for span in thing.spans) - needed_at
+        return Lived(
+            seed=seed,
+            provider=provider,
+            kind=kind,
+            alive=alive,
+            ended=ended,
+            billed_s=billed,
+            beyond_s=None if billed is None else billed - _MISSES.get(kind, 0),
+            told=tuple(sorted(scene.alarms())),
+            unproved=_unproved(scene),
+            kept=_is_kept(scene, kind, content),
+        )
+
+
+@asynccontextmanager
+async def _looked_after(scene: Scene, alive: Alive) -> AsyncIterator[None]:
+    """A watchdog of another process' kind looks, or the server of an agent does; both know only the ledger."""
+    tenancy = scene.tenant.anew_tenancy()
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(min(seconds, _REALLY_S))
+        await scene.tenant.clock.sleep(max(0.0, seconds - _REALLY_S))
+
+    by: Literal["watchdog", "server"] = "server" if alive == "agent" else "watchdog"
+    dog = Watchdog(tenancy, tell=lambda _: None, sleep=sleep, by=by)
+    watching = asyncio.create_task(dog.forever())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _worked(scene: Scene, kind: Kind, content: str, dice: random.Random) -> float:
+    """The work was launched and is over; returns when the last needed byte was there, by the provider's clock."""
+    tenancy = scene.tenant.tenancy
+    nap = f"sleep {dice.uniform(0.1, 1.5):.2f}"
+    writes = f"{nap}; mkdir -p out; printf %s '{content}' > out/.w; mv out/.w out/w.txt"
+    more = {
+        "failed": "; exit 3",
+        "killed": "; kill -9 $$",
+        "lingers": "; setsid -f sleep 100000 > /dev/null 2>&1; exit 0",
+        "unclaimed": "; echo precious > other.bin",
+    }.get(kind, "")
+    if kind == "sweep":
+        command = writes.replace("out/", "out/{cell}/").replace(
+            "mkdir -p out", "mkdir -p out/{cell}"
+        )
+        await tenancy.launch_detached(
+            scene.lease, command, ["out/{cell}/"], matrix={"seed": [1, 2, 3]}
+        )
+        return await _there(scene, *(f"out/seed-{n}/w.txt" for n in (1, 2, 3)))
+    await tenancy.launch_detached(scene.lease, writes + more, ["out/"], name="train")
+    at = await _there(scene, "out/w.txt")
+    if kind == "several":
+        for n in range(2):
+            # An agent that sees the end, and launches the next before the grace is over.
+            await asyncio.sleep(dice.uniform(0, 0.2))
+            await tenancy.launch_detached(
+                scene.lease, writes.replace("out/", f"o{n}/").replace("-p out", f"-p o{n}"), [f"o{n}/"], name=f"n{n}"
+            )  # fmt: skip
+            at = await _there(scene, f"o{n}/w.txt")
+    return at
+
+
+async def _there(scene: Scene, *names: str) -> float:
+    """When all of them were on the box, by the provider's clock: never later than they were."""
+    home = scene.tenant.home_of(scene.tenant.lease(scene.lease).box_id or "")
+    work = home / scene.tenant.lease(scene.lease).work_directory
+    before = scene.tenant.stage.world.now
+    for _ in range(30_000):
+        now = scene.tenant.stage.world.now
+        if all((work / name).exists() for name in names) or not home.exists():
+            return before
+        before = now
+        await asyncio.sleep(0.01)
+    raise AssertionError("the work is never done")
+
+
+async def _claimed(scene: Scene) -> float:
+    """The agent saw the alarm and claimed the file; returns when."""
+    await _until(lambda: "other.bin" in scene.alarms().get("done", (0, ""))[1])
+    for _ in range(100):
+        at = scene.tenant.stage.world.now
+        with suppress(TenantError):
+            await scene.tenant.tenancy.collect(scene.lease, artifacts=["other.bin"])
+            return at
+        await asyncio.sleep(0.05)
+    raise AssertionError("it cannot be claimed")
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    for _ in range(30_000):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it does not come")
+
+
+def _unproved(scene: Scene) -> int:
+    """How many destroys were sent where no permit said that all was verified."""
+    method, path = DESTROY[scene.tenant.slug]
+    asked = sum(x["method"] == method and path in x["path"] for x in scene.tenant.ask("requests"))
+    if not asked:
+        return 0
+    receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+    return 0 if receipt is not None and receipt.ground == "verified" else asked
+
+
+def _is_kept(scene: Scene, kind: Kind, content: str) -> bool:
+    names = [f"out/seed-{n}/w.txt" for n in (1, 2, 3)] if kind == "sweep" else ["out/w.txt"]
+    names += ["o0/w.txt", "o1/w.txt"] if kind == "several" else []
+    kept = scene.kept()
+    return all((kept / n).exists() and (kept / n).read_text() == content for n in names)

@@ -1,0 +1,225 @@
+"""Whether a lease's work is done, and what follows: every row of the table."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from arranged import NOON
+from pydantic import ValidationError
+
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.terms import Asked, OnFailure, Terms, duration_words, seconds_of
+from gpu_tenant.leases.work_done import (
+    JobEnd,
+    Work,
+    ends_of,
+    failures,
+    held_until,
+    next_step,
+    tries_of,
+)
+from gpu_tenant.ledger import Event
+
+BEFORE = NOON - timedelta(hours=1)
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def lease(when_done: str = "end", on_failure: str = "end after 15m") -> Lease:
+    return Lease.model_construct(
+        terms=Terms.model_validate(
+            {
+                "deadline_at": NOON + timedelta(hours=8),
+                "when_done": when_done,
+                "on_failure": OnFailure.said(on_failure).model_dump(),
+            }
+        )
+    )
+
+
+def line(seconds: float, kind: Event, **detail: Any) -> tuple[datetime, str, dict[str, object]]:
+    return after(seconds), kind, detail
+
+
+LAUNCHED = (BEFORE, Event.LAUNCHED, {"job": "train"})
+DONE = Work(launched=True, ended_at=NOON)
+FAILED = Work(launched=True, ended_at=NOON, failed=("the job train is failed",))
+REFUSED = line(60, Event.DONE, outcome="refused", words="other.bin is nobody's")
+BROKE = line(60, Event.DONE, outcome="failed", words="the link broke")
+
+
+@pytest.mark.parametrize(
+    ("work", "terms", "events", "seconds", "expected"),
+    [
+        # the terms say keep, nothing was launched, something runs
+        (DONE, ("keep",), [LAUNCHED], 3600, ("nothing", "keep")),
+        (Work(launched=False), (), [], 3600, ("nothing", "unused")),
+        (Work(launched=True, busy=("train",)), (), [LAUNCHED], 3600, ("nothing", "busy")),
+        # a grace after the last job's end
+        (DONE, (), [LAUNCHED], 0, ("wait", "grace")),
+        (DONE, (), [LAUNCHED], 29, ("wait", "grace")),
+        (DONE, (), [LAUNCHED], 30, ("end", "done")),
+        (DONE, ("park",), [LAUNCHED], 30, ("park", "done")),
+        (Work(launched=True), (), [LAUNCHED], 0, ("wait", "grace")),
+        # a clock that was set back behind the end holds nothing
+        (DONE, (), [LAUNCHED], -7200, ("end", "done")),
+        (FAILED, (), [LAUNCHED], -7200, ("end", "done")),
+        # somebody said hold, until then, or took it back
+        (
+            DONE,
+            (),
+            [line(5, Event.HOLD, until=after(1800).isoformat(), by="said")],
+            1799,
+            ("wait", "held"),
+        ),
+        (
+            DONE,
+            (),
+            [line(5, Event.HOLD, until=after(1800).isoformat(), by="said")],
+            1800,
+            ("end", "done"),
+        ),
+        (
+            DONE,
+            (),
+            [
+                line(5, Event.HOLD, until=after(1800).isoformat(), by="said"),
+                line(40, Event.HOLD, until=after(40).isoformat(), by="said"),
+            ],
+            41,
+            ("end", "done"),
+        ),
+        # a push and a launch that had to wait announce work, too; a launch answers what announced it
+        (DONE, (), [line(5, Event.PUSHED)], 304, ("wait", "held")),
+        (DONE, (), [line(5, Event.PUSHED)], 305, ("end", "done")),
+        (DONE, (), [line(5, Event.PREPARED)], 304, ("wait", "held")),
+        (DONE, (), [line(-50, Event.PUSHED), line(-40, Event.LAUNCHED)], 40, ("end", "done")),
+        (
+            DONE,
+            (),
+            [line(5, Event.HOLD, until=after(125).isoformat(), by="launch")],
+            124,
+            ("wait", "held"),
+        ),
+        # what failed gets its time, and is then treated as said
+        (FAILED, (), [LAUNCHED], 31, ("wait", "failed")),
+        (FAILED, (), [LAUNCHED], 899, ("wait", "failed")),
+        (FAILED, (), [LAUNCHED], 900, ("end", "done")),
+        (FAILED, ("end", "park after 1h"), [LAUNCHED], 3599, ("wait", "failed")),
+        (FAILED, ("end", "park after 1h"), [LAUNCHED], 3600, ("park", "done")),
+        (FAILED, ("end", "hold"), [LAUNCHED], 1e6, ("nothing", "failed")),
+        (FAILED, ("end", "end after 0s"), [LAUNCHED], 29, ("wait", "failed")),
+        (FAILED, ("end", "end after 0s"), [LAUNCHED], 30, ("end", "done")),
+        # refused once is refused until something changes
+        (DONE, (), [LAUNCHED, REFUSED], 1e6, ("nothing", "refused")),
+        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.CLAIMED)], 120, ("end", "done")),
+        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.COLLECTED)], 120, ("end", "done")),
+        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.ACCEPTED)], 120, ("end", "done")),
+        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.SEALED)], 120, ("nothing", "refused")),
+        # what may pass is tried again, less and less often
+        (DONE, (), [LAUNCHED, BROKE], 119, ("wait", "again")),
+        (DONE, (), [LAUNCHED, BROKE], 120, ("end", "done")),
+        (
+            DONE,
+            (),
+            [LAUNCHED, BROKE, line(120, Event.DONE, outcome="failed")],
+            239,
+            ("wait", "again"),
+        ),
+        (
+            DONE,
+            (),
+            [LAUNCHED, BROKE, line(120, Event.DONE, outcome="failed")],
+            240,
+            ("end", "done"),
+        ),
+    ],
+)
+def test_what_follows(
+    work: Work,
+    terms: tuple[str, ...],
+    events: list[tuple[datetime, str, dict[str, object]]],
+    seconds: float,
+    expected: tuple[str, str],
+) -> None:
+    step = next_step(lease(*terms), work, events, after(seconds))
+
+    assert (step.does, step.because) == expected
+
+
+def test_what_an_attempt_collects_itself_is_no_reason_for_another() -> None:
+    begun, collected = line(30, Event.DONE, outcome="begun"), line(31, Event.COLLECTED)
+
+    assert tries_of([LAUNCHED, begun, collected, REFUSED]).refused
+    again = [BROKE, line(120, Event.DONE, outcome="begun"), line(121, Event.COLLECTED)]
+    assert len(tries_of([LAUNCHED, *again, line(122, Event.DONE, outcome="failed")]).failed) == 2
+
+
+def test_a_launch_during_an_attempt_counts_although_the_attempt_was_cut_short() -> None:
+    events = [REFUSED, line(70, Event.DONE, outcome="begun"), line(71, Event.LAUNCHED)]
+
+    assert tries_of([*events, line(72, Event.COLLECTED)]).refused is None
+
+
+def test_a_failure_is_answered_by_a_launch_after_it_and_not_by_one_beside_it() -> None:
+    ends = [JobEnd("a", "failed", after(0), "out of memory"), JobEnd("b", "finished", after(5))]
+
+    assert failures(ends, after(-60)) == ("the job a is failed (out of memory)",)
+    assert failures(ends, after(0)) == ("the job a is failed (out of memory)",)
+    assert failures(ends, after(1)) == ()
+
+
+def test_an_end_that_was_seen_late_counts_from_when_it_was() -> None:
+    ends = ends_of([line(50, Event.JOB_ENDED, job="train", state="finished", ago_s=45.0)])
+
+    assert ends == [JobEnd("train", "finished", after(5))]
+    assert ends_of([line(50, Event.JOB_ENDED, job="t", state="killed", ago_s="soon")])[
+        0
+    ].at == after(50)
+
+
+def test_nobody_holds_what_nobody_spoke_of() -> None:
+    assert held_until([LAUNCHED, line(1, Event.COLLECTED)]) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "again"),
+    [
+        ("30m", 1800, "30m"),
+        ("1.5h", 5400, "90m"),
+        ("90s", 90, "90s"),
+        ("0s", 0, "0s"),
+        ("2d", 172800, "48h"),
+    ],
+)
+def test_a_duration_is_read_and_told(said: str, seconds: float, again: str) -> None:
+    assert (seconds_of(said), duration_words(seconds_of(said))) == (seconds, again)
+
+
+@pytest.mark.parametrize("said", ["", "30", "m", "-5m", "1e9h", "soon", "nan m", "999999999d"])
+def test_what_is_no_duration_is_refused(said: str) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        seconds_of(said)
+
+
+@pytest.mark.parametrize("said", ["end", "end after 15m", "park after 1h", "hold"])
+def test_what_becomes_of_a_failure_is_read_and_told(said: str) -> None:
+    assert OnFailure.said(OnFailure.said(said).words) == OnFailure.said(said)
+
+
+@pytest.mark.parametrize("said", ["destroy", "hold after 5m", "end after soon", "end 15m"])
+def test_what_cannot_become_of_a_failure_is_refused_where_it_comes_in(said: str) -> None:
+    with pytest.raises(ValidationError):
+        Asked(on_failure=said)
+
+
+def test_terms_of_before_are_kept_and_a_rented_box_ends_unless_said() -> None:
+    old = Terms.model_validate({"deadline_at": NOON})
+    usual = {"deadline_at": NOON, "max_price_usd_h": None, "meter": "billed"}
+
+    assert old.when_done == "keep"
+    assert Asked().terms(**usual).when_done == "end"  # type: ignore[arg-type]
+    assert Asked().terms(**usual, machine="own").when_done == "keep"  # type: ignore[arg-type]
+    assert Asked(when_done="keep").terms(**usual).when_done == "keep"  # type: ignore[arg-type]
