@@ -271,13 +271,7 @@ class Tenancy:
         found = await active(context, lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        return await audit(
-            found,
-            context.profile(found.provider),
-            needs,
-            transport=context.transport(found),
-            clock=WallClock(),
-        )
+        return await audit(context.session(found), needs, clock=WallClock())
 
     async def smoke_test(
         self,
@@ -338,14 +332,12 @@ class Tenancy:
         found = await active(context, lease)
         async with context.held_in_turn(found.id, "push"):
             return await push(
-                found,
+                context.session(found),
                 Path(directory).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
                 include=include,
                 overwrite=overwrite,
-                caretaker=context.caretaker(found),
-                transport=context.transport(found),
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
@@ -379,14 +371,7 @@ class Tenancy:
         found = await active(context, lease)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)
-        setup = Setup(
-            found,
-            profile,
-            script("prepare.py"),
-            caretaker=context.caretaker(found),
-            transport=context.transport(found),
-            ledger=context.ledger,
-        )
+        setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
         return await setup.prepare(
             Wanted(
                 source=source,
@@ -479,8 +464,7 @@ class Tenancy:
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
             return await launch(
-                found,
-                profile,
+                context.session(found),
                 command,
                 artifacts=artifacts,
                 discard=discard,
@@ -488,8 +472,6 @@ class Tenancy:
                 env_from=references(env),
                 name=name,
                 max_runtime_s=runtime_s,
-                caretaker=context.caretaker(found),
-                transport=context.transport(found),
                 ledger=context.ledger,
                 store=context.box_store(found),
             )
@@ -552,12 +534,11 @@ class Tenancy:
         found = await running(context, lease)
         await self._tend_on(found)
         seen = await watch(
-            found,
+            context.session(found),
             await run_of(context, found, job),
             cursor=cursor,
             wait_s=wait_s,
             limit_bytes=limit_bytes,
-            caretaker=context.caretaker(found),
             ledger=context.ledger,
             box=self._last_told(found),
         )
@@ -637,13 +618,10 @@ class Tenancy:
         async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)
             collected = await collect(
-                found,
-                context.profile(found.provider),
+                context.session(found),
                 directory=directory,
                 artifacts=artifacts,
                 discard=discard,
-                caretaker=context.caretaker(found),
-                transport=context.transport(found),
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",

@@ -72,10 +72,8 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     lease = tenancy.ledger.lease(card.lease)
     assert await there(tenancy, lease, "out/state.json")
     looked = await snapshot(
-        lease,
+        tenancy.context.session(lease),
         directory=tenancy.home.kept(lease.id),
-        caretaker=tenancy.context.caretaker(lease),
-        transport=tenancy.context.transport(lease),
         ledger=tenancy.ledger,
         turn=Alone(),
         quiet_s=0,

@@ -14,6 +14,7 @@ from gpu_tenant.artifacts.checkpoints import Restorable
 from gpu_tenant.artifacts.push import Tree, pushed_trees
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
@@ -429,10 +430,8 @@ async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_
         intended(ledger, new.id)
         await restore(
             from_there,
-            new,
+            Session(new, profile(), transport, caretaker),
             artifacts=artifacts,
-            caretaker=caretaker,
-            transport=transport,
             ledger=ledger,
         )
 

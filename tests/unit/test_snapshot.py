@@ -13,13 +13,14 @@ from threading import Thread
 from typing import Literal
 
 import pytest
-from arranged import LEASE, Alone, HandClock, active, eventually, job, seal
+from arranged import LEASE, Alone, HandClock, active, eventually, job, profile, seal
 
 from gpu_tenant.artifacts.checkpoints import newest
 from gpu_tenant.artifacts.prune import Pruned, prune_box, prune_here
 from gpu_tenant.artifacts.retention import Retention
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
@@ -47,6 +48,11 @@ class Running:
         return self.ledger.lease(LEASE)
 
     @property
+    def session(self) -> Session:
+        caretaker = Caretaker(self.lease, self.transport, script("caretaker.py"), key="k")
+        return Session(self.lease, profile(), self.transport, caretaker)
+
+    @property
     def here(self) -> Path:
         return self.kept / "work" / "out"
 
@@ -54,11 +60,9 @@ class Running:
         """A look, some time after the one before."""
         self.clock.advance(60)
         return await snapshot(
-            self.lease,
+            self.session,
             directory=self.kept,
-            transport=self.transport,
             ledger=self.ledger,
-            caretaker=Caretaker(self.lease, self.transport, script("caretaker.py"), key="k"),
             turn=Alone(),
             quiet_s=quiet_s,
             policy=policy,
@@ -459,11 +463,10 @@ async def test_nothing_that_a_collect_counted_on_is_pruned(running: Running) -> 
 
 async def prune_there(running: Running, keep: int) -> Pruned:
     return await prune_box(
-        running.lease,
+        running.session,
         Retention(keep_last=keep),
         directory=running.kept,
         ledger=running.ledger,
-        caretaker=Caretaker(running.lease, running.transport, script("caretaker.py"), key="k"),
         quiet_s=0,
     )
 

@@ -10,12 +10,11 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
 from gpu_tenant.artifacts.upload import Held, hashed, ship
-from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
-from gpu_tenant.domain.model import Lease, LeaseId
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
@@ -58,15 +57,13 @@ class Tree(Record):
 
 
 async def push(
-    lease: Lease,
+    session: Session,
     directory: Path,
     *,
     include_secrets: Sequence[str],
     include: Sequence[str] = (),
     guarded: Guarded,
     overwrite: Sequence[str] = (),
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     share: Share,
     records: Path,
@@ -88,6 +85,7 @@ async def push(
         BadRequest: `directory` is no directory, or holds nothing.
         BoxTrouble: the box did not take it, or what arrived is not what was sent.
     """
+    lease = session.lease
     if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
         named = str(directory) in {known.id for known in ledger.leases()}
         raise BadRequest(
@@ -108,7 +106,7 @@ async def push(
     ledger.touch(lease.id, at=ledger.now())
     here, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
-        caretaker.index([escape(name) for name in files], then="push"),
+        session.caretaker.index([escape(name) for name in files], then="push"),
     )
     there = known.files
     ledger.counts_since(lease.id, known.since_ns)
@@ -127,15 +125,7 @@ async def push(
     if changed:
         with share.joined(lease.id, lease.price_usd_h) as turn:
             await ship(
-                lease,
-                changed,
-                known,
-                caretaker=caretaker,
-                transport=transport,
-                turn=turn,
-                records=records,
-                progress=progress,
-                over=over,
+                session, changed, known, turn=turn, records=records, progress=progress, over=over
             )
     progress(total, total)
     tree = Tree(

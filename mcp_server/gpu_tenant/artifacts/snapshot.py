@@ -24,12 +24,11 @@ from gpu_tenant.artifacts.prune import (
     tidy,
 )
 from gpu_tenant.artifacts.retention import Retention, surplus
-from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
-from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import (
     SUPERSEDED,
@@ -105,11 +104,9 @@ class Snapshot(Record):
 
 
 async def snapshot(
-    lease: Lease,
+    session: Session,
     *,
     directory: Path,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     turn: Turn,
     quiet_s: float = QUIET_S,
@@ -133,21 +130,16 @@ async def snapshot(
         LeaseHeld: another snapshot is being brought there.
         LocalTrouble: something cannot be kept here.
     """
+    lease = session.lease
     directory = await claimed(directory, lease, ledger)
     with alone(directory, lease):
         # Taken before the look, because anything written after this moment may have been
         # overlooked.
         began_at = ledger.now()
         seen = await look(
-            lease,
-            caretaker,
-            ledger,
-            limit_bytes=_LIMIT_BYTES,
-            limit_s=_LIMIT_S,
-            quiet_s=quiet_s,
-            done=done,
+            session, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S, quiet_s=quiet_s, done=done
         )
-        one = _Look(lease, directory, transport, ledger, at=began_at, turn=turn, progress=progress)
+        one = _Look(session, directory, ledger, at=began_at, turn=turn, progress=progress)
         try:
             not_wanted = await one.take_all(seen.files, policy)
         finally:
@@ -181,19 +173,18 @@ class _Look:
 
     def __init__(
         self,
-        lease: Lease,
+        session: Session,
         directory: Path,
-        transport: Transport,
         ledger: Ledger,
         *,
         at: datetime,
         turn: Turn,
         progress: Callable[[int, int], None],
     ) -> None:
-        self._lease, self._directory, self._transport = lease, directory, transport
+        self._lease, self._directory, self._transport = session.lease, directory, session.transport
         self._turn = turn
         self._ledger, self._at, self._progress = ledger, at, progress
-        self._known = known = last_list(lease, directory, ledger)
+        self._known = known = last_list(session.lease, directory, ledger)
         self.held = {entry.name: entry for entry in known.entries} if known else {}
         self.before_broken = dict(known.broken) if known else {}
         self.broken = dict(self.before_broken)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from gpu_tenant.box.caretaker import Guard
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
@@ -24,7 +26,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gpu_tenant.box.caretaker import Caretaker
+    pass
 
 _COPY_S = 7200
 """The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
@@ -56,28 +58,17 @@ class _Proved(BaseModel):
 
 
 async def arm(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     *,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
     """As `arm_again`, but a box that cannot be armed is only reported. Work need not wait for it."""
     try:
-        return await arm_again(
-            lease,
-            profile,
-            caretaker=caretaker,
-            transport=transport,
-            ledger=ledger,
-            store=store,
-            proof=proof,
-        )
+        return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
-        held = last_armed(lease, ledger)
+        held = last_armed(session.lease, ledger)
         if held is not None and held.state == "armed":
             # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
@@ -85,30 +76,20 @@ async def arm(
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
-        _record(lease, armed, ledger=ledger)
+        _record(session.lease, armed, ledger=ledger)
         return armed
 
 
-async def keep_armed(
-    lease: Lease,
-    profile: Profile,
-    *,
-    caretaker: Caretaker,
-    transport: Transport,
-    ledger: Ledger,
-) -> None:
+async def keep_armed(session: Session, *, ledger: Ledger) -> None:
     """As `arm`, unless a guard is armed already: that one may know of a store."""
-    said = last_armed(lease, ledger)
+    said = last_armed(session.lease, ledger)
     if said is None or said.state != "armed":
-        await arm(lease, profile, caretaker=caretaker, transport=transport, ledger=ledger)
+        await arm(session, ledger=ledger)
 
 
 async def arm_again(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     *,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
@@ -121,12 +102,14 @@ async def arm_again(
     Raises:
         BoxTrouble: the box does not know that deadline; it still holds what it held before.
     """
+    lease = session.lease
+    transport = session.transport
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
         _record(lease, armed, ledger=ledger)
         return armed
-    way = way_out(profile, lease)
+    way = way_out(session.profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
     scripts = {name: script(f"{name}.py") for name in names}
     places = await bring(
@@ -153,9 +136,8 @@ async def arm_again(
             "seal": {"work": lease.work_directory},
             "copy_s": min(_COPY_S, max(60, _rescue_s(lease))),
         }
-    from gpu_tenant.box.caretaker import Guard
 
-    held = await caretaker.ask("guard", request, Guard)
+    held = await session.caretaker.ask("guard", request, Guard)
     if held.state != "armed":
         raise BoxTrouble(
             f"the guard on the box says that it is {plain(held.state)}",
@@ -164,7 +146,9 @@ async def arm_again(
     armed = Armed(
         state="armed",
         ends_the_meter=bool(way) and not refused,
-        words=_words(lease, profile, way, refused, copies="" if unkept else _COPIES[bool(store)]),
+        words=_words(
+            lease, session.profile, way, refused, copies="" if unkept else _COPIES[bool(store)]
+        ),
     )
     if unkept:
         words = f"{armed.words}; it will not reach the store: {unkept}"

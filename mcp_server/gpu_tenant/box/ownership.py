@@ -10,11 +10,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.box.caretaker import QUIET, Caretaker, script_hashes
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
 from gpu_tenant.domain.model import Lease, Profile
-from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -145,15 +145,17 @@ def was_rented_empty(lease: Lease, profile: Profile) -> bool:
     return is_whole and not lease.goes_by_address and not taken_over
 
 
-def since_ns(lease: Lease, profile: Profile, ledger: Ledger) -> int | None:
+def since_ns(session: Session, ledger: Ledger) -> int | None:
     """From when on files count on a box that was rented empty, by the box's clock.
 
     None if unknown, or not so rented.
     """
-    if not was_rented_empty(lease, profile):
+    if not was_rented_empty(session.lease, session.profile):
         return None
     said = [
-        event.since_ns for _, event in ledger.events(lease.id) if isinstance(event, timeline.Marked)
+        event.since_ns
+        for _, event in ledger.events(session.lease.id)
+        if isinstance(event, timeline.Marked)
     ]
     found = [ns for ns in said if isinstance(ns, int) and ns > 0]
     return found[-1] if found else None
@@ -164,9 +166,7 @@ class Occupancy:
 
     def __init__(
         self,
-        lease: Lease,
-        profile: Profile,
-        transport: Transport,
+        session: Session,
         *,
         ledger: Ledger,
         known_hosts: Path,
@@ -174,11 +174,12 @@ class Occupancy:
     ) -> None:
         """`since` is when the box was made, according to its provider. None if unknown."""
         self._made_at = since
-        self._lease = lease
-        self._profile = profile
+        self._session = session
+        self._lease = session.lease
+        self._profile = session.profile
         self._ledger = ledger
         self._known_hosts = known_hosts
-        self._ask = Caretaker(lease, transport, script("occupancy.py")).ask_ours
+        self._ask = Caretaker(session.lease, session.transport, script("occupancy.py")).ask_ours
 
     async def stand(self) -> Marked:
         """The box carries the lease's mark. It is put there at the first contact and checked at every later one.
@@ -205,7 +206,7 @@ class Occupancy:
             else [],
             "quiet": [*QUIET],
             "scope": scope,
-            "since_ns": since_ns(self._lease, self._profile, self._ledger),
+            "since_ns": since_ns(self._session, self._ledger),
             "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
         }
         said = await self._marked(look, of)

@@ -2,9 +2,10 @@
 
 from pydantic import JsonValue
 
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.model import Lease, Problem, Profile
+from gpu_tenant.domain.model import Lease, Problem
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.patterns import no_pattern, too_wide
@@ -29,8 +30,9 @@ class Told(Record):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def told(lease: Lease, profile: Profile, ledger: Ledger) -> Told:
+def told(session: Session, ledger: Ledger) -> Told:
     """What is on record about the lease's box."""
+    lease, profile = session.lease, session.profile
     return Told(
         pushed=ledger.sent(lease.id),
         older=ledger.sent_before(lease.id),

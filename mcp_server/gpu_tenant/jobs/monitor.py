@@ -8,6 +8,7 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
@@ -67,13 +68,12 @@ class Watched(Record):
 
 
 async def watch(
-    lease: Lease,
+    session: Session,
     run: JobId,
     *,
     cursor: int | None,
     wait_s: float,
     limit_bytes: int,
-    caretaker: Caretaker,
     ledger: Ledger,
     box: BoxSeen | None = None,
 ) -> Watched:
@@ -86,7 +86,9 @@ async def watch(
     log = bytearray()
     offset, skipped = (-limit_bytes if cursor is None else cursor), 0
     while True:
-        status = await caretaker.status(run, offset=offset, limit=limit_bytes, sample="sample")
+        status = await session.caretaker.status(
+            run, offset=offset, limit=limit_bytes, sample="sample"
+        )
         if status.log is not None:
             if status.log.truncated:
                 log.clear()
@@ -111,11 +113,13 @@ async def watch(
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
     is_cut = cursor is None and offset > len(log)
-    why = await _why(status, bytes(log), caretaker, box)
+    why = await _why(status, bytes(log), session.caretaker, box)
     progress = read_progress(whole_lines(text) if is_cut else text)
-    seen = _answer(lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
+    seen = _answer(session.lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
-        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
+        keep_course(
+            session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now()
+        )
     return seen
 
 

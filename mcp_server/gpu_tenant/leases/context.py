@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.job_queue import Runner
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -39,8 +42,6 @@ if TYPE_CHECKING:
 
     from gpu_tenant.artifacts.stores.protocol import DurableStore
     from gpu_tenant.box.caretaker import Caretaker
-    from gpu_tenant.box.job_queue import Runner
-    from gpu_tenant.domain.billing import Balance
     from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
@@ -228,6 +229,12 @@ class Context:
             ours,
             key=self.ledger.seal_key(lease.id),
             elsewhere="counted" if is_alone and is_apart else "passed over",
+        )
+
+    def session(self, lease: Lease) -> Session:
+        """Its box, with everything that is needed to work on it."""
+        return Session(
+            lease, self.profile(lease.provider), self.transport(lease), self.caretaker(lease)
         )
 
     def runner(self, lease: Lease) -> Runner:

@@ -35,9 +35,7 @@ _BOOTS_WITHIN = timedelta(minutes=15)
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
     """The lease's mark on its box, and the way to look at what was done there."""
     return Occupancy(
-        lease,
-        context.profile(lease.provider),
-        context.transport(lease),
+        context.session(lease),
         ledger=context.ledger,
         known_hosts=context.home.known_hosts(lease.id),
         since=since,

@@ -138,10 +138,7 @@ async def _with_terms(
             # Tell the box first. If the ledger promised time that the guard does not know of, jobs
             # would end early.
             await arm_again(
-                lease.model_copy(update={"terms": terms}),
-                context.profile(lease.provider),
-                caretaker=context.caretaker(lease),
-                transport=context.transport(lease),
+                context.session(lease.model_copy(update={"terms": terms})),
                 ledger=context.ledger,
                 store=context.box_store(lease),
             )

@@ -101,8 +101,7 @@ async def launch_together(
             lease, profile = members[rank], context.profile(members[rank].provider)
             own = activated(context.ledger, lease.id) if python == "prepared" else {}
             return await launch(
-                lease,
-                profile,
+                context.session(lease),
                 gang.lines[rank],
                 artifacts=artifacts,
                 # If only rank 0 writes, the others have nothing to keep. A discarded artifact may
@@ -116,8 +115,6 @@ async def launch_together(
                 env_from=references(list(env)),
                 name=gang.job,
                 max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
-                caretaker=context.caretaker(lease),
-                transport=context.transport(lease),
                 ledger=context.ledger,
                 store=context.box_store(lease),
             )

@@ -116,19 +116,25 @@ def unsure_of(profile: Profile) -> list[str]:
 
 async def _sealed(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
     """The box is sealed, so that anything still running or unreadable is reported before the box is stopped."""
-    profile, ledger = context.profile(lease.provider), context.ledger
+    ledger = context.ledger
     if unsealed == "refuse":
-        caretaker = context.caretaker(lease)
-        draft = await reseal(lease, profile, caretaker=caretaker, ledger=ledger, hashes="recalled")
+        session = context.session(lease)
+        draft = await reseal(
+            session,
+            ledger=ledger,
+            hashes="recalled",
+        )
         if not draft.digest:
             await reseal(
-                lease, profile, caretaker=caretaker, ledger=ledger, unread_bytes=unread_bytes(draft)
+                session,
+                ledger=ledger,
+                unread_bytes=unread_bytes(draft),
             )
         return
     # Its time is over, and every hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
         async with asyncio.timeout(_SEALED_WITHIN_S):
-            await reseal(lease, profile, caretaker=context.caretaker(lease), ledger=ledger)
+            await reseal(context.session(lease), ledger=ledger)
 
 
 async def _stop(context: Context, lease: Lease) -> None:

@@ -97,14 +97,7 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 
 async def armed(context: Context, lease: Lease) -> Armed:
     """The box itself holds the deadline, or the answer says why it does not."""
-    return await arm(
-        lease,
-        context.profile(lease.provider),
-        caretaker=context.caretaker(lease),
-        transport=context.transport(lease),
-        ledger=context.ledger,
-        store=context.box_store(lease),
-    )
+    return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
 
 async def reach(context: Context, lease: Lease) -> None:

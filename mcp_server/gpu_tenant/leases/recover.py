@@ -318,16 +318,14 @@ async def _furnished(
     """The box holds what the job starts from. Returns what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
         return None  # and by now the job may have overwritten it
-    lost, caretaker = work.lease, context.caretaker(new)
+    lost, session = work.lease, context.session(new)
     for tree in work.trees:
         await push(
-            new,
+            session,
             Path(tree.directory),
             guarded=context.account.guarded,
             include_secrets=tree.include_secrets,
             include=tree.include,
-            caretaker=caretaker,
-            transport=context.transport(new),
             ledger=context.ledger,
             share=share_of(context.home, None),
             records=records_of(context.home, new.id),
@@ -338,16 +336,8 @@ async def _furnished(
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
         context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())
-    profile = context.profile(new.provider)
     if work.in_environment:
-        made = await Setup(
-            new,
-            profile,
-            script("prepare.py"),
-            caretaker=caretaker,
-            transport=context.transport(new),
-            ledger=context.ledger,
-        ).prepare(
+        made = await Setup(session, script("prepare.py"), ledger=context.ledger).prepare(
             Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
             env={**_mirrors_at(context, new), **setup},
             wait_s=wait_s,
@@ -359,10 +349,8 @@ async def _furnished(
         context.ledger.touch(new.id, at=context.clock.now())
         await restore(
             kept,
-            new,
+            session,
             artifacts=context.ledger.declared(kept.lease.id)[0],
-            caretaker=caretaker,
-            transport=context.transport(new),
             ledger=context.ledger,
         )
     return None
@@ -375,8 +363,7 @@ async def _launched(
     for job, own in zip(work.jobs, values, strict=True):
         made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
-            new,
-            context.profile(new.provider),
+            context.session(new),
             job.command,
             artifacts=job.artifacts,
             discard=job.discard,
@@ -384,8 +371,6 @@ async def _launched(
             env_from=job.env_from,
             max_runtime_s=job.max_runtime_s,
             name=job.id,
-            caretaker=context.caretaker(new),
-            transport=context.transport(new),
             ledger=context.ledger,
             store=context.box_store(new),
         )

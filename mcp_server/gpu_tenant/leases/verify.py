@@ -103,24 +103,19 @@ async def assess(
     """
     if lease.touched_at is None:
         return UNTOUCHED
-    profile, caretaker = context.profile(lease.provider), context.caretaker(lease)
-    ledger = context.ledger
+    session, ledger = context.session(lease), context.ledger
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
         # Do not read the files yet. What was never collected can be refused without reading it.
         now = await reseal(
-            lease,
-            profile,
-            caretaker=caretaker,
+            session,
             ledger=ledger,
             named=_NAMED_AT_MOST,
             hashes="recalled",
         )
         if not now.digest and not differs(now, collected):
             now = await reseal(
-                lease,
-                profile,
-                caretaker=caretaker,
+                session,
                 ledger=ledger,
                 named=_NAMED_AT_MOST,
                 unread_bytes=unread_bytes(now),
@@ -183,7 +178,7 @@ async def assess(
                     )
                 )
     if real_s() - began_at_s > _SOON_S:
-        again = partial(reseal, lease, profile, caretaker=caretaker, ledger=ledger)
+        again = partial(reseal, session, ledger=ledger)
         losses += await changed_since(now, again, lease)
     if evidence:
         ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
@@ -217,9 +212,7 @@ async def _written_so_far(context: Context, lease: Lease) -> tuple[str, ...]:
     """The names of everything on the box while jobs run, except files whose identical copy is here."""
     try:
         draft = await reseal(
-            lease,
-            context.profile(lease.provider),
-            caretaker=context.caretaker(lease),
+            context.session(lease),
             ledger=context.ledger,
             hashes="recalled",
             running="listed",

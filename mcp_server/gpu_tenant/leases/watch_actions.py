@@ -127,10 +127,8 @@ async def pull(
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
         seen = await snapshot(
-            found,
+            context.session(found),
             directory=directory,
-            caretaker=context.caretaker(found),
-            transport=context.transport(found),
             ledger=context.ledger,
             turn=turn if limit else Resting(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
@@ -158,10 +156,9 @@ async def _pruned(
     there = Pruned()
     if on_the_box == "prune":
         there = await prune_box(
-            lease,
+            context.session(lease),
             policy,
             directory=directory,
-            caretaker=context.caretaker(lease),
             ledger=context.ledger,
             done=said.done,
         )

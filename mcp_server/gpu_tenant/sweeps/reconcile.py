@@ -321,10 +321,7 @@ async def _send(
         own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
         env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
         await arm(
-            lease,
-            profile,
-            caretaker=context.caretaker(lease),
-            transport=context.transport(lease),
+            context.session(lease),
             ledger=context.ledger,
             store=context.box_store(lease),
             proof="recent",

@@ -14,10 +14,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from gpu_tenant.box.caretaker import ENDED, Caretaker, JobStatus
+from gpu_tenant.box.caretaker import ENDED, JobStatus
 from gpu_tenant.box.environment.git_source import repository
 from gpu_tenant.box.environment.history import Recorded, newest, recorded
 from gpu_tenant.box.guard import keep_armed
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -28,8 +29,7 @@ from gpu_tenant.domain.errors import (
     Refused,
     SecretRefused,
 )
-from gpu_tenant.domain.model import Job, JobId, Lease, Profile
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import fence, plain
@@ -102,21 +102,11 @@ class Prepared(Record):
 class Setup:
     """Makes one lease's environment: checks what is there, starts the job that makes it, and waits for it."""
 
-    def __init__(
-        self,
-        lease: Lease,
-        profile: Profile,
-        script: Path,
-        *,
-        caretaker: Caretaker,
-        transport: Transport,
-        ledger: Ledger,
-    ) -> None:
-        self._lease = lease
-        self._profile = profile
+    def __init__(self, session: Session, script: Path, *, ledger: Ledger) -> None:
+        self._session = session
+        self._lease = session.lease
         self._script = script
-        self._caretaker = caretaker
-        self._transport = transport
+        self._caretaker = session.caretaker
         self._ledger = ledger
 
     async def prepare(
@@ -172,7 +162,7 @@ class Setup:
 
     async def _look(self, request: Mapping[str, JsonValue]) -> _Looked:
         argv = ["python3", "-I", "-S", "-", "look", json.dumps(request)]
-        finished = await self._transport.run(
+        finished = await self._session.transport.run(
             argv, stdin=self._script.read_bytes(), timeout_s=_LOOK_WITHIN_S
         )
         if finished.exit_status == 127:
@@ -215,8 +205,8 @@ class Setup:
         with TemporaryDirectory() as scratch:
             asked = Path(scratch) / "request.json"
             asked.write_bytes(content)
-            await self._transport.put(asked, f"{lease.caretaker_home}/{_name_of(content)}")
-        await self._transport.put(
+            await self._session.transport.put(asked, f"{lease.caretaker_home}/{_name_of(content)}")
+        await self._session.transport.put(
             self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
         )
         job = self._declared(command, tuple(env), env_from)
@@ -225,10 +215,7 @@ class Setup:
         if job.launched_at is None:
             self._ledger.launched(job, at=self._ledger.now(), box_time_s=started.started_at)
         await keep_armed(
-            lease,
-            self._profile,
-            caretaker=self._caretaker,
-            transport=self._transport,
+            self._session,
             ledger=self._ledger,
         )
         return job
@@ -274,7 +261,7 @@ class Setup:
             "directory": self._lease.directory,
             "caretaker": self._caretaker.path,
             "source": asked.source,
-            "python": self._profile.python,
+            "python": self._session.profile.python,
             "env_names": list(asked.env_names),
         }
         if asked.replay is not None:
