@@ -21,7 +21,7 @@ from gpu_tenant.domain.model import BoxState, JobId, Lease
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
 from gpu_tenant.leases.readiness import active, fulfilled, running
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
     from gpu_tenant.ledger import Ledger
-    from gpu_tenant.sweeps.commands import Tended
+    from gpu_tenant.sweeps.commands import SweepReport
 
 _AGENT_LOG_BYTES = 6_000
 """How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
@@ -199,7 +199,7 @@ class Tenancy:
         from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rented
 
         context = self.context
-        asked = Asked(
+        asked = RentRequest(
             hours=hours,
             max_price_usd_h=max_price_usd_h,
             budget_usd=budget_usd,
@@ -363,7 +363,7 @@ class Tenancy:
 
         The image's own torch and the like stay: pins of them are held back. Repeat while running.
         """
-        from gpu_tenant.box.environment.prepare import Asked as Wanted
+        from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
         from gpu_tenant.providers.credentials import references, resolve_all
 
@@ -476,7 +476,7 @@ class Tenancy:
                 store=context.box_store(found),
             )
 
-    def _launched_cells(self, lease: str, grid: Grid, begun: Tended) -> Launched:
+    def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
         from gpu_tenant.box.guard import last_armed
         from gpu_tenant.jobs.launch import Launched
 

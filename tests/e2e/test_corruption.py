@@ -74,7 +74,7 @@ from e2e.leased import (
 )
 
 from gpu_tenant.domain.model import LeaseState, SealedFile
-from gpu_tenant.files.hash_cache import Known
+from gpu_tenant.files.hash_cache import HashCache
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ def test_a_copy_that_rotted_behind_its_times_is_refused_and_then_fetched_again(
         size_bytes=copy.stat().st_size,
         sha256=sha256(original.read_bytes()).hexdigest(),
     )
-    known = Known.of(lease.kept)
+    known = HashCache.of(lease.kept)
     known.note([rotted])
     known.save()
 

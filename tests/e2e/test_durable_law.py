@@ -19,7 +19,7 @@ from gpu_tenant.artifacts.stores.configuration import open_store
 from gpu_tenant.artifacts.stores.locality import Whereabouts
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.rclone import RcloneStore
-from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
+from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest, StoreTrouble, Unverified
 from gpu_tenant.domain.permit import Verified
@@ -49,8 +49,8 @@ class Story:
     def with_tenancy(self, does: Callable[[Tenancy], Awaitable[T]]) -> T:
         return self.lease.ask(does)
 
-    def keep(self, store: DurableStore | None = None) -> Kept:
-        async def kept(tenancy: Tenancy) -> Kept:
+    def keep(self, store: DurableStore | None = None) -> StoreCopy:
+        async def kept(tenancy: Tenancy) -> StoreCopy:
             lease = tenancy.ledger.lease(self.lease.id)
             seal = tenancy.ledger.seal(lease.id)
             assert seal is not None

@@ -13,7 +13,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.leases.cards import Card
-from gpu_tenant.watchdog.loop import Look, Watchdog
+from gpu_tenant.watchdog.loop import Watchdog, WatchReport
 
 SAVES = """\
 trap 'echo whole > out/final.txt; exit 0' TERM
@@ -60,10 +60,10 @@ class Scene:
             await asyncio.sleep(0.05)
         raise AssertionError("the job does not end")
 
-    async def look(self, every_s: float = 60) -> Look:
+    async def look(self, every_s: float = 60) -> WatchReport:
         return await Watchdog(self.tenant.tenancy, every_s=every_s, tell=lambda _: None).once()
 
-    async def later(self, **time: float) -> Look:
+    async def later(self, **time: float) -> WatchReport:
         """A look after that much time, of a watchdog that knows nothing of the one before."""
         await self.tenant.clock.sleep(timedelta(**time).total_seconds())
         return await self.look()

@@ -10,8 +10,8 @@ from gpu_tenant.domain.offers import Leftover
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.faces.cli import lease_table, sweep
 from gpu_tenant.leases.cards import Card, Leases, card, in_all
-from gpu_tenant.sweeps.commands import Tended
-from gpu_tenant.sweeps.status import STATES, Reckoning, Row
+from gpu_tenant.sweeps.commands import SweepReport
+from gpu_tenant.sweeps.status import STATES, CellRow, Reckoning
 
 NOW = HandClock().now()
 VOLUME = Leftover(
@@ -83,7 +83,7 @@ def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     odd = shown(rented("tiny-a")).model_copy(update={"box": "[/]", "jobs": ("[red]x",)})
-    row = Row(
+    row = CellRow(
         cell="n-1", state="failed", lease="tiny-a", job="n-1", attempts=1, why="[/b]", parameters={}
     )
     cells = Reckoning(
@@ -99,7 +99,7 @@ def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(
     )
 
     lease_table.leases(told(odd))
-    sweep.table(Tended(table=cells, troubles=()))
+    sweep.table(SweepReport(table=cells, troubles=()))
 
     said = capsys.readouterr().out
     assert [word for word in ("[/]", "[red]x", "[/b]") if word not in said] == []

@@ -25,7 +25,7 @@ from rich.console import Console
 from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.cli.live_frame import Blind, Frame, Seen
+from gpu_tenant.faces.cli.live_frame import Frame, LiveState, SilentBox
 from gpu_tenant.leases.cards import Card, Leases, card, in_all
 
 NOW = HandClock().now()
@@ -250,7 +250,7 @@ def told(*cards: Card, alarms: tuple[str, ...] = ()) -> Leases:
 
 
 def drawn(
-    seen: Seen, *, after_s: float = 0, width: int = 80, height: int = 24, from_line: int = 0
+    seen: LiveState, *, after_s: float = 0, width: int = 80, height: int = 24, from_line: int = 0
 ) -> list[str]:
     console = Console(file=StringIO(), width=width, height=height, color_system=None)
     frame = Frame(seen, NOW + timedelta(seconds=after_s), from_line=from_line, keys="q leaves")
@@ -260,7 +260,7 @@ def drawn(
 
 
 def test_between_two_looks_what_was_spent_grows_and_the_deadline_comes_nearer() -> None:
-    seen = Seen({"tiny": "Tiny"}, leases=told(rented("tiny-a")), at=NOW)
+    seen = LiveState({"tiny": "Tiny"}, leases=told(rented("tiny-a")), at=NOW)
 
     now, later, late = (" ".join(drawn(seen, after_s=s)) for s in (0, 600, 1e6))
 
@@ -272,7 +272,7 @@ def test_between_two_looks_what_was_spent_grows_and_the_deadline_comes_nearer() 
 
 
 def test_what_is_unknown_is_never_counted_as_nothing() -> None:
-    seen = Seen({}, leases=told(rented("tiny-a", usd_h=None)), at=NOW)
+    seen = LiveState({}, leases=told(rented("tiny-a", usd_h=None)), at=NOW)
 
     row = next(line for line in drawn(seen, after_s=600) if line.startswith("tiny-a"))
 
@@ -282,8 +282,8 @@ def test_what_is_unknown_is_never_counted_as_nothing() -> None:
 
 def test_alarms_and_blindness_are_words_and_stay_on_the_screen_of_many_leases() -> None:
     cards = [rented(f"tiny-{number:02}", alarm="[b]wakes[/b] you") for number in range(60)]
-    seen = Seen({}, leases=told(*cards, alarms=("tiny-00: [b]wakes[/b] you",)), at=NOW)
-    seen.blind["tiny-07"] = Blind(NOW, "no route [/]")
+    seen = LiveState({}, leases=told(*cards, alarms=("tiny-00: [b]wakes[/b] you",)), at=NOW)
+    seen.blind["tiny-07"] = SilentBox(NOW, "no route [/]")
 
     top = drawn(seen)
     end = drawn(seen, from_line=10_000)
@@ -301,7 +301,7 @@ def test_alarms_and_blindness_are_words_and_stay_on_the_screen_of_many_leases() 
 def test_of_thousands_of_leases_only_those_in_sight_are_laid_out() -> None:
     ended = rented("tiny").model_copy(update={"state": LeaseState.GONE})
     cards = (ended.model_copy(update={"lease": f"tiny-{number:04}"}) for number in range(3000))
-    seen = Seen({"tiny": "Tiny"}, leases=told(*cards), at=NOW)
+    seen = LiveState({"tiny": "Tiny"}, leases=told(*cards), at=NOW)
 
     began = time.process_time()
     top, middle, end = (drawn(seen, from_line=line) for line in (0, 1500, 10_000))
@@ -321,7 +321,7 @@ def test_it_tells_what_the_job_will_cost_and_what_a_parked_lease_leaks() -> None
     still = rented("tiny-b").model_copy(
         update={"phase": "parked", "leaking_usd_month": Decimal(72)}
     )
-    seen = Seen({"tiny": "Tiny"}, leases=told(card, still), at=NOW)
+    seen = LiveState({"tiny": "Tiny"}, leases=told(card, still), at=NOW)
     seen.jobs["tiny-a"] = looked.seen(job="job1", lease="tiny-a").model_copy(
         update={"alarm": "its loss is [b]no number[/b]"}
     )
@@ -334,7 +334,9 @@ def test_it_tells_what_the_job_will_cost_and_what_a_parked_lease_leaks() -> None
 
 
 def test_every_line_fits_the_terminal() -> None:
-    seen = Seen({"tiny": "A platform of a long name"}, leases=told(rented("tiny-abcd")), at=NOW)
+    seen = LiveState(
+        {"tiny": "A platform of a long name"}, leases=told(rented("tiny-abcd")), at=NOW
+    )
     seen.trouble = "x" * 300
 
     for width in (40, 80, 120, 200):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from terminal import at_a_terminal
 
-from gpu_tenant.domain.signature import Asked, digest_of
+from gpu_tenant.domain.signature import SignatureRequest, digest_of
 from gpu_tenant.ledger import Ledger
 
 LEASE = "vastai-abcd"
@@ -37,7 +37,7 @@ def now() -> datetime:
 
 
 @pytest.fixture
-def asked(ledger: Ledger) -> Asked:
+def asked(ledger: Ledger) -> SignatureRequest:
     return ledger.ask_signature(
         kind="waive",
         subject=LEASE,
@@ -48,11 +48,13 @@ def asked(ledger: Ledger) -> Asked:
     )
 
 
-def signed(ledger: Ledger, asked: Asked) -> bool:
+def signed(ledger: Ledger, asked: SignatureRequest) -> bool:
     return ledger.signed("waive", LEASE, asked.digest, at=now()) is not None
 
 
-def test_every_name_is_shown_before_anybody_can_sign(ledger: Ledger, asked: Asked) -> None:
+def test_every_name_is_shown_before_anybody_can_sign(
+    ledger: Ledger, asked: SignatureRequest
+) -> None:
     with at_a_terminal("sign", asked.code, rows=24) as terminal:
         terminal.page_until(f"Type {LEASE}")
         terminal.type(LEASE)
@@ -64,7 +66,7 @@ def test_every_name_is_shown_before_anybody_can_sign(ledger: Ledger, asked: Aske
 
 @pytest.mark.parametrize("typed", ["yes", "vastai-abce", ""])
 def test_nothing_is_signed_where_something_else_is_typed(
-    ledger: Ledger, asked: Asked, typed: str
+    ledger: Ledger, asked: SignatureRequest, typed: str
 ) -> None:
     with at_a_terminal("sign", asked.code, rows=200) as terminal:
         terminal.read_until(f"Type {LEASE}")
@@ -76,7 +78,7 @@ def test_nothing_is_signed_where_something_else_is_typed(
     assert not signed(ledger, asked)
 
 
-def test_ctrl_c_signs_nothing(ledger: Ledger, asked: Asked) -> None:
+def test_ctrl_c_signs_nothing(ledger: Ledger, asked: SignatureRequest) -> None:
     with at_a_terminal("sign", asked.code, rows=200) as terminal:
         terminal.read_until(f"Type {LEASE}")
         terminal.interrupt()
@@ -85,7 +87,7 @@ def test_ctrl_c_signs_nothing(ledger: Ledger, asked: Asked) -> None:
     assert not signed(ledger, asked)
 
 
-def test_a_pipe_is_no_person(ledger: Ledger, asked: Asked) -> None:
+def test_a_pipe_is_no_person(ledger: Ledger, asked: SignatureRequest) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gpu_tenant", "sign", asked.code],
         input=f"{LEASE}\n",
@@ -100,7 +102,7 @@ def test_a_pipe_is_no_person(ledger: Ledger, asked: Asked) -> None:
 
 
 def test_where_the_unattended_mark_is_set_a_terminal_signs_nothing(
-    ledger: Ledger, asked: Asked
+    ledger: Ledger, asked: SignatureRequest
 ) -> None:
     with at_a_terminal(
         "sign", asked.code, env={**os.environ, "GPU_TENANT_UNATTENDED": "1"}
@@ -111,7 +113,7 @@ def test_where_the_unattended_mark_is_set_a_terminal_signs_nothing(
     assert not signed(ledger, asked)
 
 
-def test_what_waits_is_listed_without_a_terminal(ledger: Ledger, asked: Asked) -> None:
+def test_what_waits_is_listed_without_a_terminal(ledger: Ledger, asked: SignatureRequest) -> None:
     words = [sys.executable, "-m", "gpu_tenant", "sign"]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     told = subprocess.run([*words, "--json"], capture_output=True, text=True, check=True).stdout

@@ -33,7 +33,7 @@ from fuzz.recorded import PROVIDERS, answers, asking
 from unit.formats.samples import GOOD
 
 from gpu_tenant.artifacts import prune
-from gpu_tenant.artifacts.formats import Asked, prove_all
+from gpu_tenant.artifacts.formats import ReadRequest, prove_all
 from gpu_tenant.artifacts.formats.worker_pool import Readers
 from gpu_tenant.box import caretaker as speaking
 from gpu_tenant.box import job_queue, ownership
@@ -87,7 +87,7 @@ def loads(draw: random.Random) -> Generator[Find | None, None, None]:
                     path = Path(scratch) / f"{number}"
                     made[path] = (name, mutated(draw, GOOD[name], others))
                     path.write_bytes(made[path][1])
-                files = [Asked(path, name, len(held)) for path, (name, held) in made.items()]
+                files = [ReadRequest(path, name, len(held)) for path, (name, held) in made.items()]
                 proofs = prove_all(files, readers=readers)
                 for proof, (name, held) in zip(proofs, made.values(), strict=True):
                     assert proof is not None

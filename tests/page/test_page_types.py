@@ -41,11 +41,11 @@ def answer_of(act: object) -> type[BaseModel]:
 RESULTS = (Card, Collected, TornDown, Watched, answer_of(pull))
 PAGE = (
     *RESULTS,
-    *(lease_rows.Overview, poller.Changed, lease_view.Detail),
-    *(sse.Seen, sse.Sight, queries.Course, LogWindow, Hits),
+    *(lease_rows.Overview, poller.ChangedRows, lease_view.Detail),
+    *(sse.JobMoment, sse.Sight, queries.MetricsView, LogWindow, Hits),
     *(queries.Losses, Found, spend_history.History),
-    *(credentials.Platform, credentials.Tested, credentials.Written, Checkup),
-    *(signatures.Open, signatures.ToSign, signatures.Options, signatures.Wanted),
+    *(credentials.Platform, credentials.Tested, credentials.CredentialResult, Checkup),
+    *(signatures.OpenSignatures, signatures.ToSign, signatures.Options, signatures.NextSignature),
     *(actions.Begun, background_tasks.Trouble),
 )
 CARD = (*RESULTS, Leases)

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from gpu_tenant.domain.record import MOST_USD, amount
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 
 
 @pytest.mark.parametrize("said", ["0", "1E-9", "1E+3", "12.3400", str(MOST_USD)])
@@ -35,4 +35,4 @@ def test_what_is_no_amount_is_refused_and_nothing_overflows(said: str) -> None:
         amount(Decimal(said))
     for name in ("budget_usd", "max_price_usd_h", "rescue_usd"):
         with pytest.raises(ValueError, match=r"amount of money|finite number"):
-            Asked.model_validate({name: said})
+            RentRequest.model_validate({name: said})

@@ -18,7 +18,7 @@ from gpu_tenant.transfer.bandwidth_share import (
     LOOK_S,
     SILENT_S,
     Share,
-    Turn,
+    TransferShare,
     bytes_a_second,
     limit_of,
     share_of,
@@ -164,7 +164,7 @@ def test_after_its_end_a_turn_writes_into_nobodys_file(tmp_path: Path, moments: 
 
 
 def moved(
-    turns: dict[str, Turn], could_bytes_s: dict[str, float], moments: Moments, for_s: float
+    turns: dict[str, TransferShare], could_bytes_s: dict[str, float], moments: Moments, for_s: float
 ) -> dict[str, float]:
     """Bytes a second of each in the last half of that time, in pieces, as its box gives them."""
     piece, began_s = MB // 4, moments.now_s

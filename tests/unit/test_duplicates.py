@@ -6,7 +6,7 @@ import pytest
 from arranged import NOON, TERMS, HandClock, context_of, intended, profile, quote
 from tiny import TinyProvider, no_answer
 
-from gpu_tenant.box.ownership import Look, Marked, NeverIn, Seen
+from gpu_tenant.box.ownership import Marked, NeverIn, OccupancyReport, Seen
 from gpu_tenant.domain.errors import CredentialRefused
 from gpu_tenant.domain.model import Box, Lease, LeaseId, LeaseState
 from gpu_tenant.leases.duplicates import Look as Looks
@@ -43,12 +43,14 @@ def twin(tiny: TinyProvider, lease: Lease) -> Box:
 
 async def empty(lease: Lease, box: Box) -> Seen:
     """A look at a box on which nothing was done."""
-    return Marked(state="put", look=Look())
+    return Marked(state="put", look=OccupancyReport())
 
 
 async def worked_on(lease: Lease, box: Box) -> Seen:
     """A look at one where a person wrote a file."""
-    return Marked(state="put", look=Look(files=1, bytes=17, largest=("/root/mine/model.pt",)))
+    return Marked(
+        state="put", look=OccupancyReport(files=1, bytes=17, largest=("/root/mine/model.pt",))
+    )
 
 
 async def booting(lease: Lease, box: Box) -> Seen:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.fleet_budget import capped, fleet_of, had, part_of
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
-from gpu_tenant.domain.terms import Asked, Rate
+from gpu_tenant.domain.terms import Rate, RentRequest
 
 PRICES = st.integers(100, 90_000).map(lambda parts: Decimal(parts) / 10_000)
 SHARES = st.integers(0, 100).map(lambda percent: Decimal(percent) / 100)
 
 
 def standing(
-    number: int, part: Asked, cap: Decimal, *, state: LeaseState, cost: Decimal = Decimal(0)
+    number: int, part: RentRequest, cap: Decimal, *, state: LeaseState, cost: Decimal = Decimal(0)
 ) -> Lease:
     """A lease on those terms; ended, it ran for an hour at what it cost, and was used."""
     terms = TERMS.model_copy(update={"budget_usd": part.budget_usd, "max_price_usd_h": cap})
@@ -37,7 +37,7 @@ def standing(
 def test_neither_caps_nor_budgets_ever_sum_to_more_than_was_asked(
     count: int, cap: Decimal, budget: Decimal, wanted: list[tuple[Decimal, bool, Decimal]]
 ) -> None:
-    asked = Asked(max_price_usd_h=cap, budget_usd=budget)
+    asked = RentRequest(max_price_usd_h=cap, budget_usd=budget)
     leases: list[Lease] = []
     for number, (usd_h, is_lost, share) in enumerate(wanted):
         lacking = count - len(had(leases))
@@ -62,15 +62,15 @@ def test_neither_caps_nor_budgets_ever_sum_to_more_than_was_asked(
 
 
 def test_a_lost_box_whose_work_may_yet_go_on_keeps_its_part_of_cap_and_budget() -> None:
-    asked = Asked(budget_usd=Decimal(10), max_price_usd_h=Decimal(2))
-    part = Asked(budget_usd=Decimal(5))
+    asked = RentRequest(budget_usd=Decimal(10), max_price_usd_h=Decimal(2))
+    part = RentRequest(budget_usd=Decimal(5))
     lost = standing(1, part, Decimal(1), state=LeaseState.LOST, cost=Decimal("0.5"))
     lost = lost.model_copy(
         update={"terms": lost.terms.model_copy(update={"recover": ("same",)}), "ready_at": NOON}
     )
     asked_again = part_of(asked, [lost], count=2, now=NOON)
     later = part_of(asked, [lost], count=2, now=lost.terms.deadline_at)
-    rest = Asked(budget_usd=Decimal("4.5"))
+    rest = RentRequest(budget_usd=Decimal("4.5"))
     successor = standing(2, rest, Decimal(1), state=LeaseState.ACTIVE)
     gone_on = successor.model_copy(update={"recovers": lost.id})
 
@@ -81,7 +81,7 @@ def test_a_lost_box_whose_work_may_yet_go_on_keeps_its_part_of_cap_and_budget() 
 
 
 def test_an_unknown_cost_counts_as_all_of_its_budget() -> None:
-    asked = Asked(budget_usd=Decimal(10))
+    asked = RentRequest(budget_usd=Decimal(10))
     part = part_of(asked, [], count=2, now=NOON)
     unknown = standing(1, part, Decimal(1), state=LeaseState.LOST).model_copy(
         update={"rates": (Rate(at=NOON, usd_h=None), Rate(at=NOON, usd_h=None))}

@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import BoxId, Lease, LeaseState
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.leases.provision import fulfil, intend_quote
 from gpu_tenant.ledger import Ledger, anything
 
@@ -45,7 +45,7 @@ def intent(
         context_of(ledger, TINY),
         given or quote(),
         allowed=anything,
-        asked=Asked(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
+        asked=RentRequest(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
     )
 
 
@@ -109,7 +109,7 @@ def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_trie
     clock.advance(900)
 
     lease = intend_quote(
-        context_of(ledger, TINY), quote(), asked=Asked(), asked_at=NOON, allowed=anything
+        context_of(ledger, TINY), quote(), asked=RentRequest(), asked_at=NOON, allowed=anything
     )
 
     assert lease.created_at == clock.now()

@@ -12,7 +12,7 @@ from arranged import lease
 
 from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.files.artifact_directory import is_here, land_all, make_place, partial_of
-from gpu_tenant.files.hash_cache import KNOWN, Brought, Known, cloned, distrust
+from gpu_tenant.files.hash_cache import KNOWN, Brought, HashCache, cloned, distrust
 from gpu_tenant.files.paths import below
 
 BYTES = b"weights of step 10"
@@ -39,7 +39,7 @@ def link(name: str, target: str) -> SealedFile:
 ENTRY = file("work/out/step-10/model")
 
 
-def collected(directory: Path, *entries: SealedFile, content: bytes = BYTES) -> Known:
+def collected(directory: Path, *entries: SealedFile, content: bytes = BYTES) -> HashCache:
     """What is known once these have landed, saved as a collect saves it."""
     make_place(directory, lease())
     arrived = []
@@ -49,10 +49,10 @@ def collected(directory: Path, *entries: SealedFile, content: bytes = BYTES) -> 
             partial.write_bytes(content)
         arrived.append((entry, partial))
     land_all(arrived, directory, lease(), superseded=directory / ".superseded" / "now")
-    known = Known.of(directory)
+    known = HashCache.of(directory)
     known.note(entries)
     known.save()
-    return Known.of(directory)
+    return HashCache.of(directory)
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ def replaced(path: Path) -> None:
     new.replace(path)
 
 
-def is_told(known: Known, entry: SealedFile) -> str:
+def is_told(known: HashCache, entry: SealedFile) -> str:
     here, missing, unread = known.glance([entry])
     return "here" if here else "missing" if missing else "unread" if unread else "nothing"
 
 
 def test_what_landed_is_known_without_being_read(kept: Path) -> None:
-    known = Known.of(kept)
+    known = HashCache.of(kept)
 
     assert is_told(known, ENTRY) == "here"
     assert known.is_here(ENTRY)
@@ -101,7 +101,7 @@ def test_other_bytes_of_the_same_size_are_read_and_then_known_for_what_they_are(
     kept: Path, done: Callable[[Path], None]
 ) -> None:
     done(below(kept, ENTRY.name))
-    known = Known.of(kept)
+    known = HashCache.of(kept)
 
     assert is_told(known, ENTRY) == "unread"
     assert not known.is_here(ENTRY)
@@ -111,13 +111,13 @@ def test_other_bytes_of_the_same_size_are_read_and_then_known_for_what_they_are(
 
 def test_a_file_that_was_read_is_not_read_again(kept: Path) -> None:
     (kept / KNOWN).unlink()
-    known = Known.of(kept)
+    known = HashCache.of(kept)
 
     assert is_told(known, ENTRY) == "unread"
     assert known.is_here(ENTRY)
     known.save()
 
-    assert is_told(Known.of(kept), ENTRY) == "here"
+    assert is_told(HashCache.of(kept), ENTRY) == "here"
 
 
 def test_a_file_whose_time_is_that_of_its_landing_is_read_every_time(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_file_that_was_written_to_between_landing_and_note_is_not_known(
     edited(path)
     if mtime_ns is not None:
         os.utime(path, ns=(mtime_ns, mtime_ns))
-    known = Known(kept, {})
+    known = HashCache(kept, {})
 
     known.note([ENTRY])
 
@@ -154,8 +154,8 @@ def test_a_link_to_the_very_bytes_is_not_the_file(kept: Path, tmp_path: Path) ->
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
 
-    assert is_told(Known.of(kept), ENTRY) == "missing"
-    assert not Known.of(kept).is_here(ENTRY)
+    assert is_told(HashCache.of(kept), ENTRY) == "missing"
+    assert not HashCache.of(kept).is_here(ENTRY)
 
 
 @pytest.mark.parametrize("depth", ["work", "work/out", "work/out/step-10"])
@@ -164,7 +164,7 @@ def test_the_very_file_behind_a_linked_directory_is_not_here(
 ) -> None:
     (kept / depth).rename(tmp_path / "moved")
     (kept / depth).symlink_to(tmp_path / "moved")
-    known, brought = Known.of(kept), Brought.of([kept])
+    known, brought = HashCache.of(kept), Brought.of([kept])
 
     assert is_told(known, ENTRY) == "missing"
     assert not known.is_here(ENTRY)
@@ -173,14 +173,14 @@ def test_the_very_file_behind_a_linked_directory_is_not_here(
 
 def test_what_is_gone_or_is_a_directory_now_is_missing(kept: Path) -> None:
     below(kept, ENTRY.name).unlink()
-    assert is_told(Known.of(kept), ENTRY) == "missing"
+    assert is_told(HashCache.of(kept), ENTRY) == "missing"
 
     below(kept, ENTRY.name).mkdir()
-    assert is_told(Known.of(kept), ENTRY) == "missing"
+    assert is_told(HashCache.of(kept), ENTRY) == "missing"
 
     shutil.rmtree(kept)
-    assert is_told(Known.of(kept), ENTRY) == "missing"
-    assert not Known.of(kept).is_here(ENTRY)
+    assert is_told(HashCache.of(kept), ENTRY) == "missing"
+    assert not HashCache.of(kept).is_here(ENTRY)
 
 
 def test_what_is_known_of_another_directory_counts_for_nothing_here(
@@ -188,7 +188,7 @@ def test_what_is_known_of_another_directory_counts_for_nothing_here(
 ) -> None:
     collected(tmp_path / "other", ENTRY, content=OTHER)
     shutil.copy2(kept / KNOWN, tmp_path / "other" / KNOWN)
-    known = Known.of(tmp_path / "other")
+    known = HashCache.of(tmp_path / "other")
 
     assert is_told(known, ENTRY) == "unread"
     assert not known.is_here(ENTRY)
@@ -213,7 +213,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_cache_is_none(kept: Path, damage: Callable[[bytes], bytes]) -> None:
     (kept / KNOWN).write_bytes(damage((kept / KNOWN).read_bytes()))
-    known = Known.of(kept)
+    known = HashCache.of(kept)
 
     assert is_told(known, ENTRY) == "unread"
     assert not known.is_here(file(ENTRY.name, OTHER))
@@ -231,12 +231,12 @@ def test_what_lies_in_the_place_of_the_cache_is_not_read_and_keeps_nobody_from_w
 ) -> None:
     (kept / KNOWN).unlink()
     lies(kept / KNOWN)
-    known = Known.of(kept)
+    known = HashCache.of(kept)
 
     assert known.is_here(ENTRY)
     known.save()
 
-    assert is_told(Known.of(kept), ENTRY) in ("here", "unread")
+    assert is_told(HashCache.of(kept), ENTRY) in ("here", "unread")
 
 
 def test_nothing_is_written_through_a_link_that_lies_where_the_cache_is_written(
@@ -245,7 +245,7 @@ def test_nothing_is_written_through_a_link_that_lies_where_the_cache_is_written(
     (tmp_path / "keys").write_bytes(b"mine")
     (kept / KNOWN).unlink()
     (kept / f"{KNOWN}.new").symlink_to(tmp_path / "keys")
-    known = Known.of(kept)
+    known = HashCache.of(kept)
 
     assert known.is_here(ENTRY)
     known.save()
@@ -266,7 +266,7 @@ def test_names_of_any_bytes_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["work/../../x", "/etc/passwd", "work//x", "work/a%00", ""])
 def test_a_name_that_leads_out_is_refused(kept: Path, name: str) -> None:
     with pytest.raises(ValueError, match="not a relative name"):
-        Known.of(kept).glance([file(name)])
+        HashCache.of(kept).glance([file(name)])
 
 
 def test_a_link_is_here_where_it_points_as_it_did(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_once_distrusted_everything_is_read_again(kept: Path) -> None:
     distrust(kept)
     distrust(kept / "nowhere")
 
-    assert is_told(Known.of(kept), ENTRY) == "unread"
+    assert is_told(HashCache.of(kept), ENTRY) == "unread"
 
 
 # Bytes that came before

@@ -19,7 +19,7 @@ import pytest
 from arranged import NOON, PATIENCE_S, lease
 
 from gpu_tenant.box.caretaker import Caretaker
-from gpu_tenant.box.job_queue import Runner, Turn, TurnStatus
+from gpu_tenant.box.job_queue import QueuedJob, Runner, TurnStatus
 from gpu_tenant.domain.errors import CaretakerFailed
 from gpu_tenant.domain.model import Job, JobId
 from gpu_tenant.transports.local import LocalTransport
@@ -562,7 +562,7 @@ async def test_the_tenant_brings_both_scripts_and_reads_the_roll(tmp_path: Path)
     caretaker = Caretaker(standing, transport, SCRIPTS / "caretaker.py")
     runner = Runner(standing, transport, SCRIPTS / "runner.py", caretaker=caretaker)
 
-    def turn(name: str, command: str, **env: str) -> Turn:
+    def turn(name: str, command: str, **env: str) -> QueuedJob:
         job = Job(
             id=JobId(name),
             lease_id=standing.id,
@@ -574,7 +574,7 @@ async def test_the_tenant_brings_both_scripts_and_reads_the_roll(tmp_path: Path)
             declared_at=NOON,
             launched_at=None,
         )
-        return Turn(job=job, env=env, attempts=2)
+        return QueuedJob(job=job, env=env, attempts=2)
 
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)

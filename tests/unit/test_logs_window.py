@@ -21,7 +21,7 @@ from gpu_tenant.domain.model import JobId, Lease, LocalAddress
 from gpu_tenant.domain.untrusted_text import bare
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.logs.cache import LogCopy
-from gpu_tenant.jobs.logs.source import Log, LogOnBox, Source, Stretch, stretch
+from gpu_tenant.jobs.logs.source import Log, LogBytes, LogOnBox, Source, stretch
 from gpu_tenant.jobs.logs.window import Hits, LogWindow, search, window
 from gpu_tenant.leases.read_logs import is_run, log_search, log_window
 from gpu_tenant.service import Tenancy
@@ -39,9 +39,9 @@ class Said:
     def __init__(self, raw: bytes, then: Literal["grows", "ended"] = "ended") -> None:
         self.raw, self.grows = raw, then == "grows"
 
-    async def read(self, start: int, limit: int) -> Stretch:
+    async def read(self, start: int, limit: int) -> LogBytes:
         at = max(0, len(self.raw) + start) if start < 0 else min(start, len(self.raw))
-        return Stretch(at, self.raw[at:][: min(limit, 50_000)], len(self.raw), self.grows)
+        return LogBytes(at, self.raw[at:][: min(limit, 50_000)], len(self.raw), self.grows)
 
 
 def see(log: Log, start: int, limit: int = WINDOW) -> LogWindow:

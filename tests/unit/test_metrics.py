@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Metrics, Series, measured_by
+from gpu_tenant.jobs.metrics import MOST_POINTS, MetricCurve, Metrics, Series, measured_by
 
 
 def courses(*pieces: str) -> dict[str, Series]:
@@ -83,7 +83,7 @@ def test_it_does_not_matter_where_a_log_is_cut_into_pieces() -> None:
 
 
 def test_a_long_course_keeps_its_extremes_and_its_ends_in_few_points() -> None:
-    course = Course()
+    course = MetricCurve()
     for n in range(100_000):
         course.add(n, {70_001: -5.0, 30_003: 9.0, 50_005: math.nan}.get(n, math.sin(n)))
     told = course.series()

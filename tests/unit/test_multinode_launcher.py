@@ -9,7 +9,7 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.jobs.multinode.interfaces import Interface, chosen, shared
 from gpu_tenant.jobs.multinode.launcher import Launcher, Node, lines
-from gpu_tenant.jobs.multinode.preflight import Pair, Seen, judged
+from gpu_tenant.jobs.multinode.preflight import NodeReport, Pair, judged
 
 
 def node(number: int, *, processes: int = 8, infiniband: bool = True) -> Node:
@@ -127,10 +127,10 @@ def test_an_interface_that_one_lacks_is_said_with_what_it_has() -> None:
 )
 def test_what_no_network_has_is_not_believed_of_a_box(odd: dict[str, object]) -> None:
     sober = {"interfaces": [{"name": "eth0@if5", "addresses": ["10.0.0.1/24"]}], "gpus": 8}
-    Seen.model_validate(sober)
+    NodeReport.model_validate(sober)
 
     with pytest.raises(ValidationError):
-        Seen.model_validate({**sober, **odd})
+        NodeReport.model_validate({**sober, **odd})
 
 
 def went(outcome: str, *, port: int = 29400, **more: object) -> Pair:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from arranged import NOON, TERMS
 
-from gpu_tenant.box.ownership import Look, Marked, NeverIn, Other, Seen, Unseen, use
+from gpu_tenant.box.ownership import Marked, NeverIn, OccupancyReport, Other, Seen, Unseen, use
 from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId
 from gpu_tenant.domain.permit import NeverUsed
@@ -19,7 +19,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.verify import unused
 from gpu_tenant.ledger import Ledger
 
-EMPTY = Marked(state="ours", look=Look())
+EMPTY = Marked(state="ours", look=OccupancyReport())
 
 
 @pytest.fixture
@@ -58,14 +58,18 @@ def test_a_box_that_never_let_us_in_or_shows_nothing_may_go(lease: Lease, seen: 
     [
         Unseen("it does not answer", "look again"),
         Marked(state="ours"),
-        Marked(state="copied", look=Look()),
-        Marked(state="ours", look=Look(files=1, bytes=0, largest=("/root/named-data",))),
-        Marked(state="ours", look=Look(unreadable=1)),
-        Marked(state="ours", look=Look(leases=("own-abcd",))),
-        Marked(state="ours", look=Look(jobs=("train",))),
-        Marked(state="ours", look=Look(people=("bash (process 7)",))),
-        Marked(state="ours", look=Look(at_work=("python3 (process 7)",))),
-        Marked(state="ours", look=Look(), others=(Other(lease="own-abcd", deployment="ffffff"),)),
+        Marked(state="copied", look=OccupancyReport()),
+        Marked(state="ours", look=OccupancyReport(files=1, bytes=0, largest=("/root/named-data",))),
+        Marked(state="ours", look=OccupancyReport(unreadable=1)),
+        Marked(state="ours", look=OccupancyReport(leases=("own-abcd",))),
+        Marked(state="ours", look=OccupancyReport(jobs=("train",))),
+        Marked(state="ours", look=OccupancyReport(people=("bash (process 7)",))),
+        Marked(state="ours", look=OccupancyReport(at_work=("python3 (process 7)",))),
+        Marked(
+            state="ours",
+            look=OccupancyReport(),
+            others=(Other(lease="own-abcd", deployment="ffffff"),),
+        ),
     ],
 )
 def test_whatever_shows_that_somebody_was_there_refuses_it(lease: Lease, seen: Seen) -> None:
@@ -86,7 +90,7 @@ def test_what_the_ledger_used_is_not_never_used_however_empty_the_box_looks(leas
 
 def asked_of_a_box(
     home: Path, *, made_ago_s: float | None, ahead_s: float = 0, **look: object
-) -> tuple[int, Look]:
+) -> tuple[int, OccupancyReport]:
     """What a first look finds where one file lies: since when it counts, and what has changed since."""
     work = home / "mine" / "model.pt"
     work.parent.mkdir(exist_ok=True)

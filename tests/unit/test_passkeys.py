@@ -7,7 +7,7 @@ from arranged import NOON
 
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import Refused, SignatureWanted
-from gpu_tenant.domain.signature import Asked, Form, Signature
+from gpu_tenant.domain.signature import Form, Signature, SignatureRequest
 from gpu_tenant.leases.passkeys import end_passkeys, keep_passkeys, standing, told
 from gpu_tenant.ledger import Ledger
 
@@ -15,7 +15,7 @@ DAY = timedelta(days=1)
 TYPED: tuple[Form, ...] = ("terminal", "page")
 
 
-def asked(ledger: Ledger, kind: str = "waive", *, at: datetime = NOON) -> Asked:
+def asked(ledger: Ledger, kind: str = "waive", *, at: datetime = NOON) -> SignatureRequest:
     return ledger.ask_signature(
         kind=kind, subject="passkey", digest="d", would="it would go", words=("w",), at=at
     )

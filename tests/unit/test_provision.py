@@ -10,7 +10,7 @@ from arranged import NOON, HandClock, context_of, profile, setting
 
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.jobs.smoke import SmokeReceipt, smoke
 from gpu_tenant.leases.provision import fulfil, intend, new_lease_id, require_smoke
@@ -30,7 +30,7 @@ def intent(
         context_of(ledger, profile()),
         "local",
         allowed=anything,
-        asked=Asked(
+        asked=RentRequest(
             hours=hours,
             max_price_usd_h=None if cap is None else Decimal(cap),
             budget_usd=None if budget is None else Decimal(budget),

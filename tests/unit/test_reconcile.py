@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.reconcile import (
-    Alarm,
     BindBox,
     Blind,
     DeclareLost,
@@ -22,6 +21,7 @@ from gpu_tenant.domain.reconcile import (
     LookAgain,
     Omitted,
     Patience,
+    RaiseAlarm,
     Rest,
     Seen,
     Step,
@@ -119,7 +119,7 @@ def test_a_passed_limit_alarms_and_does_nothing_else(
 ) -> None:
     step = plan(lease(terms=terms, price_usd_h=price), LISTED, LATER, PATIENCE)
 
-    assert isinstance(step, Alarm)
+    assert isinstance(step, RaiseAlarm)
     assert words in step.words
 
 
@@ -157,7 +157,7 @@ def test_a_provider_that_does_not_answer_moves_nothing(
 ) -> None:
     step = plan(lease(state), Blind(reason), now, lag)
 
-    assert isinstance(step, Alarm if state.live else Rest)
+    assert isinstance(step, RaiseAlarm if state.live else Rest)
 
 
 @given(state=states, look=moments, now=moments, lag=patiences)
@@ -220,7 +220,7 @@ def test_each_end_comes_from_its_own_state_only(
             assert state is INTENDED
         case LookAgain(at=at):
             assert at >= now
-        case Rest() | Alarm():
+        case Rest() | RaiseAlarm():
             pass
 
 

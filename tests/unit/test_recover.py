@@ -11,7 +11,7 @@ from arranged import NOON, HandClock, intended, job, lease, offer, profile, quot
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.artifacts.checkpoints import Restorable
-from gpu_tenant.artifacts.push import Tree, pushed_trees
+from gpu_tenant.artifacts.push import PushedTree, pushed_trees
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
@@ -202,7 +202,7 @@ async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "train.py").write_text("pass", encoding="utf-8")
-    pushed = Tree(directory=str(tree), digest="as it was", include_secrets=())
+    pushed = PushedTree(directory=str(tree), digest="as it was", include_secrets=())
     desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump()), at=NOON)
 
     assert f"{tree} is not as it was pushed" in await desk.refusal()
@@ -224,7 +224,7 @@ async def test_a_secret_that_leads_nowhere_now_is_told_before_anything_is_rented
 
 def test_of_several_pushes_the_last_of_each_tree_counts(desk: Desk) -> None:
     for directory, digest in (("/a", "1"), ("/b", "1"), ("/a", "2")):
-        pushed = Tree(directory=directory, digest=digest, include_secrets=("key",))
+        pushed = PushedTree(directory=directory, digest=digest, include_secrets=("key",))
         desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump()), at=NOON)
 
     assert [(t.directory, t.digest) for t in pushed_trees(desk.ledger, LOST)] == [

@@ -15,9 +15,9 @@ from arranged import HandClock
 from gpu_tenant.artifacts.stores.rclone import RcloneStore
 from gpu_tenant.domain.errors import ProviderSilent, StoreTrouble
 from gpu_tenant.domain.ports import Credential
-from gpu_tenant.providers.gcp.client import Calls as GoogleCalls
+from gpu_tenant.providers.gcp.client import GcpClient as GoogleCalls
 from gpu_tenant.providers.http_client import Wire
-from gpu_tenant.providers.kubernetes.client import Calls as KubernetesCalls
+from gpu_tenant.providers.kubernetes.client import KubernetesClient as KubernetesCalls
 from gpu_tenant.providers.response_limits import Aside, Bounds, Leafing, listed
 
 SMALL = Bounds(call_s=1, list_s=1, answer_bytes=1 << 20, pages=20)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_tenant.faces.install.hosts import jsonc_edit
 from gpu_tenant.files import toml_edit
-from gpu_tenant.files.toml_edit import Broken
+from gpu_tenant.files.toml_edit import TomlError
 
 AT = ("mcpServers", "gpu")
 ENTRY: dict[str, jsonc_edit.Json] = {"command": "/bin/gpu-tenant", "args": ["serve"]}
@@ -79,7 +79,7 @@ def test_json_with_another_entry_of_ours_changes_that_alone() -> None:
     ],
 )
 def test_what_is_not_an_object_of_servers_is_refused_with_its_line(text: str, line: int) -> None:
-    with pytest.raises(Broken) as refused:
+    with pytest.raises(TomlError) as refused:
         jsonc_edit.with_member(text, AT, ENTRY)
 
     assert refused.value.line == line
@@ -225,7 +225,7 @@ def test_toml_gets_an_entry_in_the_form_that_the_others_have() -> None:
     ],
 )
 def test_toml_that_is_not_changed_safely_is_refused(text: str, line: int) -> None:
-    with pytest.raises(Broken) as refused:
+    with pytest.raises(TomlError) as refused:
         toml_edit.with_table(text, TABLE, ENTRY)
 
     assert refused.value.line >= line

@@ -8,13 +8,15 @@ import pytest
 from arranged import NOON
 
 from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
-from gpu_tenant.domain.signature import STANDS, Asked, digest_of
+from gpu_tenant.domain.signature import STANDS, SignatureRequest, digest_of
 from gpu_tenant.ledger import Ledger
 
 FILES = tuple(f"out/{n}.bin (1,000 bytes)" for n in range(8))
 
 
-def ask(ledger: Ledger, *words: str, subject: str = "local-abcd", minutes: float = 0) -> Asked:
+def ask(
+    ledger: Ledger, *words: str, subject: str = "local-abcd", minutes: float = 0
+) -> SignatureRequest:
     return ledger.ask_signature(
         kind="waive",
         subject=subject,

@@ -25,7 +25,7 @@ from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.ports import Channel
 from gpu_tenant.transfer.chunks import Bundle, Coming, Comparison, Piece, Stretch
-from gpu_tenant.transfer.download_state import Work
+from gpu_tenant.transfer.download_state import DownloadState
 from gpu_tenant.transfer.partial_file import Partial, Span
 from gpu_tenant.transfer.readback import Arrived, Lost, Prover
 
@@ -208,7 +208,7 @@ class Idle:
         """It has no link."""
 
 
-def working(tmp_path: Path, *held: Span, basis: Path | None = None) -> Work:
+def working(tmp_path: Path, *held: Span, basis: Path | None = None) -> DownloadState:
     """Work on one large file, of which those spans came before."""
     partial = Partial(tmp_path / "p", SIZE)
     for span in held:
@@ -217,7 +217,7 @@ def working(tmp_path: Path, *held: Span, basis: Path | None = None) -> Work:
     entry = SealedFile(
         name="f", at="/f", kind="file", role="artifact", mtime_ns=1, size_bytes=SIZE, sha256=None
     )
-    work = Work(Alone())
+    work = DownloadState(Alone())
     work.add([Coming(entry, tmp_path / "p", basis)])
     return work
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.terms import Asked, OnFailure, Terms, duration_words, seconds_of
+from gpu_tenant.domain.terms import OnFailure, RentRequest, Terms, duration_words, seconds_of
 from gpu_tenant.leases.work_done import (
     JobEnd,
     Work,
@@ -244,7 +244,7 @@ def test_what_becomes_of_a_failure_is_read_and_told(said: str) -> None:
 @pytest.mark.parametrize("said", ["destroy", "hold after 5m", "end after soon", "end 15m"])
 def test_what_cannot_become_of_a_failure_is_refused_where_it_comes_in(said: str) -> None:
     with pytest.raises(ValidationError):
-        Asked(on_failure=said)
+        RentRequest(on_failure=said)
 
 
 def test_terms_of_before_are_kept_and_a_rented_box_ends_unless_said() -> None:
@@ -252,9 +252,9 @@ def test_terms_of_before_are_kept_and_a_rented_box_ends_unless_said() -> None:
     usual = {"deadline_at": NOON, "max_price_usd_h": None, "meter": "billed"}
 
     assert old.when_done == "keep"
-    assert Asked().terms(**usual).when_done == "end"  # type: ignore[arg-type]
-    assert Asked().terms(**usual, machine="own").when_done == "keep"  # type: ignore[arg-type]
-    assert Asked(when_done="keep").terms(**usual).when_done == "keep"  # type: ignore[arg-type]
+    assert RentRequest().terms(**usual).when_done == "end"  # type: ignore[arg-type]
+    assert RentRequest().terms(**usual, machine="own").when_done == "keep"  # type: ignore[arg-type]
+    assert RentRequest(when_done="keep").terms(**usual).when_done == "keep"  # type: ignore[arg-type]
 
 
 # --- what the ledger holds

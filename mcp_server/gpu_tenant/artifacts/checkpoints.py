@@ -23,7 +23,7 @@ from gpu_tenant.ledger import Ledger
 LISTS = ".snapshots"
 
 
-class Listed(Record):
+class CheckpointList(Record):
     """What a job could resume from when a snapshot ended. It is written beside the files that it lists."""
 
     taken_at: AwareDatetime
@@ -104,7 +104,7 @@ def _stamp_of(place: Path) -> str:
     return place.name.removeprefix("snapshot-")
 
 
-def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
+def put_list(directory: Path, listed: CheckpointList, lease: Lease) -> str:
     """The list is stored in a file of its own. Returns the file's name, which is the hash of its content."""
     content = listed.model_dump_json(by_alias=True).encode()
     name = sha256(content).hexdigest()
@@ -120,7 +120,7 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
     return name
 
 
-def read_list(directory: Path, event: timeline.Snapped) -> Listed | None:
+def read_list(directory: Path, event: timeline.Snapped) -> CheckpointList | None:
     """The list that a timeline entry refers to. None unless it is here as it was written."""
     name = event.listed or ""
     try:
@@ -130,6 +130,6 @@ def read_list(directory: Path, event: timeline.Snapped) -> Listed | None:
     if sha256(content).hexdigest() != name:
         return None
     try:
-        return Listed.model_validate_json(content)
+        return CheckpointList.model_validate_json(content)
     except ValidationError:
         return None

@@ -16,7 +16,7 @@ from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
 from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.files.artifact_directory import PARTIAL, is_ours, land_all, partial_of, unkept
-from gpu_tenant.files.hash_cache import Brought, Known, cloned
+from gpu_tenant.files.hash_cache import Brought, HashCache, cloned
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import require_room, reread
 from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming
@@ -54,7 +54,7 @@ class Gathering:
     ) -> None:
         self._lease, self._directory, self._arrival = lease, directory, arrival
         self._superseded, self._elsewhere = superseded, elsewhere
-        self._known = Known.of(directory)
+        self._known = HashCache.of(directory)
         self._brought: Brought | None = None
         self._arrived: dict[str, Arrived] = {}
         self._landed: dict[str, SealedFile] = {}

@@ -9,7 +9,7 @@ from threading import Event
 
 from pydantic import Field
 
-from gpu_tenant.artifacts.formats import Asked, Proof, Stopped, prove_all
+from gpu_tenant.artifacts.formats import Proof, ReadRequest, Stopped, prove_all
 from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Evidence, Lease, SealedFile, Verdict
@@ -116,7 +116,7 @@ def reread_several(
     """As `reread`, for each of the entries."""
     looked = [_looked_at(directory, entry, lease) for entry in entries]
     files = [
-        Asked(below(directory, entry.name), entry.name, entry.size_bytes, entry.sha256)
+        ReadRequest(below(directory, entry.name), entry.name, entry.size_bytes, entry.sha256)
         for entry, seen in zip(entries, looked, strict=True)
         if seen is None
     ]

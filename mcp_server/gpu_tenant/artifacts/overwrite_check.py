@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from gpu_tenant.box.caretaker import Known
+from gpu_tenant.box.caretaker import KnownFile
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, NotSaved
 from gpu_tenant.domain.model import Lease
@@ -21,8 +21,8 @@ _NAMED = 5
 
 async def may_replace(
     lease: Lease,
-    there: Mapping[str, Known],
-    placed: Mapping[str, Known],
+    there: Mapping[str, KnownFile],
+    placed: Mapping[str, KnownFile],
     *,
     overwrite: Collection[str],
     ledger: Ledger,
@@ -64,7 +64,7 @@ async def may_replace(
     return {name: "*" if name in overwrite else held.sha256 for name, held in there.items()}
 
 
-def is_kept(lease: Lease, name: str, held: Known) -> bool:
+def is_kept(lease: Lease, name: str, held: KnownFile) -> bool:
     """Whether a copy of it is here among what was collected: in its place, or moved aside for a newer one."""
     if lease.kept_in is None:
         return False
@@ -77,7 +77,7 @@ def is_kept(lease: Lease, name: str, held: Known) -> bool:
     return any(_holds(copy, held) for copy in copies)
 
 
-def _holds(copy: Path, held: Known) -> bool:
+def _holds(copy: Path, held: KnownFile) -> bool:
     try:
         if copy.lstat().st_size != held.size_bytes:
             return False

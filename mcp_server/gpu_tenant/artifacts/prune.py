@@ -15,7 +15,7 @@ from posixpath import basename
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from gpu_tenant.artifacts.checkpoints import LISTS, Listed, put_list, read_list
+from gpu_tenant.artifacts.checkpoints import LISTS, CheckpointList, put_list, read_list
 from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.retention import Checkpoint, Retention, surplus
 from gpu_tenant.box.manifest_entries import Entries
@@ -118,7 +118,7 @@ async def look(
     return await session.caretaker.ask_ours("complete", request, Complete, timeout_s=_WITHIN_S)
 
 
-def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
+def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList | None:
     """What the last snapshot left. After a later collect, all of it counts as brought by that collect."""
     is_collects = False
     for _, event in reversed(ledger.events(lease.id)):
@@ -283,7 +283,7 @@ def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
 def _note(
     lease: Lease,
     directory: Path,
-    listed: Listed,
+    listed: CheckpointList,
     ledger: Ledger,
     **what: tuple[str, ...],
 ) -> None:

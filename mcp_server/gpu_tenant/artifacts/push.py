@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
-from gpu_tenant.artifacts.upload import Held, hashed, ship
+from gpu_tenant.artifacts.upload import FileHash, hashed, ship
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
@@ -47,7 +47,7 @@ class Pushed(Record):
     next: str
 
 
-class Tree(Record):
+class PushedTree(Record):
     """A work tree as it was pushed. This is enough to push the same again."""
 
     directory: str
@@ -128,7 +128,7 @@ async def push(
                 session, changed, known, turn=turn, records=records, progress=progress, over=over
             )
     progress(total, total)
-    tree = Tree(
+    tree = PushedTree(
         directory=str(directory.resolve()),
         digest=_digest(here),
         include_secrets=tuple(include_secrets),
@@ -150,18 +150,18 @@ async def push(
     )
 
 
-def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
+def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
     """Every tree that was pushed to the lease's box, in that order, each as its last push found it."""
-    trees: dict[str, Tree] = {}
+    trees: dict[str, PushedTree] = {}
     for _, event in ledger.events(lease_id):
         if isinstance(event, timeline.Pushed) and event.tree:
-            tree = Tree.model_validate(event.tree)
+            tree = PushedTree.model_validate(event.tree)
             trees.pop(tree.directory, None)
             trees[tree.directory] = tree
     return list(trees.values())
 
 
-def is_unchanged(tree: Tree) -> bool:
+def is_unchanged(tree: PushedTree) -> bool:
     """Whether a push now would bring exactly the files that it brought then."""
     directory = Path(tree.directory)
     return directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
@@ -187,13 +187,13 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
             )
 
 
-def _read(files: Mapping[str, Path]) -> dict[str, Held]:
+def _read(files: Mapping[str, Path]) -> dict[str, FileHash]:
     """What the files hold, by the names they are sent under. Files that vanished meanwhile are left out."""
     found = {escape(name): hashed(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 
 
-def _digest(here: Mapping[str, Held]) -> str:
+def _digest(here: Mapping[str, FileHash]) -> str:
     lines = sorted(f"{held.sha256} {held.size_bytes} {name}\n" for name, held in here.items())
     return sha256("".join(lines).encode()).hexdigest()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from gpu_tenant.artifacts.checkpoint_interval import saves_of
-from gpu_tenant.artifacts.checkpoints import Listed, put_list
+from gpu_tenant.artifacts.checkpoints import CheckpointList, put_list
 from gpu_tenant.artifacts.destination import claimed
 from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.prune import (
@@ -44,7 +44,7 @@ from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download import carried
 from gpu_tenant.transfer.partial_file import discard, forget, names_of
 from gpu_tenant.transfer.readback import Arrived
-from gpu_tenant.transfer.shared_state import Turn
+from gpu_tenant.transfer.shared_state import BandwidthTurn
 
 _LIMIT_BYTES = 16 << 30
 """How much is read on the box in one look, newest first."""
@@ -108,7 +108,7 @@ async def snapshot(
     *,
     directory: Path,
     ledger: Ledger,
-    turn: Turn,
+    turn: BandwidthTurn,
     quiet_s: float = QUIET_S,
     policy: Retention | None = None,
     done: Sequence[str] = (),
@@ -178,7 +178,7 @@ class _Look:
         ledger: Ledger,
         *,
         at: datetime,
-        turn: Turn,
+        turn: BandwidthTurn,
         progress: Callable[[int, int], None],
     ) -> None:
         self._lease, self._directory, self._transport = session.lease, directory, session.transport
@@ -306,7 +306,7 @@ class _Look:
         still = [
             e for n, e in left.items() if n not in entries and _has_its_size(self._directory, e)
         ]
-        listed = Listed(
+        listed = CheckpointList(
             taken_at=self._at,
             login=seen.login,
             entries=tuple(entries[name] for name in sorted(entries)),

@@ -15,9 +15,9 @@ from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed, LocalTrouble
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.files.paths import to_bytes
 from gpu_tenant.transfer.chunks import SMALL_BYTES
-from gpu_tenant.transfer.shared_state import Turn
+from gpu_tenant.transfer.shared_state import BandwidthTurn
 from gpu_tenant.transfer.upload_state import (
-    Changed,
+    FileChanged,
     Going,
     Identity,
     acknowledged,
@@ -31,7 +31,7 @@ _INCOMING = ".gpu-tenant-incoming"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FileHash:
     """What a local file held when it was hashed."""
 
     path: Path
@@ -42,7 +42,7 @@ class Held:
     seen: Identity
 
 
-def hashed(path: Path) -> Held | None:
+def hashed(path: Path) -> FileHash | None:
     """What the regular file at `path` holds, read through the page cache. None if there is no such file."""
     opened = open_regular(path)
     if opened is None:
@@ -51,17 +51,17 @@ def hashed(path: Path) -> Held | None:
         # Taken before hashing. If the file changes from here on, its identity no longer matches.
         seen = os.fstat(opened)
         digest = file_digest(file, "sha256").hexdigest()
-    return Held(
+    return FileHash(
         path, seen.st_size, digest, seen.st_mode & 0o755, int(seen.st_mtime), identity(seen)
     )
 
 
 async def ship(
     session: Session,
-    files: Mapping[str, Held],
+    files: Mapping[str, FileHash],
     there: Index,
     *,
-    turn: Turn,
+    turn: BandwidthTurn,
     records: Path,
     progress: Callable[[int, int], None],
     over: Mapping[str, str] | None = None,
@@ -82,7 +82,7 @@ async def ship(
     shipment = _Shipment(session, files, there, turn, records, over)
     try:
         await shipment.go(progress)
-    except Changed as changed:
+    except FileChanged as changed:
         raise CaretakerFailed(
             f"{changed} changed while it was sent", remedy="push again when it is quiet"
         ) from changed
@@ -102,9 +102,9 @@ class _Shipment:
     def __init__(
         self,
         session: Session,
-        files: Mapping[str, Held],
+        files: Mapping[str, FileHash],
         there: Index,
-        turn: Turn,
+        turn: BandwidthTurn,
         records: Path,
         over: Mapping[str, str] | None,
     ) -> None:

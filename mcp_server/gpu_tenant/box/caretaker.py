@@ -148,7 +148,7 @@ class Started(_Reply):
     since_ns: int | None = None
 
 
-class Known(_Reply):
+class KnownFile(_Reply):
     """What a file on the box holds."""
 
     size_bytes: int = Field(alias="size")
@@ -158,8 +158,8 @@ class Known(_Reply):
 class Index(_Reply):
     """The files of the work directory that were asked about and exist, and the room there."""
 
-    files: dict[str, Known]
-    placed: dict[str, Known] = {}
+    files: dict[str, KnownFile]
+    placed: dict[str, KnownFile] = {}
     """What the box itself has on record of pushed files. A job can change that."""
     since_ns: int | None = None
     """The time, by the box's clock, from which on written files count."""

@@ -39,7 +39,7 @@ class _Reply(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class QueuedJob:
     """One job's place in the queue."""
 
     job: Job
@@ -140,7 +140,7 @@ class Runner:
 
     async def queue(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[QueuedJob],
         *,
         slots: int | None = None,
         slot_gpus: Sequence[str] = (),
@@ -214,7 +214,7 @@ class Runner:
         return read(reply, understood(verb, finished, self._lease.id))
 
 
-def _entry(turn: Turn, lease: Lease) -> dict[str, JsonValue]:
+def _entry(turn: QueuedJob, lease: Lease) -> dict[str, JsonValue]:
     entry = start_request(turn.job, lease, env=turn.env) | {"attempts": turn.attempts}
     if turn.stop_signal is not None:
         entry["stop_signal"] = turn.stop_signal

@@ -49,7 +49,7 @@ class Other(_Reply):
         return f"{plain(self.lease)[:80]} of the gpu-tenant {plain(self.deployment)[:40]} (until {until:%Y-%m-%d %H:%M} UTC)"
 
 
-class Look(_Reply):
+class OccupancyReport(_Reply):
     """What happened on a box since it let us in, as the box itself says."""
 
     files: int = 0
@@ -70,7 +70,7 @@ class Marked(_Reply):
     identity: str = ""
     since_ns: int = 0
     others: tuple[Other, ...] = ()
-    look: Look | None = None
+    look: OccupancyReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def use(seen: Seen) -> str | None:
             return _done(seen.look, seen.look.leases, seen.others)
 
 
-def _done(look: Look, leases: Sequence[str], others: Sequence[Other]) -> str | None:
+def _done(look: OccupancyReport, leases: Sequence[str], others: Sequence[Other]) -> str | None:
     if others:
         return f"another lease stands on it: {others[0].words}"
     if look.files:
@@ -377,7 +377,7 @@ def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
         )
         for other in seen.others
     ]
-    look = seen.look or Look()
+    look = seen.look or OccupancyReport()
     for words in look.at_work:
         # If jobs were launched on the box, the seal itself says what still runs.
         if not jobs or words.endswith("a job of another lease"):

@@ -12,7 +12,7 @@ from gpu_tenant.files.patterns import no_pattern, too_wide
 from gpu_tenant.ledger import Ledger
 
 
-class Told(Record):
+class SealFacts(Record):
     """What the caretaker believes, whatever is on its box."""
 
     pushed: dict[str, list[tuple[int, str]]]
@@ -30,10 +30,10 @@ class Told(Record):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def told(session: Session, ledger: Ledger) -> Told:
+def told(session: Session, ledger: Ledger) -> SealFacts:
     """What is on record about the lease's box."""
     lease, profile = session.lease, session.profile
-    return Told(
+    return SealFacts(
         pushed=ledger.sent(lease.id),
         older=ledger.sent_before(lease.id),
         since_ns=ledger.since_ns(lease.id),

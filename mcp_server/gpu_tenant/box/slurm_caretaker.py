@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.box.caretaker import Caretaker, JobStatus, Started
-from gpu_tenant.box.job_queue import Runner, Turn, TurnStatus
+from gpu_tenant.box.job_queue import QueuedJob, Runner, TurnStatus
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import CaretakerFailed
 from gpu_tenant.domain.model import Job, JobId, Lease
@@ -47,7 +47,9 @@ class AllocatedCaretaker(Caretaker):
         runs = sum(turn.state == "running" for turn in roll.jobs)
         # Jobs that are started directly may share a box. With others waiting in the queue, its slots stay as they are.
         slots = None if waits else max(roll.slots, runs + 1)
-        queued = await self._runner.queue([Turn(job=job, env=env)], slots=slots, runner="elsewhere")
+        queued = await self._runner.queue(
+            [QueuedJob(job=job, env=env)], slots=slots, runner="elsewhere"
+        )
         give_up = asyncio.get_running_loop().time() + _STARTED_WITHIN_S
         while True:
             turn = await self._turn(job.id)

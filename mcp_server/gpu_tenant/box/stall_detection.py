@@ -31,7 +31,7 @@ class StallLimit:
 STALL_LIMIT = StallLimit()
 
 
-class Progress:
+class CommandProgress:
     """The progress of one command: how much it says that it has read, and what went over the link."""
 
     def __init__(self, limit: StallLimit, timeout: asyncio.Timeout) -> None:
@@ -105,7 +105,7 @@ def _done(line: bytes) -> int | None:
 
 
 @asynccontextmanager
-async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[Progress]:
+async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[CommandProgress]:
     """The body has ended. It may take any time, as long as the box makes progress with the request.
 
     Raises:
@@ -113,7 +113,7 @@ async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[Progress
     """
     try:
         async with asyncio.timeout(limit.within_s) as timeout:
-            yield Progress(limit, timeout)
+            yield CommandProgress(limit, timeout)
     except TimeoutError:
         raise BoxUnreachable(
             f"the box got as good as nothing done for {limit.within_s:g} s of `{verb}`, and was given up",

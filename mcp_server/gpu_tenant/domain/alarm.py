@@ -25,7 +25,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class AlarmPace:
     """How often something of one level is reported."""
 
     waits: tuple[timedelta, ...]
@@ -40,9 +40,9 @@ def _minutes(*each: int) -> tuple[timedelta, ...]:
 
 # The first report is immediate, whatever the level.
 PACES = {
-    Level.NOTICE: Pace(_minutes(15, 60, 4 * 60, 12 * 60), louder_after=timedelta(hours=24)),
-    Level.WARNING: Pace(_minutes(15, 60, 2 * 60, 4 * 60), louder_after=timedelta(hours=12)),
-    Level.URGENT: Pace(_minutes(5, 15, 30, 60)),
+    Level.NOTICE: AlarmPace(_minutes(15, 60, 4 * 60, 12 * 60), louder_after=timedelta(hours=24)),
+    Level.WARNING: AlarmPace(_minutes(15, 60, 2 * 60, 4 * 60), louder_after=timedelta(hours=12)),
+    Level.URGENT: AlarmPace(_minutes(5, 15, 30, 60)),
 }
 
 

@@ -12,7 +12,7 @@ from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import CENT, Quote
 from gpu_tenant.domain.record import Record, Usd
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.wording import some
 
 
@@ -55,7 +55,7 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     )
 
 
-def request_of(said: Mapping[str, JsonValue], asked: Asked, *, count: int) -> str:
+def request_of(said: Mapping[str, JsonValue], asked: RentRequest, *, count: int) -> str:
     """The name of a request for several boxes. Equal numbers give the same name, however they were written."""
     terms = asked.model_dump(mode="json", exclude_defaults=True)
     return known_again(json.dumps({**said, "count": count, "terms": terms}))
@@ -91,7 +91,9 @@ def had(leases: Sequence[Lease]) -> list[Lease]:
     ]
 
 
-def part_of(asked: Asked, leases: Sequence[Lease], *, count: int, now: datetime) -> Asked:
+def part_of(
+    asked: RentRequest, leases: Sequence[Lease], *, count: int, now: datetime
+) -> RentRequest:
     """What may be spent on the next box of a fleet of `count`, given the boxes it has already.
 
     Its budget is an equal share of what is left, over the boxes still missing, rounded down. What is left

@@ -44,7 +44,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class RaiseAlarm:
     """A person must hear of this. Nothing is done to the box."""
 
     words: str
@@ -86,7 +86,16 @@ class FileReceipt:
     looks: Sequence[datetime]
 
 
-Step = Rest | Alarm | LookAgain | BindBox | VoidIntent | DeclareLost | FinishTeardown | FileReceipt
+Step = (
+    Rest
+    | RaiseAlarm
+    | LookAgain
+    | BindBox
+    | VoidIntent
+    | DeclareLost
+    | FinishTeardown
+    | FileReceipt
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
     match seen:
         case Blind(reason=reason, words=words):
             what = words or f"{lease.provider} does not answer ({reason})"
-            return Alarm(f"{what}; the box may be running, {rate_words(lease)}")
+            return RaiseAlarm(f"{what}; the box may be running, {rate_words(lease)}")
         case Listed(box=box):
             return _present(lease, box, now)
         case Omitted():
@@ -182,7 +191,7 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
     if lease.state is LeaseState.TERMINATING:
         return FinishTeardown()
     words = overdue(lease, now)
-    return Alarm(words) if words else Rest()
+    return RaiseAlarm(words) if words else Rest()
 
 
 def overdue(lease: Lease, now: datetime) -> str | None:

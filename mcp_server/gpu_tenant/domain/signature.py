@@ -33,7 +33,7 @@ _LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
 _LENGTH = 6
 
 
-class Asked(Record):
+class SignatureRequest(Record):
     """Something that a person is asked to sign."""
 
     code: str

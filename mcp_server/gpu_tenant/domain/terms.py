@@ -121,7 +121,7 @@ class Terms(Record):
         return None if usd_h is None else usd_h * RESCUE_H
 
 
-class Asked(Record):
+class RentRequest(Record):
     """The terms that somebody asks for. What they leave out stays as it is, or has its default."""
 
     hours: float | None = None
@@ -165,7 +165,7 @@ class Asked(Record):
         )
 
 
-USUAL = Asked()
+USUAL = RentRequest()
 """What holds if nobody asks for anything."""
 
 

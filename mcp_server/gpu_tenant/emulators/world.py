@@ -33,7 +33,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 
 
-class Span(BaseModel):
+class BilledSpan(BaseModel):
     """A period in which one component was billed at one rate."""
 
     component: str
@@ -54,7 +54,7 @@ class Thing(BaseModel):
     created_at: float
     listed_from: float
     ended_at: float | None = None
-    spans: list[Span] = []
+    spans: list[BilledSpan] = []
     bytes_usd: Decimal = Decimal(0)
     target: str | None = Field(default=None, description="where the provider says its sshd is")
 
@@ -183,7 +183,9 @@ class World:
             if span.until is None:
                 span.until = self.now
         thing.spans += [
-            Span(component=name, usd_h=rate, since=self.now) for name, rate in usd_h.items() if rate
+            BilledSpan(component=name, usd_h=rate, since=self.now)
+            for name, rate in usd_h.items()
+            if rate
         ]
 
     def end(self, thing: Thing, *, status: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.files.replace_file import replacing
-from gpu_tenant.files.toml_edit import Broken, with_table
+from gpu_tenant.files.toml_edit import TomlError, with_table
 
 
 def write_settings(
@@ -24,7 +24,7 @@ def write_settings(
             file.write(after.encode())
             if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
                 raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
-    except (OSError, Broken) as error:
+    except (OSError, TomlError) as error:
         lines = ", ".join(
             f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
             for name, value in values.items()

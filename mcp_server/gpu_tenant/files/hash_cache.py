@@ -66,17 +66,17 @@ class Glance(NamedTuple):
     here: list[SealedFile]
     missing: list[SealedFile]
     unread: list[SealedFile]
-    """A file of that size lies in the entry's place. Only `Known.is_here` can tell whether it is the same."""
+    """A file of that size lies in the entry's place. Only `HashCache.is_here` can tell whether it is the same."""
 
 
-class Known:
+class HashCache:
     """The files of one kept directory whose hashes are known. For one thread at a time."""
 
     def __init__(self, directory: Path, records: Mapping[str, Remembered]) -> None:
         self._directory, self._records, self._saved = directory, dict(records), dict(records)
 
     @classmethod
-    def of(cls, directory: Path) -> "Known":
+    def of(cls, directory: Path) -> "HashCache":
         """What was saved there. Nothing if that is damaged, foreign or missing."""
         return cls(directory, _read(directory))
 

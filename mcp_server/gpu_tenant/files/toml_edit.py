@@ -20,7 +20,7 @@ _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))+\Z", re.MULTILINE)
 """Empty lines and comments at the end of a table. They belong to what follows it."""
 
 
-class Broken(ValueError):
+class TomlError(ValueError):
     """The text is not what its format says. `line` is where reading it ended."""
 
     def __init__(self, words: str, line: int) -> None:
@@ -39,7 +39,7 @@ def read(text: str) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1
-        raise Broken(re.sub(r" \(at .*\)", "", str(error)).lower(), line) from None
+        raise TomlError(re.sub(r" \(at .*\)", "", str(error)).lower(), line) from None
 
 
 def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> str:
@@ -53,7 +53,7 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
     for key in path:
         below = table.setdefault(key, {})
         if not isinstance(below, dict):
-            raise Broken(f"{key} is not a table", 1)
+            raise TomlError(f"{key} is not a table", 1)
         table = below
     changed = {key: value for key, value in values.items() if table.get(key) != value}
     table.update(values)
@@ -76,7 +76,7 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
             return _proved(text + _appended(text, path, values, newline), meant)
         return _proved(tomlkit.dumps(document), meant)
     except (TOMLKitError, TypeError, ValueError) as error:
-        raise Broken(_UNSAFE, 1) from error
+        raise TomlError(_UNSAFE, 1) from error
 
 
 def without_table(text: str, path: tuple[str, str]) -> str:
@@ -116,9 +116,9 @@ def _parsed(text: str) -> tomlkit.TOMLDocument:
     try:
         document = tomlkit.parse(text)
     except TOMLKitError as error:
-        raise Broken(_UNSAFE, 1) from error
+        raise TomlError(_UNSAFE, 1) from error
     if tomlkit.dumps(document) != text:
-        raise Broken(_UNSAFE, 1)
+        raise TomlError(_UNSAFE, 1)
     return document
 
 
@@ -168,5 +168,5 @@ def _left_of(found: object, *, dotted: bool) -> str:
 
 def _proved(after: str, meant: dict[str, object]) -> str:
     if read(after) != meant:
-        raise Broken(_UNSAFE, 1)
+        raise TomlError(_UNSAFE, 1)
     return after

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.jobs.progress import MAX_METRICS, Place, told_by
+from gpu_tenant.jobs.progress import MAX_METRICS, LogPosition, told_by
 
 MOST_POINTS = 1500
 """For one metric: more than a chart has pixels."""
@@ -64,7 +64,7 @@ class _Stretch:
 
 
 @dataclass(slots=True)
-class Course:
+class MetricCurve:
     """The course of one metric, in at most `MOST_POINTS` points, however long it goes on.
 
     It is divided into stretches of equal length, each of which keeps its least and its greatest value. When
@@ -140,7 +140,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._courses: dict[str, Course] = {}
+        self._courses: dict[str, MetricCurve] = {}
         self._begun = ""
         """A line whose rest is yet to come."""
         self._steps = _Steps()
@@ -172,7 +172,7 @@ class Metrics:
             if course is None:
                 if len(self._courses) == MAX_METRICS:
                     continue
-                course = self._courses[name] = Course()
+                course = self._courses[name] = MetricCurve()
             course.add(course.count if step is None else step, value)
 
 
@@ -181,7 +181,7 @@ def measured_by(tail: str) -> dict[str, Series]:
 
     A value for which the tail reports no step is left out: where it belongs is known only by the whole log.
     """
-    steps, courses = _Steps(), dict[str, Course]()
+    steps, courses = _Steps(), dict[str, MetricCurve]()
     for line in plain(tail).split("\n"):
         told = told_by(line[:_LINE_CHARACTERS])
         at = steps.at(told.epoch, told.step)
@@ -189,7 +189,7 @@ def measured_by(tail: str) -> dict[str, Series]:
             continue
         for name, value in told.metrics:
             if name in courses or len(courses) < MAX_METRICS:
-                courses.setdefault(name, Course()).add(at, value)
+                courses.setdefault(name, MetricCurve()).add(at, value)
     return {name: course.series() for name, course in courses.items()}
 
 
@@ -210,7 +210,7 @@ class _Steps:
         """Whether any line so far has reported a step; until then the axis is of epochs."""
         return self._counted is not None
 
-    def at(self, epoch: Place | None, step: Place | None) -> float | None:
+    def at(self, epoch: LogPosition | None, step: LogPosition | None) -> float | None:
         """The position of a line that reports these. A line that reports neither is where the last one was.
 
         None if nothing has reported any position yet.

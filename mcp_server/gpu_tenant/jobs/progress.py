@@ -28,7 +28,7 @@ class Progress(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """Where the job is, according to one line of its log."""
 
     done: float
@@ -37,11 +37,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LogLine:
     """What one line of a log reports."""
 
-    epoch: Place | None
-    step: Place | None
+    epoch: LogPosition | None
+    step: LogPosition | None
     """Or an iteration. If the line also reports an epoch, it is one within that epoch."""
     metrics: tuple[tuple[str, float], ...]
 
@@ -108,8 +108,8 @@ def read_progress(log_tail: str) -> Progress | None:
     Steps reported after an epoch count as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs of 10, and
     `epoch 3 step 5/20` is an unknown fraction of the whole.
     """
-    epoch: Place | None = None
-    inner: Place | None = None
+    epoch: LogPosition | None = None
+    inner: LogPosition | None = None
     metrics: dict[str, float] = {}
     for line in plain(log_tail).split("\n")[-MAX_LINES:]:
         told = told_by(line)
@@ -129,26 +129,26 @@ def _rank(metric: str) -> int:
     return len(_FIRST) if "loss" in metric.lower() else len(_FIRST) + 1
 
 
-def told_by(line: str) -> Told:
+def told_by(line: str) -> LogLine:
     """What a line of plain text reports about the job's position and its metrics."""
     fields = _fields(line)
-    epoch: Place | None = None
-    step: Place | None = None
+    epoch: LogPosition | None = None
+    step: LogPosition | None = None
     for place in _told(fields) if fields else _written(line):
         if place.unit == "epoch":
             epoch = _better(epoch, place)
         else:
             step = _better(step, place)
-    return Told(epoch, step, tuple(_measured(fields, line)))
+    return LogLine(epoch, step, tuple(_measured(fields, line)))
 
 
 def _combined(
-    epoch: Place | None, inner: Place | None, metrics: dict[str, float]
+    epoch: LogPosition | None, inner: LogPosition | None, metrics: dict[str, float]
 ) -> Progress | None:
     place = inner or epoch
     if epoch and epoch.total and inner and inner.total:
         within = min(1.0, inner.done / inner.total)
-        place = Place(done=max(0.0, epoch.done - 1) + within, total=epoch.total, unit="epoch")
+        place = LogPosition(done=max(0.0, epoch.done - 1) + within, total=epoch.total, unit="epoch")
     if place is None:
         return Progress(metrics=metrics) if metrics else None
     only_this_epoch = epoch is not None and place is inner
@@ -159,38 +159,38 @@ def _combined(
     )
 
 
-def _better(held: Place | None, later: Place) -> Place:
+def _better(held: LogPosition | None, later: LogPosition) -> LogPosition:
     """The later of the two, unless only the earlier one has a total."""
     return held if held is not None and held.total and not later.total else later
 
 
-def _written(line: str) -> Iterator[Place]:
+def _written(line: str) -> Iterator[LogPosition]:
     for match in _WORDED.finditer(line):
         unit, all_of_it = _UNITS[match["unit"].lower()], match["total"]
         if unit == "epoch" and "." in match["done"] and not all_of_it:
             continue  # "epoch: 0.3" reports progress in steps, and is not an epoch that contains them
         total = _count(all_of_it) if all_of_it else None
-        yield Place(done=_count(match["done"]), total=total, unit=unit)
+        yield LogPosition(done=_count(match["done"]), total=total, unit=unit)
     if "[" not in line and "%|" not in line:
         return
     for match in _BRACKETED.finditer(line):
         done, total = _count(match["done"]), _count(match["total"])
         if done <= total:  # otherwise it is a date
-            yield Place(done=done, total=total, unit="step")
+            yield LogPosition(done=done, total=total, unit="step")
     for match in _BAR.finditer(line):
         reached, whole = _scaled(match["done"], match["dk"]), _scaled(match["total"], match["tk"])
         if reached is not None and whole is not None:
-            yield Place(done=reached, total=whole, unit="it")
+            yield LogPosition(done=reached, total=whole, unit="it")
     for match in _ENDLESS_BAR.finditer(line):
-        yield Place(done=float(match["done"]), total=None, unit="it")
+        yield LogPosition(done=float(match["done"]), total=None, unit="it")
 
 
-def _told(fields: dict[str, float]) -> Iterator[Place]:
+def _told(fields: dict[str, float]) -> Iterator[LogPosition]:
     for key, unit in _DONE_KEYS.items():
         if key in fields:
             totals = (fields[name] for name in _TOTAL_KEYS[unit] if name in fields)
             total = next(totals, None)
-            yield Place(done=fields[key], total=total, unit=unit)
+            yield LogPosition(done=fields[key], total=total, unit=unit)
             if total and unit != "epoch":
                 return  # such a line counts its steps across all epochs
 

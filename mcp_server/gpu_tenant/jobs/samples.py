@@ -15,7 +15,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.files.replace_file import replacing
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Series
+from gpu_tenant.jobs.metrics import MOST_POINTS, MetricCurve, Series
 from gpu_tenant.jobs.monitor import Watched
 
 _APART_S = 2.0
@@ -302,13 +302,15 @@ def _envelope(
 
 
 def _metrics(found: Sequence[Reading]) -> dict[str, Series]:
-    courses: dict[str, Course] = {}
+    courses: dict[str, MetricCurve] = {}
     told = [one for one in found if one.metrics]
     steps = [one.done for one in told if one.done is not None]
     is_by_step = len(steps) == len(told) and steps == sorted(steps)
     for number, one in enumerate(told):
         for name, value in one.metrics.items():
-            courses.setdefault(name, Course()).add(steps[number] if is_by_step else number, value)
+            courses.setdefault(name, MetricCurve()).add(
+                steps[number] if is_by_step else number, value
+            )
     return {name: course.series() for name, course in courses.items()}
 
 

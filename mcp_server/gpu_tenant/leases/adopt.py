@@ -15,7 +15,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import Lease, Profile, SshAddress
 from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Tended
-from gpu_tenant.domain.terms import USUAL, Asked
+from gpu_tenant.domain.terms import USUAL, RentRequest
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import come_in, must_be_the_box
@@ -31,7 +31,7 @@ async def adopt(
     provider: str,
     target: str | None,
     *,
-    asked: Asked = USUAL,
+    asked: RentRequest = USUAL,
     price_usd_h: Decimal | None = None,
     password: str | None = None,
     over: str | None = None,
@@ -117,7 +117,7 @@ async def _take_over(
     context: Context,
     profile: Profile,
     box_id: str,
-    asked: Asked,
+    asked: RentRequest,
     over: str | None,
     price_usd_h: Decimal | None,
 ) -> Lease:

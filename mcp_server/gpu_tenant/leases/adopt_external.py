@@ -8,7 +8,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import Lease, LeaseId, SshAddress
 from gpu_tenant.domain.ports import Lending
-from gpu_tenant.domain.terms import USUAL, Asked
+from gpu_tenant.domain.terms import USUAL, RentRequest
 from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
@@ -25,7 +25,7 @@ async def adopt_from(
     context: Context,
     source: str,
     *,
-    asked: Asked = USUAL,
+    asked: RentRequest = USUAL,
     price_usd_h: Decimal | None = None,
     recovers: str | None = None,
 ) -> Card:

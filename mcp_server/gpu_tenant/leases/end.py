@@ -16,7 +16,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import Lease, LeaseState, Receipt
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Tended
-from gpu_tenant.domain.signature import Asked, Signature, digest_of
+from gpu_tenant.domain.signature import Signature, SignatureRequest, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
@@ -177,7 +177,7 @@ def is_signed(context: Context, kind: str, lease: str) -> bool:
     return bool(context.ledger.signed_for(kind, lease, at=context.clock.now()))
 
 
-async def ask_owner(context: Context, lease: str) -> Asked | None:
+async def ask_owner(context: Context, lease: str) -> SignatureRequest | None:
     """The owner is asked to sign for what stands between the lease and its end.
 
     None if nothing does, or if they have already signed.
@@ -200,7 +200,7 @@ def _waiver(context: Context, lease: Lease, assessment: Assessment) -> Signature
     return context.ledger.waiver(lease.id, assessment.loss_digest, at=context.clock.now())
 
 
-def asked_to_waive(context: Context, report: LossReport) -> Asked:
+def asked_to_waive(context: Context, report: LossReport) -> SignatureRequest:
     """The lease's owner is asked to sign for exactly that loss."""
     return context.ledger.ask_signature(
         kind="waive",
@@ -212,7 +212,7 @@ def asked_to_waive(context: Context, report: LossReport) -> Asked:
     )
 
 
-def ask_ahead(context: Context, lease: str) -> Asked:
+def ask_ahead(context: Context, lease: str) -> SignatureRequest:
     """The owner is asked to sign now for what cannot be saved when these terms have run out."""
     found = context.ledger.lease(lease)
     words = policy_of(context, found.id).terms
@@ -226,7 +226,7 @@ def ask_ahead(context: Context, lease: str) -> Asked:
     )
 
 
-def ask_attestation(context: Context, lease: str) -> Asked:
+def ask_attestation(context: Context, lease: str) -> SignatureRequest:
     """The owner is asked to sign that they have ended the box in its console.
 
     Raises:

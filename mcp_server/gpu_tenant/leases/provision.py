@@ -35,7 +35,7 @@ from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
@@ -63,7 +63,7 @@ def intend(
     context: Context,
     provider: str,
     *,
-    asked: Asked,
+    asked: RentRequest,
     price_usd_h: Decimal | None,
     address: Address | None,
     allowed: Allowed,
@@ -117,7 +117,7 @@ def intend_quote(
     context: Context,
     quote: Quote,
     *,
-    asked: Asked,
+    asked: RentRequest,
     asked_at: datetime | None = None,
     fleet: str | None = None,
     instead_of: Sequence[str] = (),

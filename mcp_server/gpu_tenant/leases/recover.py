@@ -11,7 +11,7 @@ from gpu_tenant.artifacts.push import push, records_of
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
-from gpu_tenant.box.environment.prepare import Asked, Setup
+from gpu_tenant.box.environment.prepare import EnvironmentRequest, Setup
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
@@ -39,7 +39,7 @@ from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
 from gpu_tenant.leases.recovery_plan import (
-    Work,
+    RecoverableWork,
     budget_left,
     chain,
     claims_of,
@@ -181,7 +181,11 @@ async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
 
 
 async def _housed(
-    context: Context, work: Work, kept: Restorable | None, known: Lease | None, wait_s: float
+    context: Context,
+    work: RecoverableWork,
+    kept: Restorable | None,
+    known: Lease | None,
+    wait_s: float,
 ) -> Lease:
     """A lease to continue the work under. Its box has let us in or has yet to.
 
@@ -310,7 +314,7 @@ def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None
 async def _furnished(
     context: Context,
     new: Lease,
-    work: Work,
+    work: RecoverableWork,
     kept: Restorable | None,
     setup: Mapping[str, str],
     wait_s: float,
@@ -338,7 +342,7 @@ async def _furnished(
         context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())
     if work.in_environment:
         made = await Setup(session, script("prepare.py"), ledger=context.ledger).prepare(
-            Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
+            EnvironmentRequest(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
             env={**_mirrors_at(context, new), **setup},
             wait_s=wait_s,
             hold=nullcontext,
@@ -357,7 +361,7 @@ async def _furnished(
 
 
 async def _launched(
-    context: Context, new: Lease, work: Work, values: Sequence[Mapping[str, str]]
+    context: Context, new: Lease, work: RecoverableWork, values: Sequence[Mapping[str, str]]
 ) -> None:
     """Every job runs again under its own name, with the same command and outputs."""
     for job, own in zip(work.jobs, values, strict=True):
@@ -381,7 +385,12 @@ def _mirrors_at(context: Context, lease: Lease) -> dict[str, str]:
 
 
 def _on_record(
-    context: Context, lost: Lease, new: Lease, work: Work, met: Taken, kept: Restorable | None
+    context: Context,
+    lost: Lease,
+    new: Lease,
+    work: RecoverableWork,
+    met: Taken,
+    kept: Restorable | None,
 ) -> None:
     """Both leases record what became of the work, and what was lost."""
     now = context.clock.now()
@@ -407,5 +416,5 @@ def _on_record(
     context.ledger.note(lost.id, told.model_copy(update={"by": new.id}), at=now)
 
 
-def _refs(work: Work) -> list[tuple[str, ...]]:
+def _refs(work: RecoverableWork) -> list[tuple[str, ...]]:
     return [job.env_from for job in work.jobs]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 
-from gpu_tenant.artifacts.push import Tree, is_unchanged, pushed_trees
+from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -21,12 +21,12 @@ _LEAST_H = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RecoverableWork:
     """What ran on a box that was taken, in a form that can be begun again elsewhere."""
 
     lease: Lease
     jobs: tuple[Job, ...]
-    trees: tuple[Tree, ...]
+    trees: tuple[PushedTree, ...]
     setup_from: tuple[str, ...]
     """Where the values that made its environment were found, as `NAME=reference`."""
 
@@ -73,7 +73,7 @@ def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
     return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
 
 
-def work_of(lease: Lease, *, ledger: Ledger) -> Work:
+def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
     """What ran on the lease's box, if all of it can be done again just as it was.
 
     Raises:
@@ -87,7 +87,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> Work:
         )
     setups = _setups(ledger, lease.id)
     made = [job for job in ledger.jobs(lease.id) if job.id in setups]
-    work = Work(
+    work = RecoverableWork(
         lease=lease,
         jobs=jobs,
         trees=tuple(pushed_trees(ledger, lease.id)),

@@ -34,7 +34,7 @@ from gpu_tenant.domain.fleet_budget import (
 )
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.inspection import look_at_new_box
@@ -53,7 +53,7 @@ class _Source:
 
     name: str
     profile: Profile
-    intend: Callable[[Asked, int, str], Lease]
+    intend: Callable[[RentRequest, int, str], Lease]
     """Writes the intent down on these terms, given how many boxes are missing and in which fleet."""
     offer: str | None = None
     refused: str | None = None
@@ -66,7 +66,7 @@ class _Hunt:
 
     fleet: str
     count: int
-    asked: Asked
+    asked: RentRequest
     sources: Sequence[_Source]
     until: datetime
     """From then on nothing more is asked for, so that the caller gets an answer in time."""
@@ -84,7 +84,7 @@ class _Hunt:
 async def rented(
     context: Context,
     quotes: Sequence[str],
-    asked: Asked,
+    asked: RentRequest,
     *,
     unguarded: Unguarded,
     smoke: str | None,
@@ -141,7 +141,7 @@ async def rented(
     raise last
 
 
-def _must_have_room(context: Context, quote: Quote, asked: Asked, count: int = 1) -> None:
+def _must_have_room(context: Context, quote: Quote, asked: RentRequest, count: int = 1) -> None:
     """The owner's limits leave room for `count` boxes by that quote. This is checked before anybody is asked to sign.
 
     Raises:
@@ -274,7 +274,7 @@ def _quote(context: Context, name: str) -> Quote:
 async def fleet_by(
     context: Context,
     quotes: Sequence[str],
-    asked: Asked,
+    asked: RentRequest,
     count: int,
     *,
     unguarded: Unguarded,
@@ -300,7 +300,7 @@ async def fleet_by(
         profile = context.set_up(quote.offer.provider)
 
         def of_quote(
-            part: Asked,
+            part: RentRequest,
             missing: int,
             fleet: str,
             quote: Quote = quote,
@@ -321,7 +321,7 @@ async def fleet_by(
 async def fleet_at(
     context: Context,
     profile: Profile,
-    asked: Asked,
+    asked: RentRequest,
     count: int,
     price_usd_h: Decimal | None,
     *,
@@ -329,7 +329,7 @@ async def fleet_at(
 ) -> Card:
     """A fleet of `count` boxes at a platform that makes them without an offer."""
 
-    def without_quote(part: Asked, missing: int, fleet: str) -> Lease:
+    def without_quote(part: RentRequest, missing: int, fleet: str) -> Lease:
         cap = part.max_price_usd_h
         if cap is not None and price_usd_h is not None and price_usd_h <= cap:
             cap = own_cap(price_usd_h, cap, boxes=missing)
@@ -354,7 +354,7 @@ async def fleet_at(
 async def _fleet(
     context: Context,
     said: Mapping[str, JsonValue],
-    asked: Asked,
+    asked: RentRequest,
     count: int,
     sources: Sequence[_Source],
     wait_s: float,

@@ -29,13 +29,13 @@ from gpu_tenant.domain.model import (
 from gpu_tenant.domain.offers import Leftover
 from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.reconcile import (
-    Alarm,
     BindBox,
     DeclareLost,
     FileReceipt,
     FinishTeardown,
     Listed,
     LookAgain,
+    RaiseAlarm,
     Rest,
     VoidIntent,
     news,
@@ -112,7 +112,7 @@ async def settle(
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
-            case Alarm(words=words):
+            case RaiseAlarm(words=words):
                 return lease, f"{words}; {told}" if told else words
             case LookAgain(at=at):
                 if at > now:

@@ -6,7 +6,7 @@ from typing import Literal
 from gpu_tenant.artifacts.prune import SHARE, Pruned, prune_box, prune_here
 from gpu_tenant.artifacts.retention import Retention, Wishes, wishes
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
-from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
+from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
 from gpu_tenant.box.guard import bring, last_armed, note_gone
 from gpu_tenant.box.idle_check import Activity
@@ -191,7 +191,7 @@ def has_news(context: Context, lease: Lease) -> bool:
     return news
 
 
-async def store_again(context: Context, lease: str) -> Kept | None:
+async def store_again(context: Context, lease: str) -> StoreCopy | None:
     """What was collected is also in the lease's store, and was re-read from there. None if it has no store.
 
     Raises:

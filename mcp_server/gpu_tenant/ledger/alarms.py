@@ -12,7 +12,7 @@ _WORDS = 1000
 _OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"
 
 
-class Alarms(Database):
+class AlarmTable(Database):
     """The part of the ledger that knows what a person must hear of, and what was reported."""
 
     def raise_alarm(

@@ -3,13 +3,13 @@
 from datetime import datetime
 
 from gpu_tenant.domain.fleet_budget import known_again
-from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.leases import LeaseTable
 
 _HAD = "(state IN ('intended','active','terminating') OR ready_at IS NOT NULL OR touched_at IS NOT NULL)"
 _LIVE = "state IN ('intended','active','terminating')"
 
 
-class Fleets(Leases):
+class Fleets(LeaseTable):
     """The part of the ledger that knows which request made which fleet."""
 
     def fleet_for(self, request: str, *, at: datetime) -> str:

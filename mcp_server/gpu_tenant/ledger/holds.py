@@ -29,7 +29,7 @@ class Renewal:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Hold:
     """Who is acting on a lease, and since when."""
 
     purpose: str
@@ -184,7 +184,7 @@ class Holds(Database):
                 remedy=f"see what was done meanwhile: {Command('leases')}, {Command('monitor', lease_id)}",
             )
 
-    def held(self, lease_id: str) -> Held | None:
+    def held(self, lease_id: str) -> Hold | None:
         """Who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(
@@ -195,9 +195,9 @@ class Holds(Database):
         return next(iter(rows), None)
 
 
-def _held(row: Row, now: datetime, renewal: Renewal) -> Held:
+def _held(row: Row, now: datetime, renewal: Renewal) -> Hold:
     renewed_at = row["renewed_at"] and moment(row["renewed_at"])
-    return Held(
+    return Hold(
         purpose=row["purpose"],
         pid=row["pid"],
         host=row["host"],
@@ -207,7 +207,7 @@ def _held(row: Row, now: datetime, renewal: Renewal) -> Held:
     )
 
 
-def _refusal(lease_id: str, held: Held, *, again_s: float | None = None) -> LeaseHeld:
+def _refusal(lease_id: str, held: Hold, *, again_s: float | None = None) -> LeaseHeld:
     if again_s is None:
         remedy = f"wait for it, and look with {Command('monitor', lease_id)}"
     else:

@@ -12,7 +12,7 @@ from gpu_tenant.ledger.events import Timeline
 _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
 
 
-class Work(Timeline):
+class JobTable(Timeline):
     """The part of the ledger that knows the jobs, and which of their files are to be kept."""
 
     def declare(self, job: Job) -> Job:

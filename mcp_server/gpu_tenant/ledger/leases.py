@@ -45,7 +45,7 @@ def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
     """Allows anything. For calls that cost no more than before."""
 
 
-class Leases(Signatures):
+class LeaseTable(Signatures):
     """The part of the ledger that says which leases there are, and in which state each one is."""
 
     def intend(

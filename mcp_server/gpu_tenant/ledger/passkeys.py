@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.signature import PASSKEY, Asked, Form, Passkey, Signature
+from gpu_tenant.domain.signature import PASSKEY, Form, Passkey, Signature, SignatureRequest
 from gpu_tenant.ledger.database import Row, moment
 from gpu_tenant.ledger.signatures import Signatures, use
 
@@ -18,11 +18,17 @@ _IN_FORCE = (
 )
 
 
-class Passkeys(Signatures):
+class PasskeyTable(Signatures):
     """The part of the ledger that knows which passkeys the owner signs with."""
 
     def sign(
-        self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
+        self,
+        asked: SignatureRequest,
+        *,
+        by: str,
+        form: Form,
+        at: datetime,
+        proof: str | None = None,
     ) -> Signature:
         """As `Signatures.sign`.
 

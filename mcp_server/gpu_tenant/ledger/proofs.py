@@ -12,11 +12,11 @@ from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
 from gpu_tenant.ledger.database import Connection, moment
-from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 
 
-class Proof(Leases):
+class ProofTable(LeaseTable):
     """The part of the ledger that holds proofs."""
 
     def file_seal(self, lease_id: LeaseId, manifest: Manifest, *, at: datetime) -> None:

@@ -8,9 +8,9 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
 from gpu_tenant.domain.signature import (
     STANDS,
-    Asked,
     Form,
     Signature,
+    SignatureRequest,
     digest_of,
     new_code,
     shown,
@@ -82,7 +82,7 @@ class Signatures(Timeline):
         words: Sequence[str],
         at: datetime,
         stands: timedelta = STANDS,
-    ) -> Asked:
+    ) -> SignatureRequest:
         """A person is asked to sign. Asking for the same again gives the same code.
 
         The digest names what is signed for, and the words describe it. If the words have changed under the same
@@ -115,7 +115,7 @@ class Signatures(Timeline):
             if not db.execute("SELECT 1 FROM signature_requests WHERE code=?", (code,)).fetchone():
                 return code
 
-    def asked(self, code: str) -> Asked:
+    def asked(self, code: str) -> SignatureRequest:
         """What a person is asked to sign under that code.
 
         Raises:
@@ -129,12 +129,18 @@ class Signatures(Timeline):
             )
         return found[0]
 
-    def all_asked(self, now: datetime) -> list[Asked]:
+    def all_asked(self, now: datetime) -> list[SignatureRequest]:
         """What people are asked to sign now, oldest first."""
         return self._read(_asked, f"{_ASKED} WHERE {_OPEN}", now.isoformat())
 
     def sign(
-        self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
+        self,
+        asked: SignatureRequest,
+        *,
+        by: str,
+        form: Form,
+        at: datetime,
+        proof: str | None = None,
     ) -> Signature:
         """The person has signed for what they were shown. The signature is good for one use.
 
@@ -221,7 +227,7 @@ def use(db: Connection, code: str, *, at: datetime) -> None:
     db.execute("INSERT INTO signature_uses(code, at) VALUES (?,?)", (code, at.isoformat()))
 
 
-def wanted(asked: Asked, *, most: int = _NAMED) -> SignatureWanted:
+def wanted(asked: SignatureRequest, *, most: int = _NAMED) -> SignatureWanted:
     """The error that asks for that signature, with some of the words and their number."""
     named = "; ".join(asked.words[:most])
     more = f"; and {len(asked.words) - most} more" if len(asked.words) > most else ""
@@ -234,8 +240,8 @@ def wanted(asked: Asked, *, most: int = _NAMED) -> SignatureWanted:
     return error
 
 
-def _asked(row: Row) -> Asked:
-    return Asked(
+def _asked(row: Row) -> SignatureRequest:
+    return SignatureRequest(
         code=row["code"],
         kind=row["kind"],
         subject=row["subject"],

@@ -10,7 +10,7 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Job, JobId, LeaseId
 from gpu_tenant.domain.sweep_placement import Placement, Released, Said, Settlement, Sweep
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import use
 
 _PLACEMENTS = (
@@ -22,7 +22,7 @@ _PLACEMENTS = (
 _LIKE = "SELECT id, record FROM sweeps WHERE digest=? ORDER BY rowid DESC LIMIT 1"
 
 
-class Sweeps(Leases):
+class Sweeps(LeaseTable):
     """The part of the ledger that knows sweeps. Its rows are only ever added."""
 
     def declare_sweep(self, sweep: Sweep, *, after: str | None = None) -> Sweep:

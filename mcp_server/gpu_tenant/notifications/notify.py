@@ -41,7 +41,7 @@ _INERT = str.maketrans({"<": "‹", ">": "›", "@": "＠", "[": "(", "]": ")", 
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class NotificationChannel:
     """One `[notify.NAME]` of the configuration: a way to a person, and what they want to hear."""
 
     name: str
@@ -91,7 +91,7 @@ class Attempt:
     """Why it failed, or what is wrong with the channel although it was taken."""
 
 
-def read_channels(configuration: Path) -> list[Channel]:
+def read_channels(configuration: Path) -> list[NotificationChannel]:
     """The channels of the owner's configuration, also those that are written wrongly.
 
     Raises:
@@ -101,7 +101,7 @@ def read_channels(configuration: Path) -> list[Channel]:
     return [_channel(plain(str(name))[:40], entry) for name, entry in said.items()]
 
 
-def _channel(name: str, said: object) -> Channel:
+def _channel(name: str, said: object) -> NotificationChannel:
     entry: dict[str, object] = said if isinstance(said, dict) else {}
     url, level, quiet = (entry.get(key) for key in ("url", "level", "quiet"))
     wrong: list[str] = []
@@ -121,7 +121,7 @@ def _channel(name: str, said: object) -> Channel:
     if quiet is not None and hours is None:
         wrong.append("`quiet` is not like 23:00-07:00")
     wrong += [f"`{plain(key)[:40]}` means nothing here" for key in entry if key not in _KEYS]
-    return Channel(
+    return NotificationChannel(
         name=name,
         reference=reference,
         least=_LEVELS.get(str(level), Level.NOTICE),
@@ -133,7 +133,7 @@ def _channel(name: str, said: object) -> Channel:
 _KEYS = ("url", "level", "quiet")
 
 
-def leads_nowhere(channel: Channel, environ: Mapping[str, str]) -> str | None:
+def leads_nowhere(channel: NotificationChannel, environ: Mapping[str, str]) -> str | None:
     """Why the channel's reference leads nowhere, as far as can be told without reading it."""
     scheme, _, rest = (channel.reference or "").partition(":")
     if scheme == "env" and not environ.get(rest):
@@ -200,7 +200,7 @@ def _cut(text: str, most: int) -> str:
 
 
 async def notify(
-    channels: Sequence[Channel],
+    channels: Sequence[NotificationChannel],
     messages: Sequence[Message],
     *,
     environ: Mapping[str, str],
@@ -223,7 +223,10 @@ async def notify(
 
 
 async def _sent(
-    channel: Channel, messages: Sequence[Message], environ: Mapping[str, str], limit_s: float
+    channel: NotificationChannel,
+    messages: Sequence[Message],
+    environ: Mapping[str, str],
+    limit_s: float,
 ) -> str | None:
     """None if the channel took it. Otherwise why not."""
     title, body = compose([_at_home(each, channel) for each in messages])
@@ -250,7 +253,7 @@ async def _sent(
         return f"it took longer than {limit_s:g} s"
 
 
-def _at_home(told: Message, channel: Channel) -> Message:
+def _at_home(told: Message, channel: NotificationChannel) -> Message:
     """The message for this channel. If it is about this channel's own failure, its arrival is the end of that."""
     if told.channel != channel.name:
         return told
@@ -259,7 +262,7 @@ def _at_home(told: Message, channel: Channel) -> Message:
 
 
 def _delivered(
-    channel: Channel,
+    channel: NotificationChannel,
     title: str,
     body: str,
     kind: Literal["info", "warning", "failure"],
@@ -332,7 +335,9 @@ def _failed(ledger: Ledger, channel: str, problem: str, at: datetime) -> None:
     ledger.raise_alarm(f"{CHANNEL}{channel}", words, level=Level.WARNING, lease_id=None, at=at)
 
 
-def _end_what_is_over(ledger: Ledger, channels: Sequence[Channel], at: datetime) -> None:
+def _end_what_is_over(
+    ledger: Ledger, channels: Sequence[NotificationChannel], at: datetime
+) -> None:
     names = {channel.name for channel in channels}
     for alarm in ledger.open_alarms():
         gone = alarm.channel is not None and alarm.channel not in names

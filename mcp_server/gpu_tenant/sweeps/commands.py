@@ -42,7 +42,7 @@ _TERMS = {
 """What the same launch must not change about a sweep, and the words for each."""
 
 
-class Tended(Record):
+class SweepReport(Record):
     """A sweep after it was looked at: its table, and what could not be done about it now."""
 
     table: Reckoning
@@ -59,7 +59,7 @@ async def begin_sweep(
     attempts: int = 1,
     slots: int | None = None,
     python: Literal["prepared", "image"] = "prepared",
-) -> Tended:
+) -> SweepReport:
     """Every cell is on record, and is or will be queued on one of the leases. There each runs without us.
 
     The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun twice.
@@ -111,7 +111,7 @@ async def tend(
     *,
     values: Mapping[str, str] | None = None,
     spare: LeaseId | None = None,
-) -> Tended:
+) -> SweepReport:
     """Every box of the sweep was asked, what an earlier call left half done is done, and idle boxes have work.
 
     A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose files
@@ -121,10 +121,12 @@ async def tend(
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tended(context, sweep, values, spare)
     # With thousands of cells this takes a while. In a thread, others are served meanwhile.
-    return Tended(table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles)
+    return SweepReport(
+        table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles
+    )
 
 
-async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> Tended:
+async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> SweepReport:
     """Cells of the sweep that have not begun may also run on those leases."""
     sweep = context.ledger.sweep(sweep_id)
     found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
@@ -134,7 +136,7 @@ async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -
     return await tend(context, sweep.id)
 
 
-async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> Tended:
+async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> SweepReport:
     """Cells that failed, or did not leave everything they declared, run once more by the identical command.
 
     Raises:
@@ -156,7 +158,7 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
 
 async def give_up_cells(
     context: Context, sweep_id: str, cells: Sequence[str] | Literal["rest"]
-) -> Tended:
+) -> SweepReport:
     """Cells that have not begun never will, on any box. With `rest`, all such cells.
 
     A box that does not answer now withdraws them when it answers next. A cell that begins before that runs on.

@@ -8,7 +8,7 @@ from gpu_tenant.artifacts.inventory import brought, is_kept, still_here
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.guard import arm
-from gpu_tenant.box.job_queue import MAY_RUN, Roll, Turn
+from gpu_tenant.box.job_queue import MAY_RUN, QueuedJob, Roll
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.errors import LeaseHeld, TenantError
@@ -329,7 +329,7 @@ async def _send(
         jobs = {job.id: job for job in context.ledger.jobs(lease.id)}
         for at in range(0, len(placements), _AT_ONCE):
             turns = [
-                Turn(
+                QueuedJob(
                     job=jobs[p.job],
                     attempts=sweep.attempts,
                     env={**env, **_variables(sweep, p)},

@@ -44,7 +44,7 @@ WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})
 _NAMED = 5
 
 
-class Row(Record):
+class CellRow(Record):
     """One cell, and what became of it."""
 
     cell: str
@@ -62,7 +62,7 @@ class Reckoning(Record):
     sweep: str
     command: str
     leases: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CellRow, ...]
     counts: dict[CellState, int]
     twins: tuple[tuple[str, ...], ...] = Field(
         description="cells of different parameters that left the same bytes in every file"
@@ -82,7 +82,7 @@ class Reckoning(Record):
         said = ", ".join(f"{count} {state}" for state, count in self.counts.items() if count)
         return f"{some(len(self.rows), 'cell')}: {said}"
 
-    def on(self, lease: str) -> list[Row]:
+    def on(self, lease: str) -> list[CellRow]:
         """The cells that are at that lease."""
         return [row for row in self.rows if row.lease == lease]
 
@@ -179,11 +179,11 @@ def _row(
     placements: Sequence[Placement],
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
-) -> Row:
+) -> CellRow:
     now = next((p for p in reversed(placements) if p.released is None), None)
     said = now.said if now else None
     ended_badly = said is not None and said.word in ("failed", "killed", "stopped", "withdrawn")
-    return Row(
+    return CellRow(
         cell=cell.name,
         state=_state(sweep, cell, placements, now, here, mine),
         lease=now.lease_id if now else None,
@@ -274,7 +274,7 @@ def _mentioned(path: str, cells: Mapping[str, object], sizes: Sequence[int]) -> 
 
 
 def _twins(
-    rows: Sequence[Row], mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]]
+    rows: Sequence[CellRow], mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]]
 ) -> Iterator[tuple[str, ...]]:
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
@@ -287,7 +287,7 @@ def _twins(
 # In words
 
 
-def _sentence(row: Row, placements: Sequence[Placement]) -> str:
+def _sentence(row: CellRow, placements: Sequence[Placement]) -> str:
     match row.state:
         case "failed":
             times = f" after {some(row.attempts, 'attempt')}" if row.attempts > 1 else ""
@@ -299,7 +299,7 @@ def _sentence(row: Row, placements: Sequence[Placement]) -> str:
             return f"{row.cell} finished on {' and on '.join(where)}"
 
 
-def _digest(rows: Sequence[Row], twins: Sequence[tuple[str, ...]]) -> str:
+def _digest(rows: Sequence[CellRow], twins: Sequence[tuple[str, ...]]) -> str:
     lines = [f"{row.cell} {row.state} {row.job}" for row in rows if row.state in WRONG]
     lines += [f"twins {' '.join(alike)}" for alike in twins]
     return sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]

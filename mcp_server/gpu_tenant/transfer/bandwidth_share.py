@@ -105,7 +105,7 @@ def _read(path: Path) -> _Said | None:
         os.close(opened)
 
 
-class Turn:
+class TransferShare:
     """One transfer among all of this user's. All of its threads may use it at the same time."""
 
     def __init__(
@@ -218,7 +218,7 @@ class Resting:
     """
 
     def __init__(
-        self, turn: Turn, share: float, *, monotonic: Callable[[], float] = time.monotonic
+        self, turn: TransferShare, share: float, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._turn, self._share, self._monotonic = turn, share, monotonic
         self._asked_s: float | None = None
@@ -257,7 +257,7 @@ class Share:
         self._monotonic = monotonic
 
     @contextmanager
-    def joined(self, lease_id: str, usd_h: Usd) -> Iterator[Turn]:
+    def joined(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
         """While the block runs, all other transfers know of this one, also those in other processes.
 
         If that is impossible, the transfer goes on as if it were the only one. Nothing here stops a transfer.
@@ -265,7 +265,7 @@ class Share:
         entry = None
         with suppress(OSError):
             entry = _Entry(self._place)
-        turn = Turn(
+        turn = TransferShare(
             entry,
             lease_id,
             usd_h,

@@ -21,7 +21,7 @@ from gpu_tenant.domain.ports import Transport
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.transfer.concurrency import FAR, MOST, NEAR, Pace
 from gpu_tenant.transfer.protocol import Conversation
-from gpu_tenant.transfer.shared_state import Job, P, Turn
+from gpu_tenant.transfer.shared_state import BandwidthTurn, P, Transfer
 from gpu_tenant.transfer.worker import Hand, Way
 
 _LOOK_S = 0.05
@@ -62,10 +62,10 @@ class Carriage(Generic[P]):
 
     def __init__(
         self,
-        job: Job[P],
+        job: Transfer[P],
         opened: Opened[P],
         transport: Transport,
-        turn: Turn,
+        turn: BandwidthTurn,
         *,
         total_bytes: int,
         on_bytes: Callable[[int], None],

@@ -9,11 +9,11 @@ from typing import Literal, Self
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.transfer.channel_pool import Carriage
 from gpu_tenant.transfer.chunks import Coming
-from gpu_tenant.transfer.download_state import Work
+from gpu_tenant.transfer.download_state import DownloadState
 from gpu_tenant.transfer.download_worker import Courier
 from gpu_tenant.transfer.protocol import Conversation
 from gpu_tenant.transfer.readback import Arrived, Lost, Prover
-from gpu_tenant.transfer.shared_state import Turn
+from gpu_tenant.transfer.shared_state import BandwidthTurn
 from gpu_tenant.transfer.worker import Way
 
 
@@ -28,12 +28,12 @@ class Arrival:
     def __init__(
         self,
         transport: Transport,
-        turn: Turn,
+        turn: BandwidthTurn,
         *,
         on_bytes: Callable[[int], None],
         news: Literal["some", "unknown"] = "unknown",
     ) -> None:
-        self._work = Work(turn)
+        self._work = DownloadState(turn)
         self._told: list[Arrived | Lost] = []
         self._news, self._total_bytes = news, 0
         self._carriage = Carriage(
@@ -99,7 +99,11 @@ class Arrival:
 
 
 async def carried(
-    coming: Sequence[Coming], *, transport: Transport, turn: Turn, on_bytes: Callable[[int], None]
+    coming: Sequence[Coming],
+    *,
+    transport: Transport,
+    turn: BandwidthTurn,
+    on_bytes: Callable[[int], None],
 ) -> AsyncGenerator[Arrived | Lost, None]:
     """As `Arrival.bring`, over channels that are opened for these files only."""
     async with (

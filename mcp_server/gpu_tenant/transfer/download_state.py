@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpu_tenant.transfer.chunks import LEAST_BYTES, Bundle, Coming, Large, Piece, Pieces, Stretch
 from gpu_tenant.transfer.partial_file import Span
-from gpu_tenant.transfer.shared_state import Asking, Job, Turn
+from gpu_tenant.transfer.shared_state import BandwidthTurn, PieceRequester, Transfer
 
 _SAVED_EVERY_S = 0.5
 _BREAKS = 3
@@ -19,10 +19,10 @@ _LATE_S = 2.0
 """A piece is late after this time. Pieces are cut so that they arrive in a fifth of it."""
 
 
-class Work(Job[Piece]):
+class DownloadState(Transfer[Piece]):
     """The work of downloading files. Its threads wait for more until it is stopped."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: BandwidthTurn) -> None:
         super().__init__(turn)
         self._pieces = Pieces()
         self._unproved = self._total_bytes = 0
@@ -31,7 +31,7 @@ class Work(Job[Piece]):
         self._lost: list[tuple[Coming, str]] = []
         self._given_up: list[Large] = []
         self._saved_at = time.monotonic()
-        self._under_way: dict[Piece, tuple[float, Asking]] = {}
+        self._under_way: dict[Piece, tuple[float, PieceRequester]] = {}
         self._doubled: set[Piece] = set()
         self._broken: Counter[tuple[str, int]] = Counter()
 
@@ -50,7 +50,7 @@ class Work(Job[Piece]):
         even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
         return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
 
-    def _taken(self, piece: Piece, hand: Asking) -> None:
+    def _taken(self, piece: Piece, hand: PieceRequester) -> None:
         self._under_way[piece] = (time.monotonic(), hand)
 
     def _late(self) -> Piece | None:

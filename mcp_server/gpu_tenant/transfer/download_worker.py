@@ -15,7 +15,7 @@ from gpu_tenant.transfer.chunks import (
     Piece,
     Stretch,
 )
-from gpu_tenant.transfer.download_state import Work
+from gpu_tenant.transfer.download_state import DownloadState
 from gpu_tenant.transfer.partial_file import Span
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken, spans_asked
 from gpu_tenant.transfer.receive_to_file import Pouring
@@ -33,7 +33,7 @@ class Courier(Hand[Piece]):
     def __init__(
         self,
         talk: Conversation,
-        work: Work,
+        work: DownloadState,
         script: bytes,
         *,
         way: Way,
@@ -41,7 +41,7 @@ class Courier(Hand[Piece]):
         wake: Callable[[], None],
     ) -> None:
         super().__init__(talk, work, script, way=way, mark=mark, wake=wake)
-        self._work: Work = work
+        self._work: DownloadState = work
         self._pouring = Pouring(talk)
 
     def _broke(self) -> None:

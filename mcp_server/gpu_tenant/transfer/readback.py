@@ -10,7 +10,7 @@ from threading import Thread
 from gpu_tenant.files.artifact_directory import durable
 from gpu_tenant.files.direct_io import Rereader, Rereading
 from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
-from gpu_tenant.transfer.download_state import Work
+from gpu_tenant.transfer.download_state import DownloadState
 
 _STEP_BYTES = 32 << 20
 """How much is read back at a time. Less means too many flushes. More leaves too much for the end."""
@@ -40,7 +40,9 @@ class Lost:
 class Prover(Thread):
     """Reads each file back from its beginning, as far as it is complete, until the work is over."""
 
-    def __init__(self, work: Work, tell: Callable[[Sequence[Arrived | Lost]], None]) -> None:
+    def __init__(
+        self, work: DownloadState, tell: Callable[[Sequence[Arrived | Lost]], None]
+    ) -> None:
         super().__init__(name="prover", daemon=True)
         self._work, self._tell = work, tell
         self._rereading: dict[Large, Rereading] = {}

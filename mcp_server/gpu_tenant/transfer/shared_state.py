@@ -11,7 +11,7 @@ _PACKED_BELOW_BYTES_S = 32e6
 _BESIDE_S = 0.15
 
 
-class Turn(Protocol):
+class BandwidthTurn(Protocol):
     """How much of the link this transfer may use, beside the user's other transfers."""
 
     def connections(self, wanted: int) -> int:
@@ -35,7 +35,7 @@ class Portion(Protocol):
 P = TypeVar("P", bound=Portion)
 
 
-class Asking(Protocol):
+class PieceRequester(Protocol):
     """A thread that asks for pieces."""
 
     @property
@@ -53,10 +53,10 @@ class Asking(Protocol):
         ...
 
 
-class Job(Generic[P]):
+class Transfer(Generic[P]):
     """The state of one transfer. Its threads may use it at once. They wait here for pieces until it is over."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: BandwidthTurn) -> None:
         self._turn = turn
         self._changed = Condition()
         self._stopped = False
@@ -72,7 +72,7 @@ class Job(Generic[P]):
         self.packs = False
         """Whether the link is so slow that compression pays."""
 
-    def take(self, hand: Asking, size_bytes: int) -> P | None:
+    def take(self, hand: PieceRequester, size_bytes: int) -> P | None:
         """The next piece for that thread. None if there is none, or if it should first read an answer that is due.
 
         A thread with nothing to do waits here until there is a piece, or nothing to wait for. The first thread beyond
@@ -159,7 +159,7 @@ class Job(Generic[P]):
         """A piece to ask for a second time because its answer is overdue. None if there is none."""
         return None
 
-    def _taken(self, piece: P, hand: Asking) -> None:
+    def _taken(self, piece: P, hand: PieceRequester) -> None:
         """The piece is that thread's from now on."""
 
     def _take_back(self, piece: P) -> None:

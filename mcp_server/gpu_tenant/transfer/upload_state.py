@@ -13,7 +13,7 @@ from typing import Literal
 from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.transfer.chunks import BLOCK_BYTES
 from gpu_tenant.transfer.partial_file import Span, Spans
-from gpu_tenant.transfer.shared_state import Job, Turn
+from gpu_tenant.transfer.shared_state import BandwidthTurn, Transfer
 
 _COMPARED_BYTES = 64 << 20
 _MOST_SPANS = 512
@@ -23,7 +23,7 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 Identity = tuple[int, int, int, int]
 
 
-class Changed(Exception):
+class FileChanged(Exception):
     """A local file is no longer what it was when it was hashed."""
 
 
@@ -92,7 +92,7 @@ class Leaving:
         """
         content = os.pread(self.fd, span.size_bytes, span.first)
         if len(content) != span.size_bytes or identity(os.fstat(self.fd)) != self.going.seen:
-            raise Changed(self.going.name)
+            raise FileChanged(self.going.name)
         return content
 
     @property
@@ -102,7 +102,7 @@ class Leaving:
 
 
 @dataclass(eq=False, slots=True)
-class Stretch:
+class UploadSpan:
     """A span to send."""
 
     file: Leaving
@@ -115,7 +115,7 @@ class Stretch:
 
 
 @dataclass(eq=False, slots=True)
-class Comparison:
+class UploadComparison:
     """A span to compare with the older version on the box."""
 
     file: Leaving
@@ -137,13 +137,13 @@ class Copying:
     """How much goes over the link: nothing."""
 
 
-Piece = Stretch | Comparison | Copying
+Piece = UploadSpan | UploadComparison | Copying
 
 
-class Outgoing(Job[Piece]):
+class Outgoing(Transfer[Piece]):
     """The state of one push. It ends when its last file is on the box."""
 
-    def __init__(self, going: Iterable[Going], turn: Turn) -> None:
+    def __init__(self, going: Iterable[Going], turn: BandwidthTurn) -> None:
         super().__init__(turn)
         self._waiting = deque(sorted(going, key=lambda one: -one.size_bytes))
         self._open: list[Leaving] = []
@@ -159,9 +159,9 @@ class Outgoing(Job[Piece]):
                 if file.equal:
                     return Copying(file, _taken(file.equal, _MOST_SPANS))
                 if file.uncompared:
-                    return Comparison(file, file.uncompared.popleft())
+                    return UploadComparison(file, file.uncompared.popleft())
                 if file.missing:
-                    return Stretch(file, _cut(file.missing, size_bytes))
+                    return UploadSpan(file, _cut(file.missing, size_bytes))
             if not self._waiting:
                 return None
             file = _opened(self._waiting.popleft())
@@ -170,9 +170,9 @@ class Outgoing(Job[Piece]):
 
     def _take_back(self, piece: Piece) -> None:
         match piece:
-            case Stretch(file=file, span=span):
+            case UploadSpan(file=file, span=span):
                 file.missing.appendleft(span)
-            case Comparison(file=file, span=span):
+            case UploadComparison(file=file, span=span):
                 file.uncompared.appendleft(span)
             case Copying(file=file, spans=spans):
                 file.equal.extendleft(reversed(spans))
@@ -264,10 +264,10 @@ def _opened(going: Going) -> Leaving:
     try:
         fd = os.open(going.path, _READING)
     except OSError:
-        raise Changed(going.name) from None
+        raise FileChanged(going.name) from None
     if identity(os.fstat(fd)) != going.seen:
         os.close(fd)
-        raise Changed(going.name)
+        raise FileChanged(going.name)
     there = acknowledged(going.record, going.key, going.size_bytes)
     missing = there.missing(going.size_bytes)
     if going.older is None:

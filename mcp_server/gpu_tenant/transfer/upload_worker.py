@@ -11,8 +11,15 @@ from gpu_tenant.transfer.channel_pool import Carriage
 from gpu_tenant.transfer.chunks import BLOCK_BYTES
 from gpu_tenant.transfer.partial_file import Span
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken, spans_asked
-from gpu_tenant.transfer.shared_state import Turn
-from gpu_tenant.transfer.upload_state import Comparison, Copying, Going, Outgoing, Piece, Stretch
+from gpu_tenant.transfer.shared_state import BandwidthTurn
+from gpu_tenant.transfer.upload_state import (
+    Copying,
+    Going,
+    Outgoing,
+    Piece,
+    UploadComparison,
+    UploadSpan,
+)
 from gpu_tenant.transfer.worker import Hand, Way
 
 _SAMPLE_BYTES = 64 << 10
@@ -28,7 +35,11 @@ class NotTaken(Exception):
 
 
 async def sent(
-    going: Sequence[Going], *, transport: Transport, turn: Turn, on_bytes: Callable[[int], None]
+    going: Sequence[Going],
+    *,
+    transport: Transport,
+    turn: BandwidthTurn,
+    on_bytes: Callable[[int], None],
 ) -> AsyncGenerator[Going, None]:
     """Yields each file once, when the box has acknowledged all of it. What the box already had is not sent again.
 
@@ -101,7 +112,7 @@ class Sender(Hand[Piece]):
     def _ask(self, piece: Piece) -> None:
         going = piece.file.going
         match piece:
-            case Stretch(file=file, span=span):
+            case UploadSpan(file=file, span=span):
                 content = file.read(span)
                 asked: dict[str, object] = {
                     "at": going.at,
@@ -112,7 +123,7 @@ class Sender(Hand[Piece]):
                     self._talk.ask("write", {**asked, "pack": len(packed)}, packed)
                 else:
                     self._talk.ask("write", asked, content)
-            case Comparison(span=span):
+            case UploadComparison(span=span):
                 compared = {"first": span.first, "size": span.size_bytes, "block": BLOCK_BYTES}
                 self._talk.ask("sums", {"at": going.older, **compared})
             case Copying(spans=spans):
@@ -123,13 +134,13 @@ class Sender(Hand[Piece]):
         head, file = self._talk.head(), piece.file
         body = self._talk.body(head.size_bytes)
         match piece, head.letter:
-            case Stretch(span=span), b"A":
+            case UploadSpan(span=span), b"A":
                 self._work.arrived(file, [span], "link")
             case Copying(spans=spans), b"A":
                 self._work.arrived(file, spans, "disk")
-            case Comparison(span=span), b"S":
+            case UploadComparison(span=span), b"S":
                 self._work.compared(file, *_compared(piece, body))
-            case Comparison(span=span), b"E":
+            case UploadComparison(span=span), b"E":
                 self._work.dissolve(file, [span])
             case Copying(spans=spans), b"E" if _said(head, body)[0] != "DISK_FULL":
                 self._work.dissolve(file, spans)
@@ -157,7 +168,7 @@ def _packed(content: bytes) -> bytes:
     return zlib.compress(content, 1)
 
 
-def _compared(piece: Comparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
+def _compared(piece: UploadComparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
     """The parts of the span that the older version on the box has as well, and the parts that differ."""
     same: list[Span] = []
     other: list[Span] = []

@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, Literal
 from gpu_tenant.transfer.chunks import BLOCK_BYTES
 from gpu_tenant.transfer.concurrency import FAR_S
 from gpu_tenant.transfer.protocol import Conversation, LinkBroken
-from gpu_tenant.transfer.shared_state import Job, P
+from gpu_tenant.transfer.shared_state import P, Transfer
 
 Way = Literal["kept", "own"]
 _AHEAD = 2
@@ -32,7 +32,7 @@ class Hand(Thread, Generic[P]):
     def __init__(
         self,
         talk: Conversation,
-        job: Job[P],
+        job: Transfer[P],
         script: bytes,
         *,
         way: Way,

@@ -25,7 +25,7 @@ class Sink(Protocol):
     def write_eof(self) -> None: ...
 
 
-class Source(Protocol):
+class PipeReader(Protocol):
     """The reading end of a pipe. An empty read is its end."""
 
     async def read(self, size_bytes: int, /) -> bytes: ...
@@ -76,7 +76,7 @@ async def _sliced(whole: bytes) -> AsyncIterable[bytes]:
         yield whole[start : start + CHUNK_BYTES]
 
 
-async def all_of(source: Source, listener: Listener | None = None) -> bytes:
+async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
     """Everything that came from `source`. `listener` was given each piece as it came.
 
     Raises:

@@ -10,7 +10,7 @@ MOST = 256
 _STALE_S = 600
 
 
-class Line(Protocol):
+class PooledConnection(Protocol):
     """Something that keeps its connection open between uses."""
 
     def hang_up(self) -> None:
@@ -23,13 +23,13 @@ class Lines:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._idle: WeakKeyDictionary[Line, float] = WeakKeyDictionary()
+        self._idle: WeakKeyDictionary[PooledConnection, float] = WeakKeyDictionary()
 
-    def used(self, line: Line) -> None:
+    def used(self, line: PooledConnection) -> None:
         """The connection is in use or closed, so it will not be closed from here."""
         self._idle.pop(line, None)
 
-    def idle(self, line: Line) -> None:
+    def idle(self, line: PooledConnection) -> None:
         """The connection is idle now. If too many are kept, this one or the one idle for longest is closed."""
         self._idle[line] = now = time.monotonic()
         if len(self._idle) <= self._most:

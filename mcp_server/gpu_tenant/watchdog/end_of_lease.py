@@ -33,7 +33,7 @@ STOP_GRACE_S = 60
 """The time between asking a job to save its work and killing it."""
 
 
-class Told:
+class LeaseAlarms:
     """What a person hears from one look at a lease: what is wrong, and what was done about it."""
 
     def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
@@ -53,7 +53,7 @@ class Told:
 class DeadMan:
     """Tries to end one lease, as far as the law and its terms allow."""
 
-    def __init__(self, tenancy: Tenancy, told: Told, *, look_s: float) -> None:
+    def __init__(self, tenancy: Tenancy, told: LeaseAlarms, *, look_s: float) -> None:
         self._tenancy = tenancy
         self._told = told
         self._look_s = look_s

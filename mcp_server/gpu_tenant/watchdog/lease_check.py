@@ -27,7 +27,7 @@ from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
-from gpu_tenant.watchdog.end_of_lease import DeadMan, Told
+from gpu_tenant.watchdog.end_of_lease import DeadMan, LeaseAlarms
 from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
@@ -35,7 +35,7 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BoxLook:
     """What a look at the box itself showed. None means unknown, and nothing is concluded from it."""
 
     idle_s: float | None = None
@@ -61,7 +61,7 @@ class Attendant:
         self._lease_id = lease_id
         self._card = card
         self._look_s = look_s
-        self.told = Told(tenancy.ledger, lease_id, done)
+        self.told = LeaseAlarms(tenancy.ledger, lease_id, done)
         self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
         self._work_end = WorkEnd(tenancy, self.told)
         self.is_busy = False
@@ -100,7 +100,7 @@ class Attendant:
             if not lease.state.live or (lease.ready_at is None and now < lease.terms.deadline_at):
                 return
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
-        seen = Seen()
+        seen = BoxLook()
         if outrun(lease, begun, look_s=self._look_s) is None:
             # A look may take long. It gets no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
@@ -137,7 +137,7 @@ class Attendant:
         events = self._tenancy.ledger.events(lease.id)
         return any(isinstance(event, work) and at >= since for at, event in events)
 
-    def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
+    def _clocks_differ(self, lease: Lease, seen: BoxLook) -> bool:
         """Whether the box's clock says that there is time left. After a day our clock is believed anyway.
 
         One of the two is wrong, and nobody here knows which. The guard on the box counts for itself.
@@ -157,7 +157,7 @@ class Attendant:
         )
         return now - since < timedelta(days=1)
 
-    async def _within(self, lease: Lease, look: Awaitable[Seen]) -> Seen:
+    async def _within(self, lease: Lease, look: Awaitable[BoxLook]) -> BoxLook:
         """What the look showed within the lease's remaining time. Nothing is concluded from a look that failed."""
         left_s = time_left_s(lease, self._tenancy.clock.now())
         try:
@@ -179,7 +179,7 @@ class Attendant:
             self.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - what a box answers must not keep its lease from ending
             self.told.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
-        return Seen()
+        return BoxLook()
 
     async def _make_ready(self, lease: Lease) -> None:
         """A box that was never ready in time, or is not what was quoted, is given back unused."""
@@ -194,18 +194,18 @@ class Attendant:
 
     # --- the box
 
-    async def _look_at_box(self, lease: Lease) -> Seen:
+    async def _look_at_box(self, lease: Lease) -> BoxLook:
         """What is complete on the box is here. Returns what the look showed.
 
         Raises:
             BoxTrouble: the box could not be asked.
         """
         if lease.ready_at is None:
-            return Seen()
+            return BoxLook()
         standing = await watch_actions.standing(self._tenancy.context, lease.id)
         work = await self._work_end.seen(lease, standing)
         if self._work_end.is_due(lease, work):
-            return Seen(
+            return BoxLook(
                 None, self._apart(standing), work
             )  # it is ended now, which collects as well
         anew = await rearmed(self._tenancy.context, lease.id)
@@ -213,13 +213,13 @@ class Attendant:
             self.told.done(f"its guard was gone, as after a reboot: {anew}")
         idle_s = await self._idle_s(lease)
         await self._gather(lease, working=standing.live)
-        return Seen(idle_s, self._apart(standing), work)
+        return BoxLook(idle_s, self._apart(standing), work)
 
-    async def _look_at_clock(self, lease: Lease) -> Seen:
+    async def _look_at_clock(self, lease: Lease) -> BoxLook:
         """What time it is on the box."""
         if lease.ready_at is None or lease.touched_at is None:
-            return Seen()
-        return Seen(
+            return BoxLook()
+        return BoxLook(
             None, self._apart(await watch_actions.standing(self._tenancy.context, lease.id))
         )
 

@@ -41,7 +41,7 @@ _ACCOUNT = "account:"
 """How the key of an alarm about no lease begins."""
 
 
-class Look(Record):
+class WatchReport(Record):
     """One look at everything."""
 
     leases: int
@@ -186,11 +186,11 @@ class Watchdog:
                 self._in_turn(lease_id, self._cards.get(lease_id))
             )
 
-    async def once(self) -> Look:
+    async def once(self) -> WatchReport:
         """Every lease was looked at, and what was due has been done or tried."""
         return await self._look(wait="done")
 
-    async def _look(self, *, wait: Literal["begun", "done"]) -> Look:
+    async def _look(self, *, wait: Literal["begun", "done"]) -> WatchReport:
         self._did = []
         ledger = self._tenancy.ledger
         # What the look before raised late is told before it may be over.
@@ -220,7 +220,7 @@ class Watchdog:
             unasked=self._unasked,
             by=self._by,
         )
-        return Look(
+        return WatchReport(
             leases=len(self._under_way),
             did=tuple(self._did),
             alarms=tuple(

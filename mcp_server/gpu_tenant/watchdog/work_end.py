@@ -35,7 +35,7 @@ from gpu_tenant.leases.work_done import (
 )
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
-from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, Told
+from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, LeaseAlarms
 from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
@@ -46,7 +46,7 @@ _LOOKS, _APART_S = 2, 2.0
 class WorkEnd:
     """Ends one lease once its work is done, as far as the law and its terms allow."""
 
-    def __init__(self, tenancy: Tenancy, told: Told) -> None:
+    def __init__(self, tenancy: Tenancy, told: LeaseAlarms) -> None:
         self._tenancy = tenancy
         self._told = told
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.formats.bombs import BOMBS, OUTCOMES, write
 
-from gpu_tenant.artifacts.formats import Asked, prove, prove_all
+from gpu_tenant.artifacts.formats import ReadRequest, prove, prove_all
 from gpu_tenant.artifacts.formats.resource_limits import allowance_s
 from gpu_tenant.artifacts.formats.worker_pool import Readers
 
@@ -58,7 +58,7 @@ def test_good_files_beside_a_bomb_are_proved(tmp_path: Path) -> None:
     good.write_text('{"a": 1}', encoding="utf-8")
     paths = [good, bomb, good, good]
 
-    proofs = prove_all([Asked(x, x.name, x.stat().st_size) for x in paths])
+    proofs = prove_all([ReadRequest(x, x.name, x.stat().st_size) for x in paths])
 
     assert [proof and proof.verdict.outcome for proof in proofs] == [
         "loads",

@@ -12,11 +12,20 @@ from gpu_tenant.artifacts.formats.bounded_file import Source
 from gpu_tenant.artifacts.formats.check_file import Proof
 from gpu_tenant.artifacts.formats.registry import FORMATS, SUFFIXES, claimed
 from gpu_tenant.artifacts.formats.single_pass import Passage, Stopped
-from gpu_tenant.artifacts.formats.worker_pool import SHARED, Answer, Asked, Ended, Readers
+from gpu_tenant.artifacts.formats.worker_pool import SHARED, Answer, Ended, Readers, ReadRequest
 from gpu_tenant.domain.model import Verdict
 from gpu_tenant.files.direct_io import Stored
 
-__all__ = ["FORMATS", "SUFFIXES", "Asked", "Proof", "Stopped", "inspect", "prove", "prove_all"]
+__all__ = [
+    "FORMATS",
+    "SUFFIXES",
+    "Proof",
+    "ReadRequest",
+    "Stopped",
+    "inspect",
+    "prove",
+    "prove_all",
+]
 
 
 def prove(
@@ -37,12 +46,12 @@ def prove(
         OSError: the storage could not be read.
         Stopped: it was stopped.
     """
-    file = Asked(path, name, _size_bytes(path), sha256)
+    file = ReadRequest(path, name, _size_bytes(path), sha256)
     return prove_all([file], stop=stop, readers=readers)[0]
 
 
 def prove_all(
-    files: Sequence[Asked], *, stop: Event | None = None, readers: Readers = SHARED
+    files: Sequence[ReadRequest], *, stop: Event | None = None, readers: Readers = SHARED
 ) -> Sequence[Proof | None]:
     """As `prove`, for each of the files. Small ones are faster together."""
     stop = stop or Event()
@@ -59,7 +68,7 @@ def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
     Raises:
         OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
     """
-    answer = readers.ask([Asked(path, name, _size_bytes(path))], "inspect", Event())[0]
+    answer = readers.ask([ReadRequest(path, name, _size_bytes(path))], "inspect", Event())[0]
     if why := _stopped(answer):
         with Source(path, name) as source:
             return _unread(source, why)
@@ -68,7 +77,7 @@ def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
     return Verdict.model_validate(answer["verdict"])
 
 
-def _proved(file: Asked, answer: Answer | Ended, stop: Event) -> Proof | None:
+def _proved(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof | None:
     if why := _stopped(answer):
         return _hashed(file, stop, why)
     assert not isinstance(answer, Ended)
@@ -88,7 +97,7 @@ def _stopped(answer: Answer | Ended) -> str | None:
     return str(answer["stopped"]) if "stopped" in answer else None
 
 
-def _hashed(file: Asked, stop: Event, why: str) -> Proof | None:
+def _hashed(file: ReadRequest, stop: Event, why: str) -> Proof | None:
     """As `prove`, but by the hash alone."""
     stored = Stored.at(file.path)
     if stored is None:

@@ -17,7 +17,7 @@ LARGE_BYTES = 1 << 20
 _WARNINGS_SHOWN = 50
 
 
-class Turn(Protocol):
+class MemoryTurn(Protocol):
     """Permission to take much memory. It is acquired like a lock."""
 
     def acquire(self) -> object:
@@ -27,11 +27,11 @@ class Turn(Protocol):
         """The permission is given back."""
 
 
-_turns: list[Turn] = [Lock()]
+_turns: list[MemoryTurn] = [Lock()]
 """Many files are inspected at once, but only one of those that take much memory."""
 
 
-def one_at_a_time(turn: Turn) -> None:
+def one_at_a_time(turn: MemoryTurn) -> None:
     """From now on, permission to take much memory is acquired from `turn`."""
     _turns[:] = [turn]
 
@@ -87,7 +87,7 @@ class Source:
         self.failure: OSError | None = None
         self.passage = passage
         self._file = path.open("rb") if opened is None else os.fdopen(opened, "rb", closefd=False)
-        self._large: Turn | None = None
+        self._large: MemoryTurn | None = None
         self._at = 0
         self.size_bytes = os.fstat(self._file.fileno()).st_size
 

@@ -108,7 +108,7 @@ class Tally:
             findings.warn(f"{label}: {self.nan:,} NaN, {self.inf:,} inf of {self.seen:,}")
 
 
-class Sample:
+class TensorSample:
     """The blocks to check in one tensor. They are checked as the file's bytes pass in rising order."""
 
     def __init__(self, tensor: Tensor, share: int) -> None:
@@ -136,7 +136,7 @@ class Sample:
             self.see(self._due[0], source.along(*self._due))
 
 
-def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, Sample]:
+def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
     """For every tensor that holds floats, the blocks to check, as its share of the limit for the file."""
     floats = {key: x for key, x in tensors.items() if x.dtype in LAYOUTS and x.count}
     total = sum(tensor.count for tensor in floats.values())
@@ -145,7 +145,7 @@ def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, Sample]:
         share = tensor.count
         if total > SAMPLE_LIMIT:
             share = min(share, max(_SMALLEST_SAMPLE, share * SAMPLE_LIMIT // total))
-        chosen[key] = Sample(tensor, share)
+        chosen[key] = TensorSample(tensor, share)
     return chosen
 
 
@@ -161,7 +161,7 @@ def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
     report(chosen, findings)
 
 
-def report(seen: Collection[Sample], findings: Findings) -> None:
+def report(seen: Collection[TensorSample], findings: Findings) -> None:
     """The findings name what is not finite in the samples, and say how much of the file was sampled."""
     for sample in seen:
         sample.tally.report(sample.tensor.label, findings)

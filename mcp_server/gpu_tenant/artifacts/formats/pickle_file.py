@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Source,
     counted,
 )
-from gpu_tenant.artifacts.formats.pickle_vm import UNSEEN, Machine, Scan
+from gpu_tenant.artifacts.formats.pickle_vm import UNSEEN, PickleMachine, Scan
 
 _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
 _LONGEST_LINE_BYTES = 1 << 16
@@ -59,7 +59,7 @@ def scan(source: Source, start: int, end: int) -> Scan:
         Unread: it is too large to be followed, or refers to out-of-band buffers.
     """
     cursor = Cursor(source, start, end)
-    machine = Machine(cursor.at)
+    machine = PickleMachine(cursor.at)
     while not machine.stopped:
         at = cursor.at
         opcode = _OPCODES.get(cursor.take(1).decode("latin-1"))

@@ -94,7 +94,7 @@ class Scan:
             findings.not_proved.append("unpickling is unsafe and was not attempted")
 
 
-class Unseen:
+class OpaqueValue:
     """Stands for every value whose identity does not matter."""
 
 
@@ -102,10 +102,10 @@ class _Mark:
     """Stands on the stack for a MARK that was pushed."""
 
 
-UNSEEN, _MARK = Unseen(), _Mark()
+UNSEEN, _MARK = OpaqueValue(), _Mark()
 
 
-class Machine:
+class PickleMachine:
     """The symbolic machine. Names and small values are followed, and everything else is `UNSEEN`."""
 
     def __init__(self, at: int) -> None:

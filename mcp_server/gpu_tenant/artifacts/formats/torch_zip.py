@@ -16,7 +16,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Unread,
     counted,
 )
-from gpu_tenant.artifacts.formats.non_finite import Sample, Tensor, report, samples
+from gpu_tenant.artifacts.formats.non_finite import Tensor, TensorSample, report, samples
 from gpu_tenant.artifacts.formats.pickle_allowlist import WEIGHTS_ONLY
 from gpu_tenant.artifacts.formats.pickle_file import scan
 from gpu_tenant.artifacts.formats.pickle_vm import ITEM_BYTES, Scan
@@ -30,7 +30,7 @@ class _Followed:
     """What the pickle says, and which values to check in the members that hold them."""
 
     said: Scan
-    samples: dict[str, Sample]
+    samples: dict[str, TensorSample]
 
 
 def check(source: Source, findings: Findings) -> None:
@@ -96,7 +96,7 @@ def _follow(
     return _Followed(said, samples(_storages(source, members, said, findings)))
 
 
-def _pass(source: Source, member: zip_file.Member, sample: Sample | None) -> None:
+def _pass(source: Source, member: zip_file.Member, sample: TensorSample | None) -> None:
     """The member is whole, and the values due in it have been checked."""
     at = member.content_at
     for piece in zip_file.content(source, member):

@@ -40,7 +40,7 @@ Answer = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadRequest:
     """A file to be read. `size_bytes` says roughly how long that may take."""
 
     path: Path
@@ -65,7 +65,7 @@ class Readers:
         self._idle: list[_Reader] = []
 
     def ask(
-        self, files: Sequence[Asked], how: Literal["prove", "inspect"], stop: Event
+        self, files: Sequence[ReadRequest], how: Literal["prove", "inspect"], stop: Event
     ) -> Sequence[Answer | Ended]:
         """For each file, what a reader says of it, or why there is no answer.
 
@@ -150,7 +150,7 @@ class _Reader:
             raise Ended(f"no process could be started to read it: {error.strerror}") from error
 
     def answers(
-        self, files: Sequence[Asked], how: Literal["prove", "inspect"], stop: Event
+        self, files: Sequence[ReadRequest], how: Literal["prove", "inspect"], stop: Event
     ) -> Iterator[Answer]:
         """The answers, in the order of the files.
 

@@ -39,36 +39,38 @@ def whereabouts_of(directory: Path) -> Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class StoreDoubt:
     """Why a store alone is not proof enough."""
 
     words: str
     is_the_box: bool
 
 
-async def doubted(where: Whereabouts, lease: Lease) -> Doubt | None:
+async def doubted(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
     """Why a store there may vanish with the lease's box. None if it cannot, or is a directory here."""
     if where.unknown is not None:
-        return Doubt(where.unknown, is_the_box=False)
+        return StoreDoubt(where.unknown, is_the_box=False)
     if where.host is None:
         return None
     if where.host == lease.id:  # the name that `ssh LEASE` uses
-        return Doubt("it is on the box itself", is_the_box=True)
+        return StoreDoubt("it is on the box itself", is_the_box=True)
     theirs = await _addresses(where.host)
     if not theirs:
-        return Doubt(f"its host {where.host} has no address here", is_the_box=False)
+        return StoreDoubt(f"its host {where.host} has no address here", is_the_box=False)
     if any(address.is_loopback or address.is_unspecified for address in theirs):
         # A tunnel to the box would start here, and so would a server over one of the box's
         # directories.
-        return Doubt(f"its host {where.host} is this computer, or a way from it", is_the_box=False)
+        return StoreDoubt(
+            f"its host {where.host} is this computer, or a way from it", is_the_box=False
+        )
     if not isinstance(lease.address, SshAddress):
         return None
     box = host_of(lease.address)
     ours = await _addresses(box)
     if box == where.host or ours & theirs:
-        return Doubt("it is on the box itself", is_the_box=True)
+        return StoreDoubt("it is on the box itself", is_the_box=True)
     if not ours:
-        return Doubt(f"the address of {box} is unknown here", is_the_box=False)
+        return StoreDoubt(f"the address of {box} is unknown here", is_the_box=False)
     return None
 
 

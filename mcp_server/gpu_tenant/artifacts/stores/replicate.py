@@ -29,7 +29,7 @@ _DOWN = 3
 """This many failures in a row mean that the store is the problem, not a file."""
 
 
-class Kept(Record):
+class StoreCopy(Record):
     """What the durable store holds now, each file re-read from it."""
 
     lease: str
@@ -51,7 +51,7 @@ async def keep_safe(
     store: DurableStore,
     ledger: Ledger,
     progress: Callable[[int, int], None],
-) -> Kept:
+) -> StoreCopy:
     """Every entry of `seal` that is here unchanged is in the store, and was re-read from it, hash by hash.
 
     `seal` is the last one filed for the lease, and `directory` is what collect filled. What the store already holds,
@@ -119,7 +119,7 @@ async def keep_safe(
             f"{missing} of {len(files)} files are not safe in {store.words}, {failed[0]} first: {last.message}",
             remedy=last.remedy,
         )
-    return Kept(
+    return StoreCopy(
         lease=lease.id,
         seal=seal.digest,
         store=store.words,

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.audit.probe import GIB, Seen
+from gpu_tenant.box.audit.probe import GIB, ProbePart
 from gpu_tenant.domain.record import Line, Record
 from gpu_tenant.domain.untrusted_text import quoted
 
@@ -53,7 +53,7 @@ def blocker(subject: str, seen: str, reason: str) -> Finding:
     return Finding(subject=subject, level="blocker", seen=seen, reason=reason)
 
 
-def unseen(subject: str, seen: Seen) -> Finding:
+def unseen(subject: str, seen: ProbePart) -> Finding:
     """A finding that the probe could not tell about a part."""
     return warning(
         subject,

@@ -20,7 +20,7 @@ Count = Annotated[int, Field(ge=0, le=2**63)]
 """A number from a box, limited so that we can always calculate with it."""
 
 
-class Seen(BaseModel):
+class ProbePart(BaseModel):
     """A part of the probe's answer. A part that failed has an error and nothing else.
 
     Unlike our own records it allows unknown fields: the probe on a box may be a newer one.
@@ -31,14 +31,14 @@ class Seen(BaseModel):
     error: str | None = None
 
 
-class SeenClock(Seen):
+class SeenClock(ProbePart):
     """The box's own clock when it began to look and when it had looked, in seconds since 1970."""
 
     started_s: float | None = Field(default=None, allow_inf_nan=False)
     ended_s: float | None = Field(default=None, allow_inf_nan=False)
 
 
-class SeenSystem(Seen):
+class SeenSystem(ProbePart):
     """The kernel, and how long it has been up."""
 
     kernel: str | None = None
@@ -47,7 +47,7 @@ class SeenSystem(Seen):
     open_files: int | None = None
 
 
-class SeenCpu(Seen):
+class SeenCpu(ProbePart):
     """The cores of the host, and those that we may run on."""
 
     model: str | None = None
@@ -56,26 +56,26 @@ class SeenCpu(Seen):
     load: str | None = None
 
 
-class SeenGroup(Seen):
+class SeenGroup(ProbePart):
     """The limit files of one control group, by file name."""
 
     directory: str = ""
     files: dict[str, str] = {}
 
 
-class SeenCgroup(Seen):
+class SeenCgroup(ProbePart):
     """Every control group that we are in, of both versions."""
 
     groups: tuple[SeenGroup, ...] = ()
 
 
-class SeenMemory(Seen):
+class SeenMemory(ProbePart):
     """The text of /proc/meminfo: the host's memory, not ours."""
 
     meminfo: str | None = None
 
 
-class SeenSmi(Seen):
+class SeenSmi(ProbePart):
     """What `nvidia-smi -q -x` printed."""
 
     missing: bool = False
@@ -84,7 +84,7 @@ class SeenSmi(Seen):
     err: str = ""
 
 
-class SeenDevices(Seen):
+class SeenDevices(ProbePart):
     """GPUs as the kernel shows them, whatever the driver's own tool says."""
 
     nodes: tuple[str, ...] = ()
@@ -92,13 +92,13 @@ class SeenDevices(Seen):
     module: str | None = None
 
 
-class SeenKernelLog(Seen):
+class SeenKernelLog(ProbePart):
     """The lines of the kernel log that are about NVIDIA's driver."""
 
     lines: tuple[str, ...] = ()
 
 
-class SeenPlace(Seen):
+class SeenPlace(ProbePart):
     """One directory, and the filesystem it is on."""
 
     role: str
@@ -114,34 +114,34 @@ class SeenPlace(Seen):
     files: Count | None = None
 
 
-class SeenDisks(Seen):
+class SeenDisks(ProbePart):
     """The directories that matter and the mounts above 1 GB."""
 
     places: Annotated[tuple[SeenPlace, ...], AfterValidator(lambda seen: seen[:_MOST])] = ()
 
 
-class SeenWrite(Seen):
+class SeenWrite(ProbePart):
     """Whether a few bytes that were written there were read back unchanged."""
 
     path: str = ""
     same: bool = False
 
 
-class SeenWrites(Seen):
+class SeenWrites(ProbePart):
     """A write test in each directory that we will write to."""
 
     home: SeenWrite | None = None
     work: SeenWrite | None = None
 
 
-class SeenPython(Seen):
+class SeenPython(ProbePart):
     """The python3 that ran the probe."""
 
     version: str | None = None
     path: str | None = None
 
 
-class SeenTorch(Seen):
+class SeenTorch(ProbePart):
     """PyTorch, as that python3 imports it."""
 
     missing: bool = False
@@ -150,7 +150,7 @@ class SeenTorch(Seen):
     cuda_available: bool | None = None
 
 
-class SeenOther(Seen):
+class SeenOther(ProbePart):
     """Programs of one name that another user runs."""
 
     uid: Count
@@ -159,7 +159,7 @@ class SeenOther(Seen):
     count: Count
 
 
-class SeenGpuUser(Seen):
+class SeenGpuUser(ProbePart):
     """A process that holds a GPU's device open."""
 
     pid: Count
@@ -167,7 +167,7 @@ class SeenGpuUser(Seen):
     name: str
 
 
-class SeenProcesses(Seen):
+class SeenProcesses(ProbePart):
     """Which programs run, as far as we may see."""
 
     others: tuple[SeenOther, ...] = ()
@@ -175,21 +175,21 @@ class SeenProcesses(Seen):
     pids_seen_from: str = "host"
 
 
-class SeenUser(Seen):
+class SeenUser(ProbePart):
     """Who we are on the box."""
 
     uid: Count | None = None
     name: str | None = None
 
 
-class SeenReach(Seen):
+class SeenReach(ProbePart):
     """Whether a connection to a host opened."""
 
     address: str | None = None
     took_s: float | None = None
 
 
-AnyPart = TypeVar("AnyPart", bound=Seen)
+AnyPart = TypeVar("AnyPart", bound=ProbePart)
 
 
 def part(observed: Mapping[str, object], name: str, kind: type[AnyPart]) -> AnyPart:
@@ -356,7 +356,7 @@ def read_xids(lines: tuple[str, ...]) -> tuple[Xid, ...]:
     return tuple(found.values())
 
 
-class Limits(Record):
+class CgroupLimits(Record):
     """What the control groups allow us. None is no limit."""
 
     cpus: float | None
@@ -365,7 +365,7 @@ class Limits(Record):
     oom_kills: int
 
 
-def read_limits(groups: tuple[SeenGroup, ...]) -> Limits:
+def read_limits(groups: tuple[SeenGroup, ...]) -> CgroupLimits:
     """The tightest of all limits, of either version. A group is also bound by the groups above it."""
     cpus: list[float] = []
     memory: list[tuple[int, int | None]] = []
@@ -383,7 +383,7 @@ def read_limits(groups: tuple[SeenGroup, ...]) -> Limits:
         kills = re.search(r"^oom_kill (\d{1,9})$", files.get("memory.events", ""), re.MULTILINE)
         oom_kills = max(oom_kills, int(kills[1]) if kills else 0)
     tightest = min(memory, key=lambda pair: pair[0], default=(None, None))
-    return Limits(
+    return CgroupLimits(
         cpus=min(cpus, default=None),
         memory_bytes=tightest[0],
         memory_used_bytes=tightest[1],

@@ -69,7 +69,7 @@ class _Looked(BaseModel):
     message: str = ""
 
 
-class Asked(Record):
+class EnvironmentRequest(Record):
     """What to install, and from where."""
 
     source: str | None = None
@@ -111,7 +111,7 @@ class Setup:
 
     async def prepare(
         self,
-        asked: Asked,
+        asked: EnvironmentRequest,
         *,
         env: Mapping[str, str],
         wait_s: float,
@@ -255,7 +255,7 @@ class Setup:
             job.id, offset=-_TAIL_BYTES, limit=_TAIL_BYTES, sample="plain"
         )
 
-    def _request(self, asked: Asked) -> dict[str, JsonValue]:
+    def _request(self, asked: EnvironmentRequest) -> dict[str, JsonValue]:
         clone = repository(asked.clone) if asked.clone else None
         request: dict[str, JsonValue] = {
             "directory": self._lease.directory,

@@ -32,7 +32,7 @@ Body: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineType:
     """One machine type."""
 
     cpus: int
@@ -44,15 +44,15 @@ class Machine:
 
 
 MACHINES = {
-    "n1-standard-8": Machine(8, 30720, Decimal("0.38")),
-    "n1-standard-16": Machine(16, 61440, Decimal("0.76")),
-    "g2-standard-4": Machine(4, 16384, Decimal("0.706832276"), "nvidia-l4", 1),
-    "g2-standard-8": Machine(8, 32768, Decimal("0.853624552"), "nvidia-l4", 1),
-    "g2-standard-24": Machine(24, 98304, Decimal("2.000833656"), "nvidia-l4", 2),
-    "a2-highgpu-1g": Machine(12, 87040, Decimal("3.673385"), "nvidia-tesla-a100", 1),
-    "a2-ultragpu-1g": Machine(12, 174080, Decimal("5.06879789"), "nvidia-a100-80gb", 1, 1),
-    "a3-highgpu-1g": Machine(26, 239616, Decimal("11.0612"), "nvidia-h100-80gb", 1, 2),
-    "a3-highgpu-8g": Machine(208, 1916928, Decimal("88.490000119"), "nvidia-h100-80gb", 8, 16),
+    "n1-standard-8": MachineType(8, 30720, Decimal("0.38")),
+    "n1-standard-16": MachineType(16, 61440, Decimal("0.76")),
+    "g2-standard-4": MachineType(4, 16384, Decimal("0.706832276"), "nvidia-l4", 1),
+    "g2-standard-8": MachineType(8, 32768, Decimal("0.853624552"), "nvidia-l4", 1),
+    "g2-standard-24": MachineType(24, 98304, Decimal("2.000833656"), "nvidia-l4", 2),
+    "a2-highgpu-1g": MachineType(12, 87040, Decimal("3.673385"), "nvidia-tesla-a100", 1),
+    "a2-ultragpu-1g": MachineType(12, 174080, Decimal("5.06879789"), "nvidia-a100-80gb", 1, 1),
+    "a3-highgpu-1g": MachineType(26, 239616, Decimal("11.0612"), "nvidia-h100-80gb", 1, 2),
+    "a3-highgpu-8g": MachineType(208, 1916928, Decimal("88.490000119"), "nvidia-h100-80gb", 8, 16),
 }
 ATTACHED_USD_H = {"nvidia-tesla-t4": Decimal("0.35"), "nvidia-tesla-v100": Decimal("2.48")}
 LIMITS = {

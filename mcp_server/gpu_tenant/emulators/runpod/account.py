@@ -16,7 +16,7 @@ _STEPS = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _FIELDS = {"gpu": "gpuAmount", "cpu": "cpuAmount", "disk": "diskAmount"}
 
 
-class Account:
+class RunpodAccount:
     """The money of one account."""
 
     def __init__(self, world: World) -> None:

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
-from gpu_tenant.emulators.runpod.account import Account
+from gpu_tenant.emulators.runpod.account import RunpodAccount
 from gpu_tenant.emulators.runpod.responses import (
     ACTIONS,
     FIRST_PAGE,
@@ -69,7 +69,7 @@ class RunpodEmulator:
     def __init__(self, world: World, sites: Sites) -> None:
         self._world = world
         self._sites = sites
-        self._account = Account(world)
+        self._account = RunpodAccount(world)
 
     def environment(self, base_url: str) -> dict[str, str]:
         """As `Emulator.environment`."""

@@ -11,12 +11,12 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
-from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, Market
+from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, VastMarket
 from gpu_tenant.emulators.vastai.responses import (
     FAULTS,
-    Account,
     Door,
     Row,
+    VastAccount,
     disk_usd_h,
     inside,
     instance,
@@ -51,8 +51,8 @@ class VastEmulator:
         self._world = world
         self._sites = sites
         self._door = Door(world, self._settle)
-        self._account = Account(world, self._door)
-        self._market = Market(world)
+        self._account = VastAccount(world, self._door)
+        self._market = VastMarket(world)
 
     def environment(self, base_url: str) -> dict[str, str]:
         """As `Emulator.environment`."""

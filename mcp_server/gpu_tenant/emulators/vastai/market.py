@@ -286,7 +286,7 @@ VOLUME_OFFERS: list[Row] = [
 ]
 
 
-class Market:
+class VastMarket:
     """Every host's asks, with the room that the account's own boxes leave."""
 
     def __init__(self, world: World) -> None:

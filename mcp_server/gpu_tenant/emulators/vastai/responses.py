@@ -140,7 +140,7 @@ class Door:
         return key is not None and said == f"Bearer {key}" and request.method in ("PUT", "DELETE")
 
 
-class Account:
+class VastAccount:
     """The account's keys, volumes and money."""
 
     def __init__(self, world: World, door: Door) -> None:

@@ -29,7 +29,7 @@ _WORD: dict[Level, Literal["notice", "warning", "urgent"]] = {
 }
 
 
-class Open(Record):
+class OpenAlarm(Record):
     """One alarm that has not ended."""
 
     lease: str | None
@@ -44,7 +44,7 @@ class Open(Record):
 class Alarms(Record):
     """What a person must hear of, oldest first; then what a look at everything has found just now."""
 
-    alarms: tuple[Open, ...]
+    alarms: tuple[OpenAlarm, ...]
     seen_now: tuple[str, ...] = Field(
         description="found by this look, whether or not a watchdog has opened an alarm for it"
     )
@@ -100,8 +100,8 @@ async def alarms(tested: str | None, as_json: bool) -> None:
         )
 
 
-def _open(alarm: Alarm, now: datetime) -> Open:
-    return Open(
+def _open(alarm: Alarm, now: datetime) -> OpenAlarm:
+    return OpenAlarm(
         lease=alarm.lease_id,
         about=alarm.key,
         level=_WORD[loudness(alarm, now)],

@@ -22,7 +22,7 @@ from gpu_tenant.files.planned_changes import BACKUP, Change
 from gpu_tenant.files.state_dir import Home
 
 
-class Changed(Record):
+class FileChange(Record):
     """One file of an installation."""
 
     path: str
@@ -35,7 +35,7 @@ class Installation(Record):
     host: HostName
     skill: str
     settings: str
-    changes: list[Changed]
+    changes: list[FileChange]
     diff: str
     done: bool
     notes: list[str]
@@ -46,7 +46,7 @@ class KeepingWatch(Record):
     """What was changed for the watchdog to keep running, or would be."""
 
     by: KeptBy
-    changes: list[Changed]
+    changes: list[FileChange]
     diff: str
     runs: list[str]
     """The commands that start it, or end it."""
@@ -199,8 +199,8 @@ def _note(planned: Plan) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def _named(changes: tuple[Change, ...]) -> list[Changed]:
-    return [Changed(path=str(c.path), does=c.does) for c in changes]
+def _named(changes: tuple[Change, ...]) -> list[FileChange]:
+    return [FileChange(path=str(c.path), does=c.does) for c in changes]
 
 
 def _diff(changes: tuple[Change, ...]) -> str:

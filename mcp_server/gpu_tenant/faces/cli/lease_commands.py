@@ -267,7 +267,7 @@ async def adopt(
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
     platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
-    from gpu_tenant.domain.terms import Asked
+    from gpu_tenant.domain.terms import RentRequest
     from gpu_tenant.faces.cli.limits import as_owner
 
     if source is not None and (target is not None or by_password or provider != "own"):
@@ -285,7 +285,7 @@ async def adopt(
 
     async with output.tenancy() as tenancy:
         if source is not None:
-            asked = Asked(store=tenancy.context.known_store(store), **terms)
+            asked = RentRequest(store=tenancy.context.known_store(store), **terms)
             taken = await as_owner(
                 tenancy,
                 lambda: adopt_from(
@@ -317,7 +317,7 @@ async def adopt(
                 tenancy.context,
                 provider,
                 target,
-                asked=Asked(store=tenancy.context.known_store(store), **terms),
+                asked=RentRequest(store=tenancy.context.known_store(store), **terms),
                 price_usd_h=price_usd_h,
                 password=password,
                 over=over,

@@ -25,7 +25,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.cli.live_frame import NOTES, Blind, Frame, Seen, counted
+from gpu_tenant.faces.cli.live_frame import NOTES, Frame, LiveState, SilentBox, counted
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
 
@@ -98,7 +98,7 @@ class _View:
         self._which: Literal["live", "all"] = which
         self._every_s = every_s
         titles = {slug: profile.title for slug, profile in tenancy.profiles.items()}
-        self._seen = Seen(titles, notes=notes)
+        self._seen = LiveState(titles, notes=notes)
         self._from_line = 0
         self._changed = asyncio.Event()
         self._look_now = asyncio.Event()
@@ -223,9 +223,9 @@ class _View:
     def _heard(self, lease: str, came: Watched | Exception) -> None:
         self._asking.discard(lease)
         if isinstance(came, Exception):
-            since = self._seen.blind.get(lease, Blind(self._tenancy.clock.now(), "")).since
+            since = self._seen.blind.get(lease, SilentBox(self._tenancy.clock.now(), "")).since
             words = came.message if isinstance(came, TenantError) else self._words_of(came)
-            self._seen.blind[lease] = Blind(since, words)
+            self._seen.blind[lease] = SilentBox(since, words)
         else:
             self._seen.blind.pop(lease, None)
             self._seen.jobs[lease] = came

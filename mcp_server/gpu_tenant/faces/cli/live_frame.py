@@ -30,7 +30,7 @@ NOTES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Blind:
+class SilentBox:
     """A box that does not answer: since when, and with which error."""
 
     since: datetime
@@ -38,7 +38,7 @@ class Blind:
 
 
 @dataclass(slots=True)
-class Seen:
+class LiveState:
     """The last state seen of everything, and when it was seen."""
 
     titles: Mapping[str, str]
@@ -47,7 +47,7 @@ class Seen:
     trouble: str | None = None
     gpus: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, Watched] = field(default_factory=dict)
-    blind: dict[str, Blind] = field(default_factory=dict)
+    blind: dict[str, SilentBox] = field(default_factory=dict)
     notes: deque[str] = field(default_factory=lambda: deque(maxlen=NOTES))
 
     def since_s(self, now: datetime) -> float:
@@ -58,7 +58,7 @@ class Seen:
 class Frame:
     """Everything on one screen. The head and the foot stay in place, and the middle scrolls."""
 
-    def __init__(self, seen: Seen, now: datetime, *, from_line: int, keys: str) -> None:
+    def __init__(self, seen: LiveState, now: datetime, *, from_line: int, keys: str) -> None:
         self._seen = seen
         self._now = now
         self._keys = keys
@@ -151,7 +151,7 @@ class Frame:
 
 # Each column of the table is a function of a card and of the seconds since it was seen.
 
-_Column = tuple[str, Callable[[Card, Seen, float], Text]]
+_Column = tuple[str, Callable[[Card, LiveState, float], Text]]
 
 _COLUMNS: tuple[_Column, ...] = (
     ("LEASE", lambda card, seen, past_s: _said(card.lease, "bold")),
@@ -169,7 +169,11 @@ _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
 
 
 def _fitting(
-    cards: tuple[Card, ...], seen: Seen, now: datetime, console: Console, options: ConsoleOptions
+    cards: tuple[Card, ...],
+    seen: LiveState,
+    now: datetime,
+    console: Console,
+    options: ConsoleOptions,
 ) -> Table:
     """The table, with as many columns as there is room for."""
     for count in range(len(_LEFT_OUT_FIRST) + 1):
@@ -266,7 +270,7 @@ def _state(card: Card) -> Text:
     return _said(f"{card.phase}, alarm", "bold red") if card.alarm else _said(card.phase)
 
 
-def _gpus(card: Card, seen: Seen) -> str:
+def _gpus(card: Card, seen: LiveState) -> str:
     """The lease's GPUs, by its quote or else by what a job's box reported."""
     watched = seen.jobs.get(card.lease)
     # A row has one line, even if a box reports a GPU name with line breaks.

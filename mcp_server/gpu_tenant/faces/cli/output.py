@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
     from gpu_tenant.leases.cards import Card, TornDown
     from gpu_tenant.service import Tenancy
-    from gpu_tenant.watchdog.loop import Look
+    from gpu_tenant.watchdog.loop import WatchReport
 
 R = TypeVar("R", bound="Record")
 
@@ -165,7 +165,7 @@ def policy(shown: Policy) -> None:
     click.echo(f"{shown.lease}: if this computer dies: {shown.if_this_computer_dies}")
 
 
-def look(shown: Look) -> None:
+def look(shown: WatchReport) -> None:
     """What one look of a watchdog did was printed, with its notices."""
     for words in shown.did:
         click.echo(words)

@@ -12,7 +12,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused, SignatureWanted
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.signature import Asked, Signature
+from gpu_tenant.domain.signature import Signature, SignatureRequest
 from gpu_tenant.faces.cli import output, prompts
 from gpu_tenant.faces.cli.command import as_json, verb
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Open(Record):
+class OpenRequests(Record):
     """What waits for a person's signature."""
 
-    open: tuple[Asked, ...]
+    open: tuple[SignatureRequest, ...]
 
 
 @verb("sign")
@@ -55,7 +55,7 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
             )
             return
         if code is None:
-            waiting = Open(open=tuple(tenancy.ledger.all_asked(tenancy.clock.now())))
+            waiting = OpenRequests(open=tuple(tenancy.ledger.all_asked(tenancy.clock.now())))
             output.answer(waiting, as_json, _listed)
             return
         asked = tenancy.ledger.asked(code)
@@ -78,7 +78,7 @@ async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Await
     return await act()
 
 
-def sign_here(tenancy: Tenancy, asked: Asked, purpose: str) -> Signature:
+def sign_here(tenancy: Tenancy, asked: SignatureRequest, purpose: str) -> Signature:
     """The person at this terminal has seen the whole list, typed its subject, and so signed it.
 
     Raises:
@@ -96,14 +96,14 @@ def sign_here(tenancy: Tenancy, asked: Asked, purpose: str) -> Signature:
     return tenancy.ledger.sign(asked, by=getpass.getuser(), form="terminal", at=tenancy.clock.now())
 
 
-def _lines(asked: Asked) -> list[str]:
+def _lines(asked: SignatureRequest) -> list[str]:
     return [
         f"{asked.would} (as of {asked.as_of:%Y-%m-%d %H:%M} UTC):",
         *(f"  {line}" for line in asked.words),
     ]
 
 
-def _listed(waiting: Open) -> None:
+def _listed(waiting: OpenRequests) -> None:
     if not waiting.open:
         click.echo("nothing waits for a signature")
     for asked in waiting.open:

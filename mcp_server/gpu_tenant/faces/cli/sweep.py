@@ -17,8 +17,8 @@ from gpu_tenant.faces.cli.command import Chosen, as_json, joined, verb
 
 if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
-    from gpu_tenant.sweeps.commands import Tended
-    from gpu_tenant.sweeps.status import Reckoning, Row
+    from gpu_tenant.sweeps.commands import SweepReport
+    from gpu_tenant.sweeps.status import CellRow, Reckoning
 
 _SHOWN = 40
 _OPTIONS = ("matrix", "cells", "attempts", "slots")
@@ -79,7 +79,7 @@ async def launch(
     max_runtime_h: float | None,
     name: str | None,
     python: Literal["prepared", "image"],
-) -> Tended:
+) -> SweepReport:
     """The sweep is launched. `words` are leases and fleets first, and then the cells' own command."""
     from gpu_tenant.domain.sweep_grid import grid_of
     from gpu_tenant.sweeps.commands import begin_sweep
@@ -207,7 +207,7 @@ def _newest(tenancy: Tenancy) -> str:
     return known[-1]
 
 
-def table(shown: Tended) -> None:
+def table(shown: SweepReport) -> None:
     """The cells were printed, first those that a person must look at. Then what is wrong, and what comes next."""
     found = shown.table
     order = (
@@ -258,5 +258,5 @@ def next_step(found: Reckoning) -> str:
     return str(Command("teardown", *found.leases))
 
 
-def _first(rows: Sequence[Row]) -> str | None:
+def _first(rows: Sequence[CellRow]) -> str | None:
     return next((row.cell for row in rows if row.state in ("failed", "missing")), None)

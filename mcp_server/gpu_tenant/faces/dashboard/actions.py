@@ -61,7 +61,7 @@ class Adopt(Body):
     then: Literal["keep", "park"] = "keep"
 
 
-class Credential(Body):
+class CredentialBody(Body):
     """Where a platform's key is kept."""
 
     provider: Text
@@ -170,7 +170,7 @@ async def begun(request: Request) -> Response:
 
 async def credential(request: Request) -> Response:
     """The reference was written into the configuration, and was tried."""
-    body = await body_of(request, Credential)
+    body = await body_of(request, CredentialBody)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
     looks(request).reopened()
     return answer(written)

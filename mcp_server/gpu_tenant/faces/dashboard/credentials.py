@@ -53,7 +53,7 @@ class Tested(Record):
     words: str
 
 
-class Written(Record):
+class CredentialResult(Record):
     """A reference that is in the configuration now, and the result of trying it."""
 
     written: str
@@ -108,7 +108,7 @@ async def try_key(tenancy: Tenancy, provider: str) -> Tested:
     return Tested(ok=True, words=f"{profile.title} answered: {count} in the account")
 
 
-async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Written:
+async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> CredentialResult:
     """The configuration says where that key is, the rest of it is unchanged, and the key was tried.
 
     Raises:
@@ -142,7 +142,7 @@ async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Wri
             "nothing was written",
         ) from None
     write_settings(tenancy.home.configuration, "credentials", {provider: f"{scheme}:{rest}"})
-    return Written(written=f"{scheme}:{rest}", test=await try_key(tenancy, provider))
+    return CredentialResult(written=f"{scheme}:{rest}", test=await try_key(tenancy, provider))
 
 
 def _with_key(tenancy: Tenancy, provider: str) -> Profile:

@@ -54,7 +54,7 @@ class Working(Record):
         )
 
 
-class Row(Record):
+class LeaseRow(Record):
     """One lease among the others."""
 
     card: Card
@@ -104,7 +104,7 @@ class Sums(Record):
 class Overview(Sums):
     """Everything at once."""
 
-    leases: tuple[Row, ...]
+    leases: tuple[LeaseRow, ...]
 
 
 def rows_of(
@@ -113,7 +113,7 @@ def rows_of(
     *,
     blind: Mapping[str, str],
     working: Mapping[str, Working],
-) -> tuple[Row, ...]:
+) -> tuple[LeaseRow, ...]:
     """A row for each card. `blind` and `working` are by lease."""
     return tuple(
         row_of(
@@ -129,9 +129,9 @@ def rows_of(
 
 def row_of(
     card: Card, lease: Lease, profile: Profile, *, blind: str | None, job: Working | None
-) -> Row:
+) -> LeaseRow:
     """That lease as the page shows it."""
-    return Row(
+    return LeaseRow(
         card=card,
         title=profile.title,
         kind=profile.kind,

@@ -20,7 +20,7 @@ from gpu_tenant.domain.policy import Policy
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.dashboard.lease_rows import LastSeen, Row, gpu_words, row_of
+from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import told
 from gpu_tenant.jobs.samples import readings_of
@@ -128,7 +128,7 @@ class Alarmed(Record):
 class Detail(Record):
     """All that is on record about one lease."""
 
-    row: Row
+    row: LeaseRow
     lease: Dates
     policy: Policy
     jobs: tuple[JobSeen, ...]

@@ -14,7 +14,7 @@ _BUDGET_S = 0.8
 _REMEMBERED = 32
 
 
-class Course(NamedTuple):
+class MetricSeries(NamedTuple):
     """The metrics of a job by step. They are complete once all of its log was read."""
 
     series: dict[str, Series]
@@ -38,7 +38,7 @@ class Courses:
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], _Course] = {}
 
-    async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> Course:
+    async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> MetricSeries:
         """The metrics in the log by step, as much of it as could be read in about a second.
 
         Raises:
@@ -69,4 +69,4 @@ class Courses:
                 whole, newline, begun = text.rpartition("\n")
                 course.begun, course.read_bytes = begun, part.to
                 await asyncio.to_thread(course.metrics.feed, whole + newline)
-        return Course(course.metrics.series(), course.read_bytes, course.size_bytes)
+        return MetricSeries(course.metrics.series(), course.read_bytes, course.size_bytes)

@@ -27,7 +27,7 @@ from webauthn.helpers.structs import (
 )
 
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.signature import Asked, Passkey
+from gpu_tenant.domain.signature import Passkey, SignatureRequest
 
 _NAME = "localhost"
 _REQUIRED = UserVerificationRequirement.REQUIRED
@@ -79,7 +79,7 @@ class Passkeys:
             made.credential_public_key
         )
 
-    def to_sign(self, asked: Asked, known: list[Passkey]) -> str:
+    def to_sign(self, asked: SignatureRequest, known: list[Passkey]) -> str:
         """The options with which the browser signs by a known key: for exactly what is listed, once."""
         challenge = self._for[asked.code] = secrets.token_bytes(32) + _named(asked)
         return options_to_json(
@@ -91,7 +91,7 @@ class Passkeys:
             )
         )
 
-    def must_fit(self, asked: Asked, credential: str, known: list[Passkey]) -> str:
+    def must_fit(self, asked: SignatureRequest, credential: str, known: list[Passkey]) -> str:
         """The proof that one of the known keys has signed exactly that list.
 
         Raises:
@@ -127,7 +127,7 @@ By = Literal["passkey", "terminal", "none"]
 """The ways to sign on this page."""
 
 
-def _named(asked: Asked) -> bytes:
+def _named(asked: SignatureRequest) -> bytes:
     return sha256(
         "\0".join((asked.code, asked.kind, asked.subject, asked.digest, asked.shown)).encode()
     ).digest()

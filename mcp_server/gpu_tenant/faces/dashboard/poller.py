@@ -19,8 +19,8 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
 from gpu_tenant.faces.dashboard.lease_rows import (
     LastSeen,
+    LeaseRow,
     Overview,
-    Row,
     Sums,
     Working,
     rows_of,
@@ -48,7 +48,7 @@ _BEHIND = 128
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class PageEvent:
     """Something to tell the open pages."""
 
     event: str
@@ -58,14 +58,14 @@ class News:
 _HISTORY = 500
 """At most this many ended leases are shown on the page."""
 
-Told = asyncio.Queue[News | None]
+Told = asyncio.Queue[PageEvent | None]
 """The news for one page. None ends them."""
 
 
-class Changed(Sums):
+class ChangedRows(Sums):
     """The rows that have changed, and what is about all of them."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[LeaseRow, ...]
 
 
 class Looks:
@@ -73,7 +73,7 @@ class Looks:
 
     def __init__(self, opened: Callable[[], Tenancy]) -> None:
         self._opened = opened
-        self.begun: Callable[[], Sequence[News]] = tuple
+        self.begun: Callable[[], Sequence[PageEvent]] = tuple
         """The state of each action, for a page that may have missed it."""
         self._before: list[Tenancy] = []
         self.tenancy = opened()
@@ -101,7 +101,7 @@ class Looks:
             await self._look()
         return self._shown(self._seen or _NOTHING)
 
-    def row(self, lease: str) -> Row | None:
+    def row(self, lease: str) -> LeaseRow | None:
         """That lease as it was last seen. None if it was not among the leases."""
         cards = self._seen.leases if self._seen else ()
         shown = tuple(card for card in cards if card.lease == lease)
@@ -137,7 +137,7 @@ class Looks:
         # Before the first look the sums are unknown, which is not the same as zero.
         return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
 
-    def _rows(self, seen: Leases) -> tuple[Row, ...]:
+    def _rows(self, seen: Leases) -> tuple[LeaseRow, ...]:
         return rows_of(seen, self.tenancy, blind=self.blind, working=self._working)
 
     # Who hears of it
@@ -159,9 +159,12 @@ class Looks:
             if news.full():
                 while not news.empty():
                     news.get_nowait()
-                for anew in (News("overview", self._shown(self._seen or _NOTHING)), *self.begun()):
+                for anew in (
+                    PageEvent("overview", self._shown(self._seen or _NOTHING)),
+                    *self.begun(),
+                ):
                     news.put_nowait(anew)
-            news.put_nowait(News(event, content))
+            news.put_nowait(PageEvent(event, content))
 
     def end(self) -> None:
         """Every open page's stream ends."""
@@ -193,7 +196,7 @@ class Looks:
     def _tell_row(self, lease: str) -> None:
         row = self.row(lease)
         if row is not None and self._seen is not None:
-            self.tell("rows", Changed(**dict(self._sums(self._seen)), rows=(row,)))
+            self.tell("rows", ChangedRows(**dict(self._sums(self._seen)), rows=(row,)))
 
     def reopened(self) -> None:
         """The tenancy was opened again and knows keys that were added. Users of the old one may go on with it."""

@@ -25,7 +25,7 @@ from gpu_tenant.service import Tenancy
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 
 
-class Course(Readings):
+class MetricsView(Readings):
     """What was read of a job over time. Its metrics are complete once all of its log was read."""
 
     log_read_bytes: int | None = None
@@ -86,7 +86,7 @@ async def readings(request: Request) -> Response:
     opened, courses = tenancy(request), request.app.state.courses
     found = opened.ledger.lease(request.path_params["lease"])
     job = request.query_params.get("job")
-    known = Course(**dict(readings_of(opened.home, found.id, job)))
+    known = MetricsView(**dict(readings_of(opened.home, found.id, job)))
     if job is not None:
         # Its log has every step, while polling saw only some. If the box is silent, those are
         # shown.

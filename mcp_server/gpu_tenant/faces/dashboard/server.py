@@ -24,7 +24,7 @@ from gpu_tenant.faces.dashboard.auth import Gate
 from gpu_tenant.faces.dashboard.background_tasks import Errands, Trouble
 from gpu_tenant.faces.dashboard.metric_series import Courses
 from gpu_tenant.faces.dashboard.passkeys import Passkeys
-from gpu_tenant.faces.dashboard.poller import Looks, News
+from gpu_tenant.faces.dashboard.poller import Looks, PageEvent
 from gpu_tenant.faces.dashboard.runbook_page import runbook_page
 from gpu_tenant.faces.dashboard.typed_signature import Signing
 from gpu_tenant.service import Tenancy
@@ -187,7 +187,7 @@ def application(
     errands = Errands(
         looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )
-    looks.begun = lambda: [News("errand", errand) for errand in reversed(errands.newest_first)]
+    looks.begun = lambda: [PageEvent("errand", errand) for errand in reversed(errands.newest_first)]
     app = Starlette(
         routes=[
             Route("/", _page),

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.signature import PASSKEY, Asked, digest_of
+from gpu_tenant.domain.signature import PASSKEY, SignatureRequest, digest_of
 from gpu_tenant.faces.dashboard.passkeys import By, Passkeys
 from gpu_tenant.faces.dashboard.queries import answer, by, tenancy
 from gpu_tenant.faces.dashboard.request_bodies import Body, Text, body_of
@@ -31,10 +31,10 @@ class Made(Body):
     credential: str
 
 
-class Open(Record):
+class OpenSignatures(Record):
     """What waits for a signature, and what it takes to give one here."""
 
-    open: tuple[Asked, ...]
+    open: tuple[SignatureRequest, ...]
     by: By
     passkeys: tuple[str, ...]
     ends: bool
@@ -43,7 +43,7 @@ class Open(Record):
 class ToSign(Record):
     """One list to sign for. `shown` names it as it stands."""
 
-    asked: Asked
+    asked: SignatureRequest
     shown: str
     by: By
     options: str | None
@@ -55,7 +55,7 @@ class Options(Record):
     options: str
 
 
-class Wanted(Record):
+class NextSignature(Record):
     """The code of what is to be signed first. None when it is done."""
 
     asked: str | None
@@ -77,7 +77,7 @@ async def waiting(request: Request) -> Response:
     now = opened.clock.now()
     known = opened.ledger.passkeys(now)
     return answer(
-        Open(
+        OpenSignatures(
             open=tuple(opened.ledger.all_asked(now)),
             by=by(request),
             passkeys=care.standing(opened.ledger, at=now) if known else (),
@@ -149,7 +149,7 @@ async def set_up(request: Request) -> Response:
         words=(f"the passkey {made[0][:12]}, which this browser has just made",),
     )
     _passkeys(request).made[asked.code] = made
-    return answer(Wanted(asked=asked.code))
+    return answer(NextSignature(asked=asked.code))
 
 
 async def signs_now(request: Request) -> Response:
@@ -183,9 +183,9 @@ def _over_a_signature(request: Request, what: str) -> Response:
         else:
             care.keep_passkeys(opened.ledger, at=now)
     except SignatureWanted as wanted:
-        return answer(Wanted(asked=wanted.asked))
+        return answer(NextSignature(asked=wanted.asked))
     care.told(opened.ledger, at=now)
-    return answer(Wanted(asked=None))
+    return answer(NextSignature(asked=None))
 
 
 ROUTES = [

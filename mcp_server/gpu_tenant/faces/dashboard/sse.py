@@ -13,7 +13,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, TenantError
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.lease_rows import Working
-from gpu_tenant.faces.dashboard.poller import Looks, News, Told
+from gpu_tenant.faces.dashboard.poller import Looks, PageEvent, Told
 from gpu_tenant.jobs.logs.window import LogWindow
 from gpu_tenant.jobs.metrics import Series, measured_by
 from gpu_tenant.jobs.monitor import Watched
@@ -33,7 +33,7 @@ _WINDOWS = 8
 _PING_S = 15
 
 
-class Seen(Watched):
+class JobMoment(Watched):
     """A job at one moment. `run` is what the box calls this run of it."""
 
     at: AwareDatetime
@@ -137,7 +137,7 @@ class _Closely:
         now, job = tenancy.clock.now(), self._looks.declared(self._lease, seen.job)
         told = {**dict(seen), "log": "", "job": job, "run": seen.job}
         tail = whole_lines(seen.log) if seen.log_size_bytes > _TAIL_BYTES else seen.log
-        await self._put("job", Seen(**told, at=now, measured=measured_by(tail)))
+        await self._put("job", JobMoment(**told, at=now, measured=measured_by(tail)))
         if self._looks.job_of(self._lease) in (None, job):
             others = self._looks.others_on(self._lease)
             shown = Working.of(seen.model_copy(update={"job": job}), at=now, others_running=others)
@@ -161,4 +161,4 @@ class _Closely:
         return seen.state
 
     async def _put(self, event: str, content: Record) -> None:
-        await self._news.put(News(event, content))
+        await self._news.put(PageEvent(event, content))

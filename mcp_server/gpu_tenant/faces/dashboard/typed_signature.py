@@ -12,7 +12,7 @@ from hmac import compare_digest
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.signature import Asked
+from gpu_tenant.domain.signature import SignatureRequest
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _LENGTH = 6
@@ -25,7 +25,7 @@ class Signing:
     tell: Callable[[str], None] | None
     _out: dict[str, str] = field(default_factory=dict)
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: SignatureRequest) -> None:
         """The terminal shows the code for exactly what is listed. Without a terminal nothing happens."""
         if self.tell is None:
             return
@@ -35,7 +35,7 @@ class Signing:
         self._out = {asked.shown: code}  # one list at a time: the codes of others end
         self.tell(f"to sign on the page ({asked.would}), type there: {code}")
 
-    def must_fit(self, asked: Asked, code: str) -> None:
+    def must_fit(self, asked: SignatureRequest, code: str) -> None:
         """The code is the one that was shown for that list, and cannot be used again.
 
         Raises:

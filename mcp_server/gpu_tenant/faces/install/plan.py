@@ -19,7 +19,7 @@ from gpu_tenant.files.planned_changes import (
     there,
 )
 from gpu_tenant.files.skill_files import skill_directory
-from gpu_tenant.files.toml_edit import Broken
+from gpu_tenant.files.toml_edit import TomlError
 
 PARTS = ("SKILL.md", "profiles", "references", "scripts")
 
@@ -57,7 +57,7 @@ def plan(
     try:
         text = _text(before)
         after, replaced = with_server(text, places, command)
-    except Broken as error:
+    except TomlError as error:
         raise _broken(places, error) from None
     untouched = was is not None and digest(before) == was.settings_digest
     if after != text:
@@ -106,7 +106,7 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
     if isinstance(before, bytes):
         try:
             after = _settings_without(before, backup, was, places)
-        except Broken as error:
+        except TomlError as error:
             raise _broken(places, error) from None
         if after != before:
             used_up = after == backup or backup is None
@@ -153,7 +153,7 @@ def _text(content: Content) -> str:
         return content.decode() if isinstance(content, bytes) else ""
     except UnicodeDecodeError as error:
         line = bytes(error.object[: error.start]).count(b"\n") + 1
-        raise Broken("it is not UTF-8", line) from None
+        raise TomlError("it is not UTF-8", line) from None
 
 
 def _mode(path: Path) -> int:
@@ -179,7 +179,7 @@ def _settings_without(before: bytes, backup: Content, was: Installed, places: Pl
     return without_server(_text(before), places, was.replaced).encode()
 
 
-def _broken(places: Places, error: Broken) -> Refused:
+def _broken(places: Places, error: TomlError) -> Refused:
     return Refused(
         f"{places.settings}, line {error.line}: {error}; nothing was changed",
         remedy=f"mend that line, or add the server by hand: {ALIAS!r} is `gpu-tenant serve`",

@@ -45,7 +45,7 @@ class Installed(Record):
         return {*inside, *self.made}
 
 
-class Written(Record):
+class WrittenFile(Record):
     """One file that keeps the watchdog running."""
 
     path: str
@@ -55,12 +55,12 @@ class Written(Record):
     """The digest of the file as it was before any of this. None when there was none."""
 
 
-class Kept(Record):
+class WatchdogInstall(Record):
     """What was written so that the watchdog keeps running."""
 
     by: KeptBy
     name: str
-    written: tuple[Written, ...]
+    written: tuple[WrittenFile, ...]
     made: list[str]
     """The directories that were not there before."""
 
@@ -69,19 +69,19 @@ class Kept(Record):
         """The directories that undoing this may leave empty."""
         return {*self.made}
 
-    def wrote(self, path: Path) -> Written | None:
+    def wrote(self, path: Path) -> WrittenFile | None:
         """What is known of that file."""
         return next((one for one in self.written if one.path == str(path)), None)
 
 
-Entry = Installed | Kept
+Entry = Installed | WatchdogInstall
 
 
 class Register(Record):
     """Everything that was written, for every host and for the watchdog."""
 
     installed: tuple[Installed, ...] = ()
-    watchdog: Kept | None = None
+    watchdog: WatchdogInstall | None = None
 
     def of(self, host: HostName, project: str | None) -> Installed | None:
         """The record of what was written for that host in that project."""
@@ -96,7 +96,7 @@ class Register(Record):
 
     def also(self, entry: Entry) -> "Register":
         """The register with one more entry."""
-        if isinstance(entry, Kept):
+        if isinstance(entry, WatchdogInstall):
             return self.model_copy(update={"watchdog": entry})
         return self.model_copy(update={"installed": (*self.installed, entry)})
 

@@ -13,7 +13,14 @@ from gpu_tenant.domain.errors import BadRequest, LocalTrouble, Refused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.faces.install.hosts import crontab
 from gpu_tenant.faces.install.hosts.service_units import cron_line, plist, unit
-from gpu_tenant.faces.install.registry import Kept, KeptBy, Plan, Written, carry_out, read
+from gpu_tenant.faces.install.registry import (
+    KeptBy,
+    Plan,
+    WatchdogInstall,
+    WrittenFile,
+    carry_out,
+    read,
+)
 from gpu_tenant.faces.install.service_environment import lacking, must_start_alone
 from gpu_tenant.files.planned_changes import (
     Change,
@@ -172,7 +179,7 @@ def _systemd(
     program: Sequence[str],
     every_s: int,
     environ: Mapping[str, str],
-    was: Kept | None,
+    was: WatchdogInstall | None,
     notes: list[str],
 ) -> Service:
     name = _name(home)
@@ -207,7 +214,7 @@ def _systemd(
 
 
 def _launchd(
-    home: Home, program: Sequence[str], every_s: int, was: Kept | None, notes: list[str]
+    home: Home, program: Sequence[str], every_s: int, was: WatchdogInstall | None, notes: list[str]
 ) -> Service:
     name, log = _name(home), _log(home)
     file = Path.home() / "Library/LaunchAgents" / f"{name}.plist"
@@ -230,7 +237,11 @@ def _launchd(
 
 
 def _cron(
-    home: Home, program: Sequence[str], every_s: int | None, was: Kept | None, notes: list[str]
+    home: Home,
+    program: Sequence[str],
+    every_s: int | None,
+    was: WatchdogInstall | None,
+    notes: list[str],
 ) -> Service:
     name, log, register = _name(home), _log(home), _register(home)
     every_min = _EVERY_MIN if every_s is None else max(1, -(-every_s // 60))
@@ -252,12 +263,12 @@ def _cron(
             TableChange(_TABLE, before, after, 0o600, "none" if untouched else "kept", backup)
         ]
     first = None if before is None else digest(before)
-    written = Written(path=str(_TABLE), digest=digest(after), before=first)
+    written = WrittenFile(path=str(_TABLE), digest=digest(after), before=first)
     if known is not None:  # what somebody else added since is not ours to undo
         left_as = written.digest if changes else known.digest
         written = known.model_copy(update={"digest": left_as})
     made = {*(was.made if was else ()), *missing_above([register])}
-    becomes = Kept(by="cron", name=name, written=(written,), made=sorted(made))
+    becomes = WatchdogInstall(by="cron", name=name, written=(written,), made=sorted(made))
     then = f"cron starts it every {every_min} min while the computer is awake; it tells in {log}"
     return Service(
         "cron", name, Plan(tuple(changes), tuple(notes), register, was, becomes), (), (), then
@@ -265,10 +276,14 @@ def _cron(
 
 
 def _plan(
-    home: Home, by: KeptBy, files: Mapping[Path, Content], was: Kept | None, notes: Sequence[str]
+    home: Home,
+    by: KeptBy,
+    files: Mapping[Path, Content],
+    was: WatchdogInstall | None,
+    notes: Sequence[str],
 ) -> Plan:
     changes: list[Change] = []
-    written: list[Written] = []
+    written: list[WrittenFile] = []
     for path, content in files.items():
         known = was.wrote(path) if was else None
         before = there(path)
@@ -277,14 +292,14 @@ def _plan(
             change = replace(change, backup="kept")  # the diff of such a change is shown whole
         changes += [change] if change else []
         first = known.before if known else None if before is None else digest(before)
-        written.append(Written(path=str(path), digest=digest(content), before=first))
+        written.append(WrittenFile(path=str(path), digest=digest(content), before=first))
     register = _register(home)
     made = {*(was.made if was else ()), *missing_above([*(c.path for c in changes), register])}
-    becomes = Kept(by=by, name=_name(home), written=tuple(written), made=sorted(made))
+    becomes = WatchdogInstall(by=by, name=_name(home), written=tuple(written), made=sorted(made))
     return Plan(tuple(changes), tuple(notes), register, was, becomes)
 
 
-def _taken_back(home: Home, name: str, written: Written, notes: list[str]) -> Change | None:
+def _taken_back(home: Home, name: str, written: WrittenFile, notes: list[str]) -> Change | None:
     """The change that makes the file what it was before this command. None if there is none to make."""
     path = Path(written.path)
     if path == _TABLE:
@@ -300,7 +315,7 @@ def _taken_back(home: Home, name: str, written: Written, notes: list[str]) -> Ch
     return Change(path, now, None)
 
 
-def _table_taken_back(home: Home, name: str, written: Written) -> Change | None:
+def _table_taken_back(home: Home, name: str, written: WrittenFile) -> Change | None:
     now = crontab.read()
     after: Content = crontab.without_lines(now or b"", name)
     if now is None or after == now:

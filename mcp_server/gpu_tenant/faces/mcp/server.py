@@ -201,7 +201,7 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
         progress_to.reset(token)
 
 
-class Seen(BaseModel):
+class EmptyForm(BaseModel):
     # No docstring and no title: one host answers "cancel" to a form whose schema has either.
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("title", None) and None)
 
@@ -333,25 +333,27 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     The answer counts for nothing, because any program may be the client and answer a host's question.
     """
 
-    async def tell(lease: str, on_refusal: str, ctx: Context[None]) -> Seen | Elicit[Seen]:
+    async def tell(
+        lease: str, on_refusal: str, ctx: Context[None]
+    ) -> EmptyForm | Elicit[EmptyForm]:
         can_tell = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
         if on_refusal != "ask_owner" or not can_tell or os.environ.get(UNATTENDED):
-            return Seen()
+            return EmptyForm()
         wants = await ask_owner(rooms.tenancy().context, lease)
         if wants is None:
-            return Seen()
+            return EmptyForm()
         listed = "\n".join(f"- {line}" for line in wants.words[:MOST_TOLD])
         more = len(wants.words) - MOST_TOLD
         return Elicit(
             f"{wants.would}:\n{listed}\n{f'and {more} more' if more > 0 else ''}\n"
             f"Nothing that is answered here signs for it. To sign, run {Command('sign', wants.code)} "
             "at a terminal, which lists all of it.",
-            Seen,
+            EmptyForm,
         )
 
     async def verify_and_teardown(
         lease: LeaseName,
-        answer: Annotated[ElicitationResult[Seen], Resolve(tell)],
+        answer: Annotated[ElicitationResult[EmptyForm], Resolve(tell)],
         on_refusal: Annotated[
             Literal["refuse", "ask_owner"],
             Field(

@@ -27,7 +27,7 @@ from gpu_tenant.faces.report.records import (
     FileTold,
     GivenUp,
     JobTold,
-    Kept,
+    KeptFiles,
     Report,
 )
 from gpu_tenant.faces.timeline_text import told
@@ -177,7 +177,7 @@ def _not_counted(lease: Lease, rates: Sequence[Charged]) -> Iterator[str]:
 # What was kept
 
 
-def _kept(lease: Lease, ledger: Ledger, events: Lines) -> Kept | None:
+def _kept(lease: Lease, ledger: Ledger, events: Lines) -> KeptFiles | None:
     seal = ledger.seal(lease.id)
     if seal is None:
         return None
@@ -189,7 +189,7 @@ def _kept(lease: Lease, ledger: Ledger, events: Lines) -> Kept | None:
         for at, event in events
         if isinstance(event, timeline.Reread) and event.digest == seal.digest
     ]
-    return Kept(
+    return KeptFiles(
         digest=seal.digest,
         sealed_at=datetime.fromtimestamp(seal.sealed_at, UTC),
         verified_at=verified[-1] if verified else None,

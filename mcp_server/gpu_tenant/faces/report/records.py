@@ -62,7 +62,7 @@ class FileTold(Record):
     problem: str | None = None
 
 
-class Kept(Record):
+class KeptFiles(Record):
     """What was sealed on the box, and what of it was proved here."""
 
     digest: str
@@ -119,7 +119,7 @@ class Report(Record):
     if_this_computer_dies: str
     receipt: Receipt | None
     cost: Cost
-    kept: Kept | None = Field(description="None: nothing was ever sealed")
+    kept: KeptFiles | None = Field(description="None: nothing was ever sealed")
     given_up: tuple[GivenUp, ...]
     jobs: tuple[JobTold, ...] = Field(description="the newest last")
     jobs_left_out: int

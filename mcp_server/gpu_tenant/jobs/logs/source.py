@@ -23,7 +23,7 @@ _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
 _QUICK_S, _SLOW_S = 0.5, 2.0
 
 
-class Stretch(NamedTuple):
+class LogBytes(NamedTuple):
     """Some bytes of a log, and the state of the log when they were read."""
 
     at: int
@@ -38,7 +38,7 @@ class Log(Protocol):
 
     source: Source
 
-    async def read(self, start: int, limit: int) -> Stretch:
+    async def read(self, start: int, limit: int) -> LogBytes:
         """Bytes of the log from `start` on: at least one if there are any, and at most `limit`.
 
         A negative `start` counts from the end.
@@ -49,7 +49,7 @@ class Log(Protocol):
         ...
 
 
-async def stretch(log: Log, start: int, limit: int) -> Stretch:
+async def stretch(log: Log, start: int, limit: int) -> LogBytes:
     """As `Log.read`, but fewer than `limit` bytes only if the log ends.
 
     Raises:
@@ -60,7 +60,7 @@ async def stretch(log: Log, start: int, limit: int) -> Stretch:
     while more.raw and len(held) < limit and got.at + len(held) < more.size:
         more = await log.read(got.at + len(held), limit - len(held))
         held += more.raw
-    return Stretch(got.at, bytes(held), max(more.size, got.at + len(held)), more.grows)
+    return LogBytes(got.at, bytes(held), max(more.size, got.at + len(held)), more.grows)
 
 
 class LogHere:
@@ -70,21 +70,21 @@ class LogHere:
         self._path = path
         self.source: Source = source
 
-    async def read(self, start: int, limit: int) -> Stretch:
+    async def read(self, start: int, limit: int) -> LogBytes:
         """As `Log.read`. Empty if the file is gone."""
         return await asyncio.to_thread(self._read, start, limit)
 
-    def _read(self, start: int, limit: int) -> Stretch:
+    def _read(self, start: int, limit: int) -> LogBytes:
         opened = open_regular(self._path)
         if opened is None:
-            return Stretch(0, b"", 0, grows=False)
+            return LogBytes(0, b"", 0, grows=False)
         try:
             size = os.fstat(opened).st_size
             at = max(0, size + start) if start < 0 else min(start, size)
             raw = os.pread(opened, limit, at)
         finally:
             os.close(opened)
-        return Stretch(at, raw, size, grows=self.source == "seen")
+        return LogBytes(at, raw, size, grows=self.source == "seen")
 
 
 class LogOnBox:
@@ -101,7 +101,7 @@ class LogOnBox:
         self._size = 0
         self._piece = _LEAST_BYTES
 
-    async def read(self, start: int, limit: int) -> Stretch:
+    async def read(self, start: int, limit: int) -> LogBytes:
         """As `Log.read`."""
         known = self._copy.size_bytes()
         if self._status is not None and 0 <= start < known:
@@ -124,7 +124,7 @@ class LogOnBox:
         # The copy may be empty, because it was of another log or there is no room. Then the box is asked.
         return self._told(start, raw) if raw else await self._asked(start, min(limit, self._piece))
 
-    async def _asked(self, offset: int, limit: int) -> Stretch:
+    async def _asked(self, offset: int, limit: int) -> LogBytes:
         """What the box returns. Bytes that continue the copy have been added to it."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -140,6 +140,6 @@ class LogOnBox:
         await asyncio.to_thread(self._copy.join, at, raw, self._size)
         return self._told(at, raw)
 
-    def _told(self, at: int, raw: bytes) -> Stretch:
+    def _told(self, at: int, raw: bytes) -> LogBytes:
         ended = self._status is not None and self._status.state in ENDED
-        return Stretch(at, raw, self._size, grows=not ended)
+        return LogBytes(at, raw, self._size, grows=not ended)

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import bare, coloured
-from gpu_tenant.jobs.logs.source import Log, Source, Stretch, stretch
+from gpu_tenant.jobs.logs.source import Log, LogBytes, Source, stretch
 
 MOST_WINDOW_BYTES = 4 << 20
 
@@ -127,7 +127,7 @@ async def search(
             return Hits(hits=tuple(hits), scanned_to=at, size=got.size, source=log.source)
 
 
-def _end(got: Stretch, place: int) -> int:
+def _end(got: LogBytes, place: int) -> int:
     """The real end of a window that should end at `place`."""
     if place < len(got.raw):
         return _boundary(got.raw, place)

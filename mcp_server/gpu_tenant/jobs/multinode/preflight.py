@@ -39,7 +39,7 @@ class _Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Seen(_Said):
+class NodeReport(_Said):
     """What one box has for training."""
 
     interfaces: tuple[Interface, ...]
@@ -164,10 +164,10 @@ async def preflight(
     )
 
 
-async def _seen(lease: Lease, way: Transport) -> Seen:
+async def _seen(lease: Lease, way: Transport) -> NodeReport:
     said = await _asked(lease, way, "list", {}, within_s=_LIST_WITHIN_S)
     try:
-        return Seen.model_validate(said)
+        return NodeReport.model_validate(said)
     except ValidationError as error:
         raise BoxTrouble(
             f"what {lease.id} says of its network makes no sense",

@@ -38,7 +38,7 @@ _SETUP_S = 180
 _RATE_COUNTS_FOR = timedelta(days=30)
 
 
-class Owner(Record):
+class AutodlSettings(Record):
     """What config.toml says about AutoDL: `[rates]` and `[autodl]`."""
 
     cny_usd: Decimal | None = Field(default=None, gt=0, description="USD for one CNY")
@@ -67,7 +67,7 @@ class Owner(Record):
         return f"{cny} CNY/h at {self.cny_usd} USD for 1 CNY, {day}"
 
 
-def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
+def owners_word(configuration: Path, environ: Mapping[str, str]) -> AutodlSettings:
     """What the owner states. AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) override the file.
 
     Raises:
@@ -87,7 +87,7 @@ def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
         if environ.get("AUTODL_CNY_H"):
             pairs = (pair.partition("=") for pair in environ["AUTODL_CNY_H"].split())
             own["cny_h"] = {spec: price for spec, _, price in pairs}
-        return Owner.model_validate(own)
+        return AutodlSettings.model_validate(own)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         problem = f"`{where}`: {error.errors()[0]['msg'].lower()}"
@@ -115,7 +115,7 @@ def ordered(offer_id: str) -> Ordered | None:
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
 
 
-def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[Offer]:
+def offers(wish: Wish, owner: AutodlSettings, held_cny: Decimal, *, today: date) -> list[Offer]:
     """An offer for each kind of GPU. Whether one is in stock is known only when a box is created."""
     if wish.offer is not None:
         again = ordered(wish.offer)
@@ -132,7 +132,7 @@ def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[
     return [offer for offer in found if offer.suits(wish)]
 
 
-def _offer(order: Ordered, owner: Owner, held_cny: Decimal, today: date) -> Offer:
+def _offer(order: Ordered, owner: AutodlSettings, held_cny: Decimal, today: date) -> Offer:
     called, vram_gib = _SPECS[order.spec]
     model = known(called)
     each_cny = owner.cny_h.get(order.spec)
@@ -166,7 +166,7 @@ def _offer(order: Ordered, owner: Owner, held_cny: Decimal, today: date) -> Offe
 
 
 def _notes(
-    order: Ordered, owner: Owner, cny: Decimal | None, held_cny: Decimal, today: date
+    order: Ordered, owner: AutodlSettings, cny: Decimal | None, held_cny: Decimal, today: date
 ) -> list[str]:
     notes = []
     if cny is None:

@@ -42,7 +42,7 @@ _LOOKS_AGAIN = f"{Command('leases')} looks again; the meter of a box may be runn
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
-class Calls:
+class GcpClient:
     """The Compute Engine API for one project. Each call gives its answer or raises one of our errors.
 
     The client's own retries are off. Only those methods of the client are used that return the plain operation. The

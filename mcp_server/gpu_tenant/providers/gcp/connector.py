@@ -44,7 +44,7 @@ from gpu_tenant.providers.gcp.catalog import (
     sold_as,
     unused_address_usd_month,
 )
-from gpu_tenant.providers.gcp.client import Calls, Message, failure
+from gpu_tenant.providers.gcp.client import GcpClient, Message, failure
 from gpu_tenant.providers.gpu_catalog import known
 from gpu_tenant.providers.http_client import key_hash, place, words
 from gpu_tenant.providers.list_rows import Subject, read_each
@@ -77,7 +77,7 @@ class GcpConnector:
         self._setting = setting
         self._clock = setting.clock
         self._zones = setting.environ.get("GPU_TENANT_GCP_ZONES", "").replace(",", " ").split()
-        self._calls = Calls(
+        self._calls = GcpClient(
             endpoint=setting.api("", variable="GPU_TENANT_GCP_ENDPOINT"),
             credential=setting.credential,
             clock=setting.clock,

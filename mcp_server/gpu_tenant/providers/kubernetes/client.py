@@ -36,7 +36,7 @@ _EXPIRED, _BEGINNINGS = 410, 3
 _LOOKS_AGAIN = f"{Command('leases')} looks again; the pod may be running"
 
 
-class Calls:
+class KubernetesClient:
     """The API of the cluster that one kubeconfig context names. Each call gives its answer or raises our error."""
 
     def __init__(self, context: str, kubeconfig: str | None, bounds: Bounds = BOUNDS) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, ProviderTrouble
 from gpu_tenant.domain.record import Record
-from gpu_tenant.providers.kubernetes.client import Calls
+from gpu_tenant.providers.kubernetes.client import KubernetesClient
 
 
 class Identity(Record):
@@ -38,7 +38,7 @@ class Identity(Record):
         return f"{self.namespace}{uid} at {self.server}"
 
 
-async def identity(calls: Calls, namespace: str) -> Identity:
+async def identity(calls: KubernetesClient, namespace: str) -> Identity:
     """What identifies that namespace.
 
     Raises:

@@ -15,7 +15,7 @@ from gpu_tenant.domain.ports import Setting, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import asked_for, known
-from gpu_tenant.providers.kubernetes.client import Calls, Shown, silent
+from gpu_tenant.providers.kubernetes.client import KubernetesClient, Shown, silent
 from gpu_tenant.providers.kubernetes.cluster_identity import (
     Identity,
     identity,
@@ -33,7 +33,7 @@ from gpu_tenant.providers.kubernetes.job_manifest import (
     job_name,
     mark_on,
 )
-from gpu_tenant.providers.kubernetes.status import Look, look
+from gpu_tenant.providers.kubernetes.status import JobView, look
 from gpu_tenant.providers.list_rows import Subject, read_each, tried
 
 _SETUP_S = 600
@@ -68,8 +68,8 @@ class KubernetesConnector:
         return self._where.kubeconfig or self._environ.get("KUBECONFIG") or None
 
     @cached_property
-    def _calls(self) -> Calls:
-        return Calls(self._where.context, self._kubeconfig)
+    def _calls(self) -> KubernetesClient:
+        return KubernetesClient(self._where.context, self._kubeconfig)
 
     async def _noted(self) -> Identity:
         """The namespace that is asked. The leases are in it, or none is noted yet.
@@ -160,19 +160,19 @@ class KubernetesConnector:
             return refused.status == 404
         return bool(shown["metadata"]["uid"] != uid)
 
-    async def _noted_look(self, shown: Shown, pods: Sequence[Shown]) -> Look | Exception:
+    async def _noted_look(self, shown: Shown, pods: Sequence[Shown]) -> JobView | Exception:
         seen = tried(lambda it: look(it, _owned(it, pods)), shown)
         if isinstance(seen, Exception) or isinstance(tried(_identity, shown), Exception):
             return seen
         return await self._note(shown, seen)
 
-    def _read(self, row: tuple[Shown, Look | Exception]) -> Box:
+    def _read(self, row: tuple[Shown, JobView | Exception]) -> Box:
         shown, seen = row
         if isinstance(seen, Exception):
             raise seen
         return self._box(shown, seen)
 
-    async def _note(self, shown: Shown, seen: Look) -> Look:
+    async def _note(self, shown: Shown, seen: JobView) -> JobView:
         """The pod that runs is noted on its Job as the first. Until it is noted, the box is not ready.
 
         A Job that is not ours is left as it is.
@@ -201,10 +201,12 @@ class KubernetesConnector:
                 body=note,
             )
         except ProviderTrouble as trouble:
-            return Look(BoxState.BOOTING, f"its pod runs, and is not noted yet: {trouble.message}")
+            return JobView(
+                BoxState.BOOTING, f"its pod runs, and is not noted yet: {trouble.message}"
+            )
         return seen
 
-    def _box(self, shown: Shown, seen: Look) -> Box:
+    def _box(self, shown: Shown, seen: JobView) -> Box:
         metadata = shown["metadata"]
         address = None
         if seen.state is BoxState.READY and seen.pod is not None:

@@ -24,8 +24,8 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import PodAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener
-from gpu_tenant.providers.kubernetes.client import Calls
-from gpu_tenant.providers.kubernetes.websocket import FAR_END, Frames, Told
+from gpu_tenant.providers.kubernetes.client import KubernetesClient
+from gpu_tenant.providers.kubernetes.websocket import FAR_END, ExecOutput, Frames
 from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
 from gpu_tenant.transports.shell import refused, taking
 
@@ -46,7 +46,7 @@ class PodTransport:
 
     def __init__(self, address: PodAddress) -> None:
         self._address = address
-        self._calls = Calls(address.context, address.kubeconfig)
+        self._calls = KubernetesClient(address.context, address.kubeconfig)
         self._left: set[_Exec] = set()
 
     async def run(
@@ -245,7 +245,7 @@ class _Exec:
         self._argv = argv
         self._over = over
         self._told = b""
-        self._far = Told()
+        self._far = ExecOutput()
         self._why = "no exit status came"
         self._ended = threading.Event()
         self._input, self.writer = socketpair()

@@ -16,7 +16,7 @@ _LIMIT = "exceed"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class JobView:
     """One Job as it stands: its state, words where the state needs them, what took it, and the pod to reach."""
 
     state: BoxState
@@ -26,7 +26,7 @@ class Look:
     """The pod that runs, even if it is not yet noted as the first."""
 
 
-def look(job: Shown, pods: Sequence[Shown]) -> Look:
+def look(job: Shown, pods: Sequence[Shown]) -> JobView:
     """The box of that Job. `pods` are those that the Job owns.
 
     Only the Job's first pod is the box: a pod that the Job started in its place has an empty disk.
@@ -42,11 +42,11 @@ def look(job: Shown, pods: Sequence[Shown]) -> Look:
         seen = ended
     elif first is not None:
         again = "; the Job started another, with an empty disk" if pods else ""
-        seen = Look(BoxState.BROKEN, f"its pod is gone{again}", "preempted")
+        seen = JobView(BoxState.BROKEN, f"its pod is gone{again}", "preempted")
     else:
         seen = _waiting_job(job)
     if _metadata(job).get("deletionTimestamp"):
-        return Look(
+        return JobView(
             BoxState.BROKEN,
             _joined("it is being deleted", seen.words),
             seen.taken or "stopped_by_provider",
@@ -54,34 +54,34 @@ def look(job: Shown, pods: Sequence[Shown]) -> Look:
     return seen
 
 
-def _of_pod(pod: Shown, ended: Look | None) -> Look:
+def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
     status = pod.get("status", {})
     phase, said = status.get("phase"), plain(str(status.get("message", "")))
     reason = str(status.get("reason", ""))
     taken = _taken(pod)
     if phase in ("Failed", "Succeeded"):
         if taken is not None:
-            return Look(BoxState.BROKEN, taken[1], taken[0])
+            return JobView(BoxState.BROKEN, taken[1], taken[0])
         if reason == "DeadlineExceeded" or (ended is not None and ended.taken == "walltime"):
-            return Look(
+            return JobView(
                 BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
             )
         died = _death(pod) or _joined(reason, said) or "its first process has ended"
         also = f"; {ended.words}" if ended is not None and ended.words else ""
-        return Look(BoxState.BROKEN, f"{died}{also}", "stopped_by_provider")
+        return JobView(BoxState.BROKEN, f"{died}{also}", "stopped_by_provider")
     if phase == "Unknown" or reason == "NodeLost":
-        return Look(BoxState.UNKNOWN, _joined("its node does not answer", said))
+        return JobView(BoxState.UNKNOWN, _joined("its node does not answer", said))
     if _metadata(pod).get("deletionTimestamp"):
         fate, words = taken or ("preempted", "its pod is being deleted")
-        return Look(BoxState.BROKEN, words, fate)
+        return JobView(BoxState.BROKEN, words, fate)
     if phase == "Pending":
         return _pending(pod)
     if phase == "Running":
         if taken is not None and taken[0] == "host_lost":
-            return Look(BoxState.UNKNOWN, taken[1])
+            return JobView(BoxState.UNKNOWN, taken[1])
         ready = any(_runs(shown) for shown in _containers(pod))
-        return Look(BoxState.READY if ready else BoxState.BOOTING, pod=pod)
-    return Look(BoxState.UNKNOWN, f"Kubernetes calls its pod {plain(str(phase))}")
+        return JobView(BoxState.READY if ready else BoxState.BOOTING, pod=pod)
+    return JobView(BoxState.UNKNOWN, f"Kubernetes calls its pod {plain(str(phase))}")
 
 
 def _taken(pod: Shown) -> tuple[Fate, str] | None:
@@ -131,11 +131,11 @@ def _death(pod: Shown) -> str | None:
     return None
 
 
-def _pending(pod: Shown) -> Look:
+def _pending(pod: Shown) -> JobView:
     placed = _condition(pod, "PodScheduled")
     if placed and placed.get("status") == "False":
         said = plain(str(placed.get("message", "")))
-        return Look(
+        return JobView(
             BoxState.BOOTING,
             _joined(
                 f"it waits for a place, and costs nothing: {plain(str(placed.get('reason')))}", said
@@ -146,8 +146,8 @@ def _pending(pod: Shown) -> Look:
         if waits:
             reason, said = plain(str(waits.get("reason", ""))), plain(str(waits.get("message", "")))
             state = BoxState.BROKEN if reason in _HOPELESS else BoxState.BOOTING
-            return Look(state, _joined(_IMAGE.get(reason, reason) or "it starts", said))
-    return Look(BoxState.BOOTING)
+            return JobView(state, _joined(_IMAGE.get(reason, reason) or "it starts", said))
+    return JobView(BoxState.BOOTING)
 
 
 _IMAGE = {
@@ -158,30 +158,32 @@ _IMAGE = {
 }
 
 
-def _ended(job: Shown) -> Look | None:
+def _ended(job: Shown) -> JobView | None:
     """What the Job itself says about its end. None while it has not ended."""
     failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
     if failed and failed.get("status") == "True":
         reason, said = plain(str(failed.get("reason", ""))), plain(str(failed.get("message", "")))
         if reason == "DeadlineExceeded":
-            return Look(
+            return JobView(
                 BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
             )
-        return Look(
+        return JobView(
             BoxState.BROKEN, _joined(f"its Job has failed: {reason}", said), "stopped_by_provider"
         )
     complete = _condition(job, "Complete")
     if complete and complete.get("status") == "True":
-        return Look(BoxState.BROKEN, "its first process has ended by itself", "stopped_by_provider")
+        return JobView(
+            BoxState.BROKEN, "its first process has ended by itself", "stopped_by_provider"
+        )
     return None
 
 
-def _waiting_job(job: Shown) -> Look:
+def _waiting_job(job: Shown) -> JobView:
     held = _condition(job, "Suspended")
     queue = _metadata(job).get("labels", {}).get("kueue.x-k8s.io/queue-name")
     if (held and held.get("status") == "True") or job.get("spec", {}).get("suspend"):
-        return Look(BoxState.BOOTING, f"it waits in the queue {queue or 'of this cluster'}")
-    return Look(BoxState.BOOTING)
+        return JobView(BoxState.BOOTING, f"it waits in the queue {queue or 'of this cluster'}")
+    return JobView(BoxState.BOOTING)
 
 
 def _containers(pod: Shown) -> Iterator[Mapping[str, Any]]:

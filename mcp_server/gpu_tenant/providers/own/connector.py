@@ -21,7 +21,7 @@ _SETUP_S = 10.0
 """The machine is on already, so this is only the time of the first contact."""
 
 
-class Machine(Record):
+class OwnMachine(Record):
     """One `[[own]]` of the configuration: a machine that its owner lends."""
 
     address: str = Field(pattern=r"^[^-\s]\S*$", description="`user@host[:port]`, or an ssh alias")
@@ -82,7 +82,7 @@ def connect(setting: Setting) -> OwnConnector:
     return OwnConnector(setting.state / "lent", setting.state / "config.toml")
 
 
-def _machines(configuration: Path) -> list[Machine]:
+def _machines(configuration: Path) -> list[OwnMachine]:
     try:
         # Money is Decimal: TOML's decimal numbers are not read as floats.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
@@ -105,11 +105,11 @@ def _machines(configuration: Path) -> list[Machine]:
     return machines
 
 
-def _machine(entry: object, number: int) -> Machine:
+def _machine(entry: object, number: int) -> OwnMachine:
     address = entry.get("address") if isinstance(entry, dict) else None
     name = address if isinstance(address, str) else f"the machine number {number}"
     try:
-        machine = Machine.model_validate(entry)
+        machine = OwnMachine.model_validate(entry)
         asked_for(machine.gpus)
     except ValidationError as error:
         raise _bad(name, "; ".join(_complaints(error))) from error
@@ -130,7 +130,7 @@ def _bad(name: str, why: str) -> LocalTrouble:
     )
 
 
-def _offer(machine: Machine, wish: Wish) -> Offer:
+def _offer(machine: OwnMachine, wish: Wish) -> Offer:
     gpu, gpu_count = asked_for(machine.gpus)
     model = known(gpu)
     # The owner's rate covers everything, so if it is known, nothing else is billed.

@@ -75,7 +75,7 @@ _NONE = frozenset({"", "N/A", "(null)", "Unknown", "None", "NONE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SlurmJob:
     """One job, or one task of an array, as Slurm shows it."""
 
     id: str
@@ -133,12 +133,12 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SlurmAnswer:
     """All that Slurm knows about a user's jobs, from an answer that was complete."""
 
     cluster: str
     """The cluster's name."""
-    rows: Sequence[Seen]
+    rows: Sequence[SlurmJob]
     odd: Sequence[Subject] = ()
     """The subjects of the rows that cannot be read."""
 
@@ -183,7 +183,7 @@ be taken for a part.
 """
 
 
-def told(answer: Finished, nonce: str) -> Told:
+def told(answer: Finished, nonce: str) -> SlurmAnswer:
     """What the answer to `QUEUE` says.
 
     Raises:
@@ -220,7 +220,7 @@ def told(answer: Finished, nonce: str) -> Told:
     odd = [*odd_now, *(nobody for each in odd_over if each.id not in shown)]
     for each in odd_now:
         rows.pop(each.id or "", None)
-    return Told(named[0], list(rows.values()), odd)
+    return SlurmAnswer(named[0], list(rows.values()), odd)
 
 
 def made(answer: Finished) -> str:
@@ -238,12 +238,12 @@ def made(answer: Finished) -> str:
     return str(found[-1].decode())
 
 
-def jobs(text: str) -> tuple[list[Seen], list[Subject]]:
+def jobs(text: str) -> tuple[list[SlurmJob], list[Subject]]:
     """The rows of squeue, with `JOB_FIELDS`, and the subjects of those that cannot be read."""
     return _each(text, JOB_FIELDS, _seen, _id)
 
 
-def ended(text: str) -> tuple[list[Seen], list[Subject]]:
+def ended(text: str) -> tuple[list[SlurmJob], list[Subject]]:
     """As `jobs`, for the rows of sacct with `ENDED_FIELDS`. They leave out runs that were requeued."""
     return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
 
@@ -251,16 +251,16 @@ def ended(text: str) -> tuple[list[Seen], list[Subject]]:
 def _each(
     text: str,
     fields: Sequence[str],
-    read: Callable[[dict[str, str]], Seen],
+    read: Callable[[dict[str, str]], SlurmJob],
     identity: Callable[[dict[str, str]], str],
-) -> tuple[list[Seen], list[Subject]]:
-    seen: list[Seen] = []
+) -> tuple[list[SlurmJob], list[Subject]]:
+    seen: list[SlurmJob] = []
     odd: list[Subject] = []
     for row in _split(text):
         said = dict(zip(fields, row, strict=False))
         is_whole = len(row) >= len(fields) and row[len(fields) :] in ([], [""])
         one = tried(read, said) if is_whole else None
-        if isinstance(one, Seen):
+        if isinstance(one, SlurmJob):
             seen.append(one)
             continue
         named = tried(identity, said)
@@ -276,7 +276,7 @@ def _each(
     return seen, odd
 
 
-def _seen_ended(said: dict[str, str]) -> Seen:
+def _seen_ended(said: dict[str, str]) -> SlurmJob:
     array, _, task = said["JobID"].partition("_")
     return _seen(
         {
@@ -357,8 +357,8 @@ def _odd(words: str) -> ProviderSilent:
     )
 
 
-def _seen(told: dict[str, str]) -> Seen:
-    return Seen(
+def _seen(told: dict[str, str]) -> SlurmJob:
+    return SlurmJob(
         id=_id(told),
         job=told["JobID"],
         state=told["State"],

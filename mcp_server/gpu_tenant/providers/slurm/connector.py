@@ -42,8 +42,8 @@ from gpu_tenant.providers.slurm.command_output import (
     QUEUE,
     SEPARATOR,
     Pool,
-    Seen,
-    Told,
+    SlurmAnswer,
+    SlurmJob,
     made,
     odd_row,
     pools,
@@ -160,7 +160,7 @@ class SlurmConnector:
         await asyncio.to_thread(self._notes.hand_back, row.id, row.mark)
 
     async def _tidy(
-        self, login: Transport, owner: Site, rows: Sequence[Seen], *, array: str
+        self, login: Transport, owner: Site, rows: Sequence[SlurmJob], *, array: str
     ) -> None:
         """Once the last lease of the array has ended, tasks of it that no lease claimed are cancelled."""
         others = [row for row in rows if row.array == array and not row.is_over]
@@ -210,7 +210,7 @@ class SlurmConnector:
         owner: Site,
         lease: Lease,
         options: Sequence[str],
-        rows: Sequence[Seen],
+        rows: Sequence[SlurmJob],
     ) -> str:
         """A task of the fleet's array carries the lease's mark.
 
@@ -250,15 +250,15 @@ class SlurmConnector:
             if not row.is_over or self._notes.shown(row.id, row.mark)
         ]
 
-        def read(row: Seen | Subject) -> Box:
+        def read(row: SlurmJob | Subject) -> Box:
             if isinstance(row, Subject):
                 raise odd_row()
             return self._box(row, owner, interruptible=not firm.get(row.partition, True))
 
-        every: list[Seen | Subject] = [*there, *said.odd]
+        every: list[SlurmJob | Subject] = [*there, *said.odd]
         return read_each("slurm", every, read, _subject)
 
-    def _is_left(self, row: Seen) -> bool:
+    def _is_left(self, row: SlurmJob) -> bool:
         """Whether the task waits for a lease of this deployment, and none has claimed it for a long time."""
         of = row.comment.removeprefix(UNCLAIMED).partition("/")[0]
         return (
@@ -268,7 +268,7 @@ class SlurmConnector:
             and self._setting.clock.now() - row.submitted_at > _LEFT
         )
 
-    def _box(self, row: Seen, owner: Site, *, interruptible: bool) -> Box:
+    def _box(self, row: SlurmJob, owner: Site, *, interruptible: bool) -> Box:
         state = self._states.get(row.state, BoxState.UNKNOWN)
         rate = None if owner.rate_usd_h is None else owner.rate_usd_h * row.gpus
         bills = not row.is_over and state is not BoxState.BOOTING
@@ -295,7 +295,7 @@ class SlurmConnector:
             created_at=row.submitted_at,
         )
 
-    async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
+    async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> SlurmAnswer:
         """Every job, from the cluster where the leases are. `of` is noted as a lease that was begun there.
 
         Raises:
@@ -416,7 +416,7 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
     )
 
 
-def _subject(row: Seen | Subject) -> Subject:
+def _subject(row: SlurmJob | Subject) -> Subject:
     return row if isinstance(row, Subject) else Subject(row.id, row.mark, mark_is_told=True)
 
 
@@ -424,12 +424,12 @@ def _named(name: str) -> list[str]:
     return [f"--job-name={name}", f"--comment={name}"]
 
 
-def _is_unclaimed(row: Seen) -> bool:
+def _is_unclaimed(row: SlurmJob) -> bool:
     """Whether the task is held and no lease has claimed it. A task that may start is a box, and bills."""
     return row.comment.startswith(UNCLAIMED) and row.is_held
 
 
-def _said(row: Seen) -> str | None:
+def _said(row: SlurmJob) -> str | None:
     """Slurm's words for its state, if they say more than ours do."""
     if row.state == "RUNNING" and not row.is_being_preempted:
         return None

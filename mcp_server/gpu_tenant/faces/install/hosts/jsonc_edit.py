@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpu_tenant.files.toml_edit import Broken
+from gpu_tenant.files.toml_edit import TomlError
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 
@@ -94,7 +94,7 @@ def _meant(value: Json) -> dict[str, Json]:
 
 def _proved(after: str, meant: dict[str, Json]) -> str:
     if read(after) != meant:
-        raise Broken("it is written in a way that this program does not change safely", 1)
+        raise TomlError("it is written in a way that this program does not change safely", 1)
     return after
 
 
@@ -157,9 +157,9 @@ def _written(value: Json, step: str, *, depth: int) -> str:
 
 def _object(text: str, node: _Node) -> _Node:
     if not isinstance(node.value, dict):
-        raise Broken("an object was expected here", _line(text, node.start))
+        raise TomlError("an object was expected here", _line(text, node.start))
     if len(node.members) != len(node.value):
-        raise Broken("one of its names stands there twice", _line(text, node.start))
+        raise TomlError("one of its names stands there twice", _line(text, node.start))
     return node
 
 
@@ -177,7 +177,7 @@ def _whole(text: str) -> _Node:
     node = _parse(text, start)
     end = _space(text, node.end)
     if end != len(text):
-        raise Broken("something follows its end", _line(text, end))
+        raise TomlError("something follows its end", _line(text, end))
     return node
 
 
@@ -186,11 +186,11 @@ def _parse(text: str, at: int) -> _Node:
     if opening not in ("{", "["):
         scalar = _SCALAR.match(text, at)
         if scalar is None:
-            raise Broken("a value was expected here", _line(text, at))
+            raise TomlError("a value was expected here", _line(text, at))
         try:
             return _Node(at, scalar.end(), json.loads(scalar[0]))
         except ValueError as error:
-            raise Broken(str(error), _line(text, at)) from None
+            raise TomlError(str(error), _line(text, at)) from None
     closing = {"{": "}", "[": "]"}[opening]
     members: list[_Member] = []
     items: list[_Node] = []
@@ -200,11 +200,11 @@ def _parse(text: str, at: int) -> _Node:
         if opening == "{":
             name = _parse(text, place)
             if not isinstance(name.value, str):
-                raise Broken("a name in quotes was expected here", _line(text, place))
+                raise TomlError("a name in quotes was expected here", _line(text, place))
             key = name.value
             place = _space(text, name.end)
             if text[place : place + 1] != ":":
-                raise Broken("a colon was expected here", _line(text, place))
+                raise TomlError("a colon was expected here", _line(text, place))
             place = _space(text, place + 1)
         item = _parse(text, place)
         items.append(item)
@@ -213,7 +213,7 @@ def _parse(text: str, at: int) -> _Node:
         if text[place : place + 1] == ",":
             place = _space(text, place + 1)
         elif text[place : place + 1] != closing:
-            raise Broken(f"a comma or {closing} was expected here", _line(text, place))
+            raise TomlError(f"a comma or {closing} was expected here", _line(text, place))
     if opening == "[":
         return _Node(at, place + 1, [item.value for item in items])
     return _Node(at, place + 1, {m.key: m.value.value for m in members}, members)
