@@ -17,7 +17,7 @@ from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.ports import Channel
 from gpu_tenant.files.paths import escape
 from gpu_tenant.transfer.chunks import Coming
-from gpu_tenant.transfer.download import carried
+from gpu_tenant.transfer.download import carry_files
 from gpu_tenant.transfer.readback import Arrived, Lost
 from gpu_tenant.transports.local import LocalTransport
 
@@ -158,7 +158,7 @@ async def fetched(
         meanwhile(told)
 
     async with asyncio.timeout(within_s):
-        stream = carried(files, transport=box, turn=turn or Throttled(), on_bytes=came)
+        stream = carry_files(files, transport=box, turn=turn or Throttled(), on_bytes=came)
         async for what in stream:
             told.add(what)
     return told

@@ -26,7 +26,7 @@ from gpu_tenant.domain.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.files.rehearsal_marker import Rehearsal, rehearsal_of, require_real
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.providers.credentials import configured, find_credential
+from gpu_tenant.providers.credentials import find_credential, read_table
 from gpu_tenant.providers.profiles import load_profiles
 
 # What only a tenancy needs is imported when one is opened. Platforms are also shown without one.
@@ -83,7 +83,7 @@ def open_tenancy(
         profiles=profiles,
         connectors=connectors,
         open_transport=lambda lease: _transport(lease, home, stage, tell),
-        locate=lambda lease: _located(lease, stage),
+        locate=lambda lease: _locate(lease, stage),
         public_key=lambda: _public_key(home),
         introduce=lambda lease, password: _introduce(lease, password, home, tell),
         environ=environ,
@@ -155,7 +155,7 @@ def _is_used(profile: Profile, home: Home) -> bool:
     They do if the configuration names it, or if leases were begun there.
     """
     try:
-        named = configured(home.configuration, profile.id)
+        named = read_table(home.configuration, profile.id)
     except LocalTrouble:
         return True  # the connector says what is wrong
     return bool(named) or (home.root / profile.id).exists()
@@ -199,7 +199,7 @@ def _named_at(profile: Profile, home: Home) -> str | None:
     Raises:
         LocalTrouble: a key would travel there in clear.
     """
-    said = configured(home.configuration, "api").get(profile.id)
+    said = read_table(home.configuration, "api").get(profile.id)
     if said is None:
         return None
     at = urlsplit(str(said))
@@ -288,7 +288,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
         raise BoxUnreachable(
             f"the box of {lease.id} has no address yet", remedy=f"{Command('leases')} looks again"
         )
-    located = _located(lease, stage)
+    located = _locate(lease, stage)
     if located is None:
         assert isinstance(lease.address, SshAddress)
         raise BoxUnreachable(
@@ -298,7 +298,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
     return located
 
 
-def _located(lease: Lease, stage: str | None) -> Address | None:
+def _locate(lease: Lease, stage: str | None) -> Address | None:
     """Where the lease's box is, inside a rehearsal or outside. None if it is nowhere now."""
     if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address

@@ -17,14 +17,14 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.passkeys import standing
+from gpu_tenant.leases.passkeys import ways_to_sign
 from gpu_tenant.leases.settle import PATIENCE_S
-from gpu_tenant.leases.spending_limits import TABLE, limits_of, since, unpriced, used_of
-from gpu_tenant.leases.watchdog_heartbeat import watched
+from gpu_tenant.leases.spending_limits import TABLE, limits_of, since, unpriced_leases, used_of
+from gpu_tenant.leases.watchdog_heartbeat import last_watch_words
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.notifications.apprise_delivery import INSTALL
 from gpu_tenant.notifications.notify import leads_nowhere, read_channels
-from gpu_tenant.providers.credentials import configured, find_credential
+from gpu_tenant.providers.credentials import find_credential, read_table
 
 _TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}
 
@@ -91,7 +91,7 @@ async def examine(
         else:
             source = key.source if key else "needs none"
             to_ask.append((profile, source))
-    findings += await _asked(to_ask, connectors, ledger, patience_s)
+    findings += await _ask_providers(to_ask, connectors, ledger, patience_s)
     findings.append(
         _ok(
             "consoles",
@@ -99,7 +99,7 @@ async def examine(
         )
     )
     findings.append(_watch(home, ledger.clock, rented=any(not x.goes_by_address for x in live)))
-    findings += [_ok("signing", words) for words in standing(ledger, at=ledger.now())]
+    findings += [_ok("signing", words) for words in ways_to_sign(ledger, at=ledger.now())]
     late = [lease.id for lease in live if lease.terms.deadline_at <= ledger.now()]
     findings.append(
         _warning("leases", f"past their deadline: {', '.join(late)}")
@@ -161,7 +161,7 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
     now = ledger.now()
     try:
         limits = limits_of(home.configuration)
-        written = configured(home.configuration, TABLE)
+        written = read_table(home.configuration, TABLE)
     except TenantError as error:
         return Examined(subject="limits", level="blocker", words=str(error))
     free = {slug for slug, profile in profiles.items() if profile.kind == "own"}
@@ -175,7 +175,7 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
     over = [use.name for use in used if use.used > getattr(limits, use.name)]
     if over:
         return _warning("limits", f"{', '.join(over)} passed: {'; '.join(told)}")
-    if unknown := [lease.id for lease in unpriced(leases, free)]:
+    if unknown := [lease.id for lease in unpriced_leases(leases, free)]:
         words = (
             f"no limit in USD counts {', '.join(unknown)}, whose price nobody knows: "
             f"{Command('terms', unknown[0], max_price_usd_h='N')} with what the console shows; "
@@ -216,12 +216,12 @@ def _keyless(profile: Profile, rented: Sequence[str]) -> Examined:
 
 
 def _watch(home: Home, clock: Clock, *, rented: object) -> Examined:
-    words = watched(home.watchdog, clock.now())
+    words = last_watch_words(home.watchdog, clock.now())
     hears_all = words.startswith("a watchdog") and "no answer" not in words
     return _ok("watchdog", words) if hears_all or not rented else _warning("watchdog", words)
 
 
-async def _asked(
+async def _ask_providers(
     providers: Sequence[tuple[Profile, str]],
     connectors: Mapping[str, Connector],
     ledger: Ledger,

@@ -24,9 +24,9 @@ from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseState, Ssh
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit
 from gpu_tenant.domain.ports import Market, Parking, Residue
-from gpu_tenant.emulators.server import rehearsed
+from gpu_tenant.emulators.server import rehearsable_providers
 from gpu_tenant.emulators.world import KEY
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 
 LIST = {
     "runpod": ("GET", r"/pods$"),
@@ -92,7 +92,9 @@ def test_every_provider_with_a_key_has_its_three_files() -> None:
     }
 
     assert connectors == set(RENTED), "a connector and a profile with a credential go together"
-    assert set(rehearsed()) == set(RENTED), "emulators/<slug>/app.py is missing, or one too many"
+    assert set(rehearsable_providers()) == set(RENTED), (
+        "emulators/<slug>/app.py is missing, or one too many"
+    )
     assert set(LIST) == set(CREATE) == set(DESTROY) == set(RENTED), "say above where its calls are"
 
 
@@ -108,7 +110,7 @@ async def test_offers_are_priced_whole_and_named_canonically(staged: Staged) -> 
     assert len({offer.id for offer in offers}) == len(offers)
     for offer in offers:
         assert offer.provider == staged.stage.provider
-        model = known(offer.gpu)
+        model = known_gpu(offer.gpu)
         assert model is None or model.name == offer.gpu, "a known GPU goes by its canonical name"
         price = offer.price.running_usd_h
         assert price is None or price > 0, "unknown is None, and nothing is free"

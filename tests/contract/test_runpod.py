@@ -30,7 +30,7 @@ from gpu_tenant.domain.offers import Wish
 from gpu_tenant.emulators.boxes import MARKER
 from gpu_tenant.emulators.runpod.responses import pod_key
 from gpu_tenant.emulators.world import KEY
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.runpod.connector import RunpodConnector
 
 SPEC = "runpod-rest-v2.openapi.json"
@@ -310,14 +310,14 @@ NAMES = {
 
 @pytest.mark.parametrize("theirs", NAMES)
 def test_their_names_are_known_by_ours(theirs: str) -> None:
-    model = known(theirs)
+    model = known_gpu(theirs)
 
     assert model is not None
     assert model.name == NAMES[theirs]
 
 
 def test_a_slice_of_a_gpu_is_not_taken_for_the_whole() -> None:
-    assert known("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb") is None
+    assert known_gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb") is None
 
 
 # A create

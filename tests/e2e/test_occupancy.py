@@ -41,8 +41,8 @@ from gpu_tenant.leases.inspection import look_surely
 from gpu_tenant.leases.lifecycle import reconcile_all
 from gpu_tenant.leases.login import login
 from gpu_tenant.leases.ssh_config import ssh_config
-from gpu_tenant.leases.verify import unused
-from gpu_tenant.leases.watch_actions import park_stray, standing
+from gpu_tenant.leases.verify import prove_unused
+from gpu_tenant.leases.watch_actions import park_stray, standing_of
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -62,7 +62,7 @@ async def let_in(tenant: Tenant, card: Card) -> None:
     while tenant.lease(card).ready_at is None:
         await tenant.clock.sleep(30)
         with suppress(NotReady):
-            await standing(tenant.tenancy.context, card.lease)
+            await standing_of(tenant.tenancy.context, card.lease)
 
 
 def mark_of(home: Path, lease: str) -> Path:
@@ -315,7 +315,7 @@ async def test_a_box_that_its_provider_is_still_ending_is_waited_for_without_a_l
     card = await tenant.rented()
     ledger = tenant.tenancy.ledger
     lease, seen = await look_surely(tenant.tenancy.context, tenant.lease(card))
-    permit = unused(lease, seen)
+    permit = prove_unused(lease, seen)
     # All that a process has done which dies directly after it has sent the destroy.
     ledger.file_permit(permit, at=tenant.clock.now())
     ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=tenant.clock.now())
@@ -424,7 +424,9 @@ async def test_work_from_before_anybody_of_this_ledger_came_in_keeps_a_second_bo
     tenant: Tenant, twin: Card
 ) -> None:
     written_on(tenant, twin)
-    await standing(tenant.tenancy.context, twin.lease)  # as whoever wants something of it comes in
+    await standing_of(
+        tenant.tenancy.context, twin.lease
+    )  # as whoever wants something of it comes in
 
     with pytest.raises(Unverified, match=r"mine/model\.pt"):
         await tenant.tenancy.verify_and_teardown(twin.lease)

@@ -23,7 +23,7 @@ from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.settle import survey
-from gpu_tenant.leases.watchdog_heartbeat import watched
+from gpu_tenant.leases.watchdog_heartbeat import last_watch_words
 from gpu_tenant.ledger import Ledger, Renewal
 from gpu_tenant.providers.local.connector import LocalConnector
 from gpu_tenant.providers.profiles import load_profiles
@@ -156,7 +156,7 @@ async def test_a_provider_that_never_answers_keeps_no_other_lease_from_its_end(
 
     assert "runpod: it does not answer" in scene.alarms["account:runpod"]
     assert list(json.loads(scene.home.watchdog.read_text())["unasked"]) == ["runpod"]
-    said = watched(scene.home.watchdog, scene.clock.now())
+    said = last_watch_words(scene.home.watchdog, scene.clock.now())
     assert "it has had no answer from runpod since" in said
 
 

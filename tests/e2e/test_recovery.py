@@ -19,7 +19,7 @@ from waited import over
 from gpu_tenant.app import connect
 from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import taken
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, LocalAddress
 from gpu_tenant.emulators.rehearsal_client import really_at
 from gpu_tenant.emulators.server import Stage
@@ -141,7 +141,7 @@ async def test_outbid_work_goes_on_at_another_provider_and_both_leases_say_what_
         tenant.wait(1800)
         tenant.fault("outbid", box=old.box_id)
         shown = await tenancy.list_leases()
-        assert taken(tenancy.ledger.events(lost)) == "outbid"
+        assert recorded_fate(tenancy.ledger.events(lost)) == "outbid"
         assert may_recover(tenancy.context, tenant.lease(lost))
 
         card = await recover(tenancy.context, lost, wait_s=3600)

@@ -14,7 +14,7 @@ from sshd import LOOPBACK, Sshd, _free_port, make_key, wait_until
 
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.faces.cli.registry import command
-from gpu_tenant.faces.cli.ssh import forwarded
+from gpu_tenant.faces.cli.ssh import forward_argument
 from gpu_tenant.leases.login import login
 
 
@@ -181,10 +181,10 @@ async def test_an_ended_lease_has_no_entry_and_a_local_one_says_where_it_is(
     ],
 )
 def test_this_end_of_a_forward_is_on_loopback(forward: str, passed_on: str) -> None:
-    assert forwarded(forward) == passed_on
+    assert forward_argument(forward) == passed_on
 
 
 @pytest.mark.parametrize("forward", ["0", "70000", "6006:", "0.0.0.0:6006:localhost:6006"])
 def test_a_forward_that_is_none_is_refused(forward: str) -> None:
     with pytest.raises(BadRequest, match="forwards nothing"):
-        forwarded(forward)
+        forward_argument(forward)

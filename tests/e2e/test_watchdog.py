@@ -20,7 +20,7 @@ from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.leases.end import waive_ahead
-from gpu_tenant.leases.readiness import closed
+from gpu_tenant.leases.readiness import close_connections
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -317,7 +317,7 @@ async def test_a_box_that_cannot_be_reached_25_times_in_a_row_goes_on_working(
         await scene.work()
         really = scene.tenant._way_to
         scene.tenant.tenancy.context._open_transport = lambda lease: _Dark()
-        await closed(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
+        await close_connections(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
 
         for _ in range(25):
             await scene.later(seconds=72)
@@ -325,7 +325,7 @@ async def test_a_box_that_cannot_be_reached_25_times_in_a_row_goes_on_working(
         assert scene.alarms()["unreachable"][0] is Level.WARNING
         assert _stopping(scene) == []
         scene.tenant.tenancy.context._open_transport = really
-        await closed(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
+        await close_connections(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
         assert await scene.job() == "running"
         await scene.look()
         assert "unreachable" not in scene.alarms()
@@ -348,7 +348,7 @@ async def test_a_box_that_cannot_be_asked_is_stopped_when_its_time_is_over(tmp_p
         await scene.rent()
         await scene.work()
         scene.tenant.tenancy.context._open_transport = lambda lease: _Dark()
-        await closed(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
+        await close_connections(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
 
         await scene.later(hours=2)
 

@@ -109,11 +109,11 @@ def test_what_is_unknown_is_named_and_never_counted_as_nothing() -> None:
     unknown = VOLUME.model_copy(update={"usd_month": None})
     one = told(shown(rented("tiny-a", None)), unseen=("gcp",), left=(unknown,))
 
-    assert lease_table.summed(one) == (
+    assert lease_table.sum_line(one) == (
         "1 box burns 0.0000 USD/h; parked and left over: 0.0000 USD a month; spent 0.0000 USD; not counted: "
         "the rate of tiny-a, what tiny-a has cost, the volume v1, and 1 more"
     )
     assert one.not_counted[-1] == "what bills at gcp besides boxes"
-    assert lease_table.summed(told(left=(VOLUME,))).startswith(
+    assert lease_table.sum_line(told(left=(VOLUME,))).startswith(
         "no box burns; parked and left over: 7.00"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_tenant.app import known_platforms
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.wording import dated
+from gpu_tenant.domain.wording import with_dates
 from gpu_tenant.faces.cli import main, output
 from gpu_tenant.faces.cli.quantities import HOURS
 from gpu_tenant.jobs.monitor import Watched
@@ -195,10 +195,10 @@ def test_a_launch_takes_its_lease_as_an_argument_too(
 
 
 def test_seconds_since_1970_are_told_as_a_date() -> None:
-    assert dated("stopped: asked for at 1795285811.250; restart") == (
+    assert with_dates("stopped: asked for at 1795285811.250; restart") == (
         "stopped: asked for at 2026-11-21 18:30:11 UTC; restart"
     )
-    assert dated("at 127 of 4200000000123 bytes") == "at 127 of 4200000000123 bytes"
+    assert with_dates("at 127 of 4200000000123 bytes") == "at 127 of 4200000000123 bytes"
 
 
 def test_a_look_at_a_job_shows_a_person_dates_and_no_cursor(
@@ -226,7 +226,7 @@ def test_a_look_at_a_job_shows_a_person_dates_and_no_cursor(
         next="monitor again with this cursor",
     )
 
-    output.watched(seen)
+    output.print_watched(seen)
 
     told = capsys.readouterr().out
     assert "asked for at 2026-11-21 18:30:11 UTC" in told

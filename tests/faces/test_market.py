@@ -55,7 +55,7 @@ FOUND = Found(
 def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    offers_table.found(FOUND)
+    offers_table.print_found(FOUND)
 
     printed = capsys.readouterr()
     _, priced, unpriced, *rest = printed.out.splitlines()
@@ -77,7 +77,7 @@ def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
 def test_an_explanation_is_the_terms_with_their_sentences(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    offers_table.explained(FOUND)
+    offers_table.print_explained(FOUND)
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "q-7k2m: 2 x RTX 4090 at vastai, in all 2.6035 USD"
@@ -86,7 +86,7 @@ def test_an_explanation_is_the_terms_with_their_sentences(
 
 
 def test_where_nothing_fits_the_next_step_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    offers_table.found(
+    offers_table.print_found(
         Found(offers=(), cheapest=None, unfit={}, troubles={}, next="`gpu-tenant doctor`")
     )
 

@@ -40,14 +40,14 @@ from gpu_tenant.box import job_queue, ownership
 from gpu_tenant.box.audit import Needs
 from gpu_tenant.box.audit import audit as judged
 from gpu_tenant.box.idle_check import Activity
-from gpu_tenant.box.script_replies import R, read, understood
+from gpu_tenant.box.script_replies import R, accepted_reply, read
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import LeaseId, Manifest
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Finished, Market
 from gpu_tenant.domain.untrusted_text import bare
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken
-from gpu_tenant.transfer.upload_worker import _said
+from gpu_tenant.transfer.upload_worker import _refusal_of
 
 SLOW_S = 20
 """No single input computes longer. What only waits is seen when its whole turn takes too long."""
@@ -188,7 +188,7 @@ def _read(name: str, model: type[R], raw: bytes) -> Find | None:
     finished = Finished(exit_status=0, stdout=raw, stderr=b"")
     began = time.process_time()
     try:
-        reply: Any = read(model, understood(name, finished, LeaseId("local-abcd")))
+        reply: Any = read(model, accepted_reply(name, finished, LeaseId("local-abcd")))
         if isinstance(reply, speaking.JobStatus) and reply.log:
             assert isinstance(reply.log.raw, bytes)
         if isinstance(reply, ownership.Marked):
@@ -421,7 +421,7 @@ def refused(draw: random.Random) -> Generator[Find | None, None, None]:
             raw = mutated(draw, raw, [raw, b"[" * 80])
         find = None
         try:
-            _said(Answer(b"E", 1, len(raw)), raw)
+            _refusal_of(Answer(b"E", 1, len(raw)), raw)
         except LinkBroken:
             pass
         except Exception as surprise:  # noqa: BLE001  that is what is looked for

@@ -7,7 +7,7 @@ from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import taken
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
@@ -59,7 +59,7 @@ async def test_a_preempted_job_is_requeued_and_goes_on_from_what_it_saved(
     logs = [
         path.read_text(encoding="utf-8") for path in (here.state / "kept" / lease).rglob("*.log")
     ]
-    assert taken(tenancy.ledger.events(lease)) is None
+    assert recorded_fate(tenancy.ledger.events(lease)) is None
     assert any("saved at" in log for log in logs), logs
     assert all("begins at 0 " not in log for log in logs if "done" in log), logs
     assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"

@@ -311,6 +311,17 @@ def test_no_public_name_says_nothing() -> None:
     assert not {name for name in names if name.startswith("do_")}
 
 
+def test_the_name_of_a_public_class_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for name, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+
+    twice = {name for name, where in places.items() if len(where) > 1}
+    assert twice == {"Gpu"}, "both are in the tools' schemas, which name them so"
+
+
 def test_every_module_says_in_one_sentence_what_it_is() -> None:
     first_lines = {
         name: (ast.get_docstring(tree) or "").split("\n\n")[0]

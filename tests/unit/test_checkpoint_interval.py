@@ -11,7 +11,7 @@ from gpu_tenant.artifacts.checkpoint_interval import (
     advice_for,
     advise,
     between_interruptions,
-    measured,
+    measure_saves,
     saves_of,
 )
 from gpu_tenant.domain import timeline
@@ -75,13 +75,13 @@ def test_files_written_together_are_one_save_and_small_ones_between_are_none() -
     plots = [(at, 2000) for at in range(700, 2300, 100)]
 
     saves = saves_of([*plots, *shards])
-    seen = measured(saves)
+    seen = measure_saves(saves)
 
     assert saves[0] == Save(604.0, 4.0, 2 * 10**9)
     assert seen is not None
     assert seen.every_s == 2410 - 604
     assert seen.save_s == 10, "as long as its bytes need, and as its files lie apart"
-    assert measured(saves[:1]) is None
+    assert measure_saves(saves[:1]) is None
 
 
 def test_the_time_between_interruptions_is_learned_from_this_users_own_boxes(

@@ -13,7 +13,7 @@ from gpu_tenant.transfer.fair_share import (
     LEAST_REST,
     MOST_CONNECTIONS,
     Bucket,
-    allotted,
+    allot,
     parts_of,
     rates,
 )
@@ -33,7 +33,7 @@ def test_each_has_one_none_more_than_it_wants_and_all_together_are_bounded(
 ) -> None:
     wants, prices = map(list, zip(*transfers, strict=True))
 
-    given_ = allotted(wants, prices)
+    given_ = allot(wants, prices)
 
     assert all(1 <= got <= max(1, want) for got, want in zip(given_, wants, strict=True))
     assert sum(given_) <= max(MOST_CONNECTIONS, len(wants))
@@ -46,7 +46,7 @@ def test_of_two_that_want_the_same_the_dearer_never_has_fewer_and_equals_have_th
 ) -> None:
     wants, prices = map(list, zip(*transfers, strict=True))
 
-    given_ = allotted(wants, prices)
+    given_ = allot(wants, prices)
 
     for i, j in product(range(len(wants)), repeat=2):
         if wants[i] == wants[j] and prices[i] == prices[j]:
@@ -64,7 +64,7 @@ def test_the_dearest_has_what_it_wants_before_any_other_has_a_second(
     wants = [want for want, _ in transfers]
     prices = [Decimal(i) for i in range(len(wants))]
 
-    dearest = allotted(wants, prices)[-1]
+    dearest = allot(wants, prices)[-1]
 
     room = max(MOST_CONNECTIONS, len(wants)) - (len(wants) - 1)
     assert dearest == min(max(1, wants[-1]), room)
@@ -81,7 +81,7 @@ def test_who_comes_to_cost_more_never_has_fewer_for_it(
     before = [float(price) for price in cents[: len(wants)]]
     after = [before[0] + more, *before[1:]]
 
-    assert allotted(wants, after)[0] >= allotted(wants, before)[0]
+    assert allot(wants, after)[0] >= allot(wants, before)[0]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_who_comes_to_cost_more_never_has_fewer_for_it(
 def test_these_are_divided_so(
     wants: list[int], prices: list[float | None], given_: list[int]
 ) -> None:
-    assert allotted(wants, prices) == given_
+    assert allot(wants, prices) == given_
 
 
 # Bytes

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.fleet_budget import capped, fleet_of, had, part_of
+from gpu_tenant.domain.fleet_budget import boxes_had, cap_quote, fleet_of, part_of
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.terms import Rate, RentRequest
 
@@ -40,13 +40,13 @@ def test_neither_caps_nor_budgets_ever_sum_to_more_than_was_asked(
     asked = RentRequest(max_price_usd_h=cap, budget_usd=budget)
     leases: list[Lease] = []
     for number, (usd_h, is_lost, share) in enumerate(wanted):
-        lacking = count - len(had(leases))
+        lacking = count - len(boxes_had(leases))
         if lacking <= 0:
             break
         try:
             part = part_of(asked, leases, count=count, now=NOON)
             offered = quote(offer=offer(price=price(str(usd_h))), cap_usd_h=usd_h)
-            own = capped(offered, part.max_price_usd_h, boxes=lacking).cap_usd_h
+            own = cap_quote(offered, part.max_price_usd_h, boxes=lacking).cap_usd_h
         except Refused:
             continue
         assert own >= usd_h
@@ -111,5 +111,5 @@ def test_one_that_goes_on_with_the_work_of_another_is_no_further_box() -> None:
 def test_a_price_above_the_cap_or_unknown_is_refused() -> None:
     for words in (price("0.61"), price(None)):
         with pytest.raises(Refused, match="the cap leaves"):
-            capped(quote(offer=offer(price=words)), Decimal("0.60"))
-    assert capped(quote(), None) == quote()
+            cap_quote(quote(offer=offer(price=words)), Decimal("0.60"))
+    assert cap_quote(quote(), None) == quote()

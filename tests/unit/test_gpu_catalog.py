@@ -6,7 +6,7 @@ import gpuhunt
 import pytest
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.providers.gpu_catalog import CATALOG, asked_for, known
+from gpu_tenant.providers.gpu_catalog import CATALOG, asked_for, known_gpu
 
 RUNPOD = {
     "NVIDIA GeForce RTX 3070": "RTX 3070",
@@ -89,7 +89,7 @@ VAST = {
 
 @pytest.mark.parametrize(("theirs", "ours"), [*RUNPOD.items(), *VAST.items()])
 def test_a_provider_s_name_leads_to_the_canonical_one(theirs: str, ours: str) -> None:
-    model = known(theirs)
+    model = known_gpu(theirs)
 
     assert model is not None
     assert model.name == ours
@@ -105,12 +105,12 @@ def test_a_provider_s_name_leads_to_the_canonical_one(theirs: str, ours: str) ->
     ],
 )
 def test_what_no_table_knows_is_not_taken_for_something_else(part: str) -> None:
-    assert known(part) is None
+    assert known_gpu(part) is None
 
 
 def test_no_two_gpus_share_a_name() -> None:
     for model in CATALOG:
-        assert all(known(name) is model for name in (model.name, *model.also)), model.name
+        assert all(known_gpu(name) is model for name in (model.name, *model.also)), model.name
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_no_two_gpus_share_a_name() -> None:
     ],
 )
 def test_the_sxm_and_the_pcie_part_are_two_gpus(sxm: str, pcie: str) -> None:
-    socketed, plugged = known(sxm), known(pcie)
+    socketed, plugged = known_gpu(sxm), known_gpu(pcie)
 
     assert socketed is not None
     assert plugged is not None
@@ -209,7 +209,7 @@ SHARED_NAMES = {"V100"}
 
 def test_memory_sizes_agree_with_somebody_else_s_table() -> None:
     theirs = {gpu.name: gpu.memory for gpu in gpuhunt.KNOWN_ACCELERATORS}
-    both = {name: model for name in theirs if (model := known(name))}
+    both = {name: model for name in theirs if (model := known_gpu(name))}
 
     differ = {
         name: theirs[name]

@@ -12,7 +12,7 @@ from arranged import lease
 
 from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.files.artifact_directory import is_here, land_all, make_place, partial_of
-from gpu_tenant.files.hash_cache import KNOWN, Brought, HashCache, cloned, distrust
+from gpu_tenant.files.hash_cache import KNOWN, Brought, HashCache, clone_file, distrust
 from gpu_tenant.files.paths import below
 
 BYTES = b"weights of step 10"
@@ -328,7 +328,7 @@ def test_bytes_that_are_there_no_more_are_not_found(
 def test_a_copy_is_its_own_file(kept: Path, tmp_path: Path) -> None:
     source = below(kept, ENTRY.name)
 
-    cloned(source, tmp_path / "copy")
+    clone_file(source, tmp_path / "copy")
     (tmp_path / "copy").write_bytes(OTHER)
 
     assert source.read_bytes() == BYTES
@@ -342,7 +342,7 @@ def test_a_copy_holds_all_bytes_also_on_another_file_system(tmp_path: Path) -> N
     other = there if there.parent.is_dir() else tmp_path / "other"
 
     try:
-        cloned(source, other)
+        clone_file(source, other)
         assert other.read_bytes() == source.read_bytes()
     finally:
         other.unlink(missing_ok=True)
@@ -354,9 +354,9 @@ def test_nothing_is_overwritten_by_a_copy_and_no_link_is_copied(tmp_path: Path) 
     (tmp_path / "there").write_bytes(OTHER)
 
     with pytest.raises(FileExistsError):
-        cloned(tmp_path / "source", tmp_path / "there")
+        clone_file(tmp_path / "source", tmp_path / "there")
     with pytest.raises(FileNotFoundError):
-        cloned(tmp_path / "link", tmp_path / "copy")
+        clone_file(tmp_path / "link", tmp_path / "copy")
 
     assert (tmp_path / "there").read_bytes() == OTHER
     assert not (tmp_path / "copy").exists()
@@ -369,7 +369,7 @@ def test_of_a_copy_that_finds_no_room_nothing_stays(tmp_path: Path) -> None:
 
     try:
         with pytest.raises(OSError, match="too large"):
-            cloned(tmp_path / "source", tmp_path / "copy")
+            clone_file(tmp_path / "source", tmp_path / "copy")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

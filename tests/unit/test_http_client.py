@@ -26,7 +26,7 @@ from gpu_tenant.providers.http_client import (
     Reply,
     Spacing,
     Wire,
-    redacted,
+    redact,
     words,
 )
 
@@ -374,7 +374,7 @@ async def test_a_refused_key_is_named_by_where_it_lies(desk: Desk, wire: Wire) -
 
 
 def test_what_is_shown_of_a_body_has_no_secrets_no_control_characters_and_an_end() -> None:
-    assert redacted({"a": [{"api_key": "s", "id": 1}], "env": {"X": "s"}, "environment": "eu"}) == {
+    assert redact({"a": [{"api_key": "s", "id": 1}], "env": {"X": "s"}, "environment": "eu"}) == {
         "a": [{"api_key": "(redacted)", "id": 1}],
         "env": "(redacted)",
         "environment": "eu",

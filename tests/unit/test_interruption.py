@@ -7,7 +7,7 @@ import pytest
 from arranged import NOON, box, lease, offer, profile, quote
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import fate, taken
+from gpu_tenant.domain.interruption import fate, recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 
 READY = NOON + timedelta(minutes=5)
@@ -77,8 +77,8 @@ def test_a_fate_on_record_is_over_when_the_box_runs_again_or_was_parked(
     outbid = timeline.Line(NOON, timeline.Taken(fate="outbid"))
     woke = timeline.Line(NOON, timeline.Taken(fate=None))
 
-    assert taken([]) is None
-    assert taken([outbid]) == "outbid"
-    assert taken([outbid, woke]) is None
-    assert taken([outbid, timeline.Line(NOON, after)]) is None
-    assert taken([outbid, woke, outbid]) == "outbid"
+    assert recorded_fate([]) is None
+    assert recorded_fate([outbid]) == "outbid"
+    assert recorded_fate([outbid, woke]) is None
+    assert recorded_fate([outbid, timeline.Line(NOON, after)]) is None
+    assert recorded_fate([outbid, woke, outbid]) == "outbid"

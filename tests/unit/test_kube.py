@@ -11,7 +11,7 @@ from arranged import PATIENCE_S, setting
 
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, ProviderTrouble
 from gpu_tenant.domain.model import BoxState, PodAddress
-from gpu_tenant.faces.install.service_environment import lacking
+from gpu_tenant.faces.install.service_environment import what_is_lacking
 from gpu_tenant.providers.kubernetes import exec
 from gpu_tenant.providers.kubernetes.cluster_identity import Identity, must_be_noted, note_once
 from gpu_tenant.providers.kubernetes.connector import connect
@@ -162,7 +162,7 @@ def test_a_cluster_that_only_this_shell_names_is_told_before_nobody_attends(
 ) -> None:
     (tmp_path / "config.toml").write_text(said, encoding="utf-8")
 
-    sentences = [*lacking(("/bin/gpu-tenant",), tmp_path / "config.toml", (), shell)]
+    sentences = [*what_is_lacking(("/bin/gpu-tenant",), tmp_path / "config.toml", (), shell)]
 
     assert len(sentences) == (told is not None)
     assert told is None or told in sentences[0]

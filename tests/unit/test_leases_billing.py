@@ -15,7 +15,7 @@ from gpu_tenant.leases.billing import counted_words, disagreement, newest_bill
 from gpu_tenant.leases.cards import card
 from gpu_tenant.leases.settle import survey
 from gpu_tenant.leases.teardown import tear_down
-from gpu_tenant.leases.verify import unused
+from gpu_tenant.leases.verify import prove_unused
 from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
@@ -72,7 +72,7 @@ async def test_a_bill_that_is_not_told_blinds_nobody(
 
     found = await survey(context_of(ledger, TINY, tiny))
     clock.advance(3600)
-    receipt = await tear_down(context_of(ledger, TINY, tiny), unused(lease, NeverIn()), lease)
+    receipt = await tear_down(context_of(ledger, TINY, tiny), prove_unused(lease, NeverIn()), lease)
 
     assert (found.blind, found.alarms, len(found.listings["tiny"].boxes)) == ({}, [], 1)
     assert (receipt.billed_usd, receipt.cost_usd, receipt.warnings) == (None, Decimal("0.5000"), ())
@@ -85,7 +85,7 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     clock.advance(3600)
     tiny.told = bill("0.61")
 
-    receipt = await tear_down(context_of(ledger, TINY, tiny), unused(lease, NeverIn()), lease)
+    receipt = await tear_down(context_of(ledger, TINY, tiny), prove_unused(lease, NeverIn()), lease)
 
     (warning,) = receipt.warnings
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
@@ -115,7 +115,7 @@ async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_
         events=events,
         protection=protection(TINY, lease, None),
     )
-    await tear_down(context, unused(lease, NeverIn()), lease)
+    await tear_down(context, prove_unused(lease, NeverIn()), lease)
     just_gone = await survey(context)
     clock.advance(90_000)
     long_gone = await survey(context)

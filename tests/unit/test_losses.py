@@ -7,7 +7,7 @@ from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.domain.model import Manifest, Unclaimed
-from gpu_tenant.leases.verify import Assessment, prove, unkept
+from gpu_tenant.leases.verify import Assessment, prove, unkept_losses
 
 
 def written(*names: str, size: int) -> Manifest:
@@ -20,7 +20,7 @@ def written(*names: str, size: int) -> Manifest:
 @pytest.mark.parametrize("size", [7, 0], ids=["with content", "empty"])
 def test_every_file_that_would_go_is_named_in_what_is_signed(size: int) -> None:
     names = ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt")
-    losses = list(unkept(written(*names, size=size), lease(), given_up=()))
+    losses = list(unkept_losses(written(*names, size=size), lease(), given_up=()))
     signed = Assessment(untouched=False, seal=None, evidence=(), losses=losses).words
 
     assert len(losses) == 1
@@ -29,14 +29,14 @@ def test_every_file_that_would_go_is_named_in_what_is_signed(size: int) -> None:
 
 @pytest.mark.parametrize("size", [7, 0], ids=["with content", "empty"])
 def test_the_sentence_of_a_refusal_says_how_many_it_leaves_out(size: int) -> None:
-    (loss,) = unkept(written("a", "b", "c", "d", "e", size=size), lease(), given_up=())
+    (loss,) = unkept_losses(written("a", "b", "c", "d", "e", size=size), lease(), given_up=())
 
     assert loss.what.endswith(", and 2 more")
 
 
 def test_a_refusal_that_leaves_names_out_says_where_all_of_them_stand() -> None:
-    named = list(unkept(written("a", "b", "c", size=7), lease(), given_up=()))
-    cut = list(unkept(written("a", "b", "c", "d", size=7), lease(), given_up=()))
+    named = list(unkept_losses(written("a", "b", "c", size=7), lease(), given_up=()))
+    cut = list(unkept_losses(written("a", "b", "c", "d", size=7), lease(), given_up=()))
 
     def remedy(losses: list[Loss]) -> str:
         with pytest.raises(Unverified) as refused:

@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import LeaseId
-from gpu_tenant.jobs.multinode.interfaces import Interface, chosen, shared
+from gpu_tenant.jobs.multinode.interfaces import Interface, choose_interface, shared_addresses
 from gpu_tenant.jobs.multinode.launcher import Launcher, Node, lines
-from gpu_tenant.jobs.multinode.preflight import NodeReport, Pair, judged
+from gpu_tenant.jobs.multinode.preflight import NodeReport, Pair, judge_pairs
 
 
 def node(number: int, *, processes: int = 8, infiniband: bool = True) -> Node:
@@ -95,24 +95,24 @@ def test_the_private_network_that_all_are_in_is_chosen_whatever_its_name() -> No
         "b": has(lo="127.0.0.1/8", docker0="172.17.0.1/16", eth0="8.8.8.9/24", ens7="10.1.9.4/16"),
     }
 
-    network, at = chosen(seen, None)
+    network, at = choose_interface(seen, None)
 
     assert network == "10.1.0.0/16"
     assert [at[box].words for box in "ab"] == ["eth1 10.1.0.4", "ens7 10.1.9.4"]
-    assert chosen(seen, "10.1.0.0/16")[1]["b"].interface == "ens7"
+    assert choose_interface(seen, "10.1.0.0/16")[1]["b"].interface == "ens7"
 
 
 def test_where_all_call_one_address_their_own_there_is_no_network() -> None:
     inside = {box: has(eth0="172.17.0.2/16") for box in "ab"}
 
     with pytest.raises(Refused, match="under addresses of their own"):
-        chosen(inside, None)
-    assert shared(chosen(inside, "eth0")[1]) == {"172.17.0.2": ["a", "b"]}
+        choose_interface(inside, None)
+    assert shared_addresses(choose_interface(inside, "eth0")[1]) == {"172.17.0.2": ["a", "b"]}
 
 
 def test_an_interface_that_one_lacks_is_said_with_what_it_has() -> None:
     with pytest.raises(BadRequest, match=r"b has no address on eth1 \(it has eth0 10.0.0.2\)"):
-        chosen({"a": has(eth1="10.0.0.1/24"), "b": has(eth0="10.0.0.2/24")}, "eth1")
+        choose_interface({"a": has(eth1="10.0.0.1/24"), "b": has(eth0="10.0.0.2/24")}, "eth1")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_no_network_has_is_not_believed_of_a_box(odd: dict[str, object]) ->
 
 def went(outcome: str, *, port: int = 29400, **more: object) -> Pair:
     """What is made of the way from a to b, where it went so."""
-    at = chosen({"a": has(eth0="10.0.0.1/24"), "b": has(eth0="10.0.0.2/24")}, "eth0")[1]
+    at = choose_interface({"a": has(eth0="10.0.0.1/24"), "b": has(eth0="10.0.0.2/24")}, "eth0")[1]
     first = [{"to": "b", "port": 29400, "outcome": "talks", "source": "10.0.0.1"}]
     tries = [
         *(first if port != 29400 else []),
@@ -146,7 +146,7 @@ def went(outcome: str, *, port: int = 29400, **more: object) -> Pair:
         "a": {"listening": listening, "pairs": tries},
         "b": {"listening": listening, "pairs": [{**tries[0], "to": "a", "source": "10.0.0.2"}]},
     }
-    return judged(said, at, (29400, 40000))[0]
+    return judge_pairs(said, at, (29400, 40000))[0]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent
-from gpu_tenant.domain.expected_cost import expected
+from gpu_tenant.domain.expected_cost import expected_cost
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.leases.offers import Found, find_offers, rank, unfit
@@ -350,14 +350,14 @@ async def test_words_of_a_host_are_shown_as_one_plain_line(ledger: Ledger) -> No
 
 
 def terms(one: Offer, wish: Wish) -> dict[str, Decimal]:
-    return {term.name: term.usd for term in expected(one, wish).terms}
+    return {term.name: term.usd for term in expected_cost(one, wish).terms}
 
 
 def test_each_cost_is_what_its_sentence_says() -> None:
     one = offer(price=price("0.90", "0.10", "0.01"), trust="unverified", interruptible=True)
     wish = Wish(hours=12, upload_gb=90, download_gb=18, interruptible="yes")
 
-    said = {term.name: term.words for term in expected(one, wish).terms}
+    said = {term.name: term.words for term in expected_cost(one, wish).terms}
 
     assert terms(one, wish) == {
         "compute": Decimal("12.0000"),
@@ -377,7 +377,7 @@ def test_what_nobody_knows_is_assumed_aloud_and_never_nought() -> None:
     one = offer(price=price(a_gb=None), reliability=None, download_mbps=None, upload_mbps=0)
     wish = Wish(hours=24, upload_gb=10, download_gb=10)
 
-    said = {term.name: term.words for term in expected(one, wish).terms}
+    said = {term.name: term.words for term in expected_cost(one, wish).terms}
 
     assert said["moving"].count("an assumed 100 Mbit/s") == 2
     assert said["bytes"].count("an assumed 0.12 USD/GB") == 2
@@ -447,7 +447,7 @@ def dearer(one: Offer, by: Decimal) -> Offer:
 
 @given(OFFERS, WISHES)
 def test_the_terms_add_up_to_the_total(one: Offer, wish: Wish) -> None:
-    cost = expected(one, wish)
+    cost = expected_cost(one, wish)
 
     assert cost.total_usd == sum(term.usd for term in cost.terms)
     assert all(term.usd >= 0 and term.words for term in cost.terms)
@@ -471,7 +471,7 @@ def test_an_unknown_price_never_passes_a_cap_and_never_ranks_before_a_known_one(
         update={"id": "a", "price": one.price.model_copy(update={missing: None})}
     )
 
-    assert expected(unknown, wish).total_usd is None
+    assert expected_cost(unknown, wish).total_usd is None
     assert [ranked for ranked, _ in rank([unknown, one], wish)] == [one, unknown]
     if wish.max_price_usd_h is not None:
         assert unfit(unknown, wish) == "price unknown, which cannot pass a cap"

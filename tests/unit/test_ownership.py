@@ -16,7 +16,7 @@ from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId
 from gpu_tenant.domain.permit import NeverUsed
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.leases.verify import unused
+from gpu_tenant.leases.verify import prove_unused
 from gpu_tenant.ledger import Ledger
 
 EMPTY = Marked(state="ours", look=OccupancyReport())
@@ -48,7 +48,7 @@ def lease(tmp_path: Path) -> Lease:
 
 @pytest.mark.parametrize("seen", [NeverIn(), EMPTY])
 def test_a_box_that_never_let_us_in_or_shows_nothing_may_go(lease: Lease, seen: Seen) -> None:
-    permit = unused(lease, seen)
+    permit = prove_unused(lease, seen)
 
     assert isinstance(permit.ground, NeverUsed)
 
@@ -75,14 +75,14 @@ def test_a_box_that_never_let_us_in_or_shows_nothing_may_go(lease: Lease, seen: 
 def test_whatever_shows_that_somebody_was_there_refuses_it(lease: Lease, seen: Seen) -> None:
     assert use(seen)
     with pytest.raises(Unverified):
-        unused(lease, seen)
+        prove_unused(lease, seen)
 
 
 def test_what_the_ledger_used_is_not_never_used_however_empty_the_box_looks(lease: Lease) -> None:
     used = lease.model_copy(update={"touched_at": NOON + timedelta(hours=1)})
 
     with pytest.raises(Unverified):
-        unused(used, EMPTY)
+        prove_unused(used, EMPTY)
 
 
 # From when on what lies on a box counts

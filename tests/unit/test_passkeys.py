@@ -8,7 +8,7 @@ from arranged import NOON
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import Refused, SignatureWanted
 from gpu_tenant.domain.signature import Form, Signature, SignatureRequest
-from gpu_tenant.leases.passkeys import end_passkeys, keep_passkeys, standing, told
+from gpu_tenant.leases.passkeys import alarm_on_changes, end_passkeys, keep_passkeys, ways_to_sign
 from gpu_tenant.ledger import Ledger
 
 DAY = timedelta(days=1)
@@ -76,15 +76,15 @@ def test_who_still_has_it_keeps_it(keyed: Ledger) -> None:
 
 
 def test_a_new_one_and_one_that_ends_are_told(keyed: Ledger) -> None:
-    told(keyed, at=NOON)
+    alarm_on_changes(keyed, at=NOON)
     (new,) = keyed.open_alarms()
     keyed.end_passkeys(signed(keyed, "lost_passkey"), at=NOON)
-    told(keyed, at=NOON)
+    alarm_on_changes(keyed, at=NOON)
     levels = {alarm.key: alarm.level for alarm in keyed.open_alarms()}
 
     assert "if that was not you" in new.words
     assert levels == {"passkey: set up": Level.WARNING, "passkey: ends": Level.URGENT}
-    assert "and ends at 2026-11-21 12:00" in standing(keyed, at=NOON)[0]
-    told(keyed, at=NOON + 2 * DAY)
+    assert "and ends at 2026-11-21 12:00" in ways_to_sign(keyed, at=NOON)[0]
+    alarm_on_changes(keyed, at=NOON + 2 * DAY)
     assert keyed.open_alarms() == []
-    assert "a person signs at a terminal" in standing(keyed, at=NOON + 2 * DAY)[0]
+    assert "a person signs at a terminal" in ways_to_sign(keyed, at=NOON + 2 * DAY)[0]

@@ -15,7 +15,7 @@ from packages import wheel
 
 from gpu_tenant.box.environment import prepare as asking
 from gpu_tenant.box.environment.git_source import repository
-from gpu_tenant.box.environment.history import activated, recorded
+from gpu_tenant.box.environment.history import activation, newest_recorded
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest, JobRunning, LocalTrouble, Refused, SecretRefused
@@ -201,18 +201,18 @@ def test_a_job_runs_in_the_newest_environment_or_is_told_why_not(tmp_path: Path)
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     active(ledger)
     with pytest.raises(BadRequest, match="no environment was ever made"):
-        recorded(ledger, LEASE)
-    assert activated(ledger, LEASE) == {}
+        newest_recorded(ledger, LEASE)
+    assert activation(ledger, LEASE) == {}
 
     ledger.note(LEASE, timeline.Preparing(job="prepare1"), at=NOON)
     with pytest.raises(JobRunning):
-        activated(ledger, LEASE)
+        activation(ledger, LEASE)
     ledger.note(LEASE, timeline.Prepared(state="ready", record=RECORD), at=NOON)
-    assert activated(ledger, LEASE) == {"VIRTUAL_ENV": "/home/t/.venv"}
+    assert activation(ledger, LEASE) == {"VIRTUAL_ENV": "/home/t/.venv"}
     ledger.note(LEASE, timeline.Prepared(state="failed", job="prepare2"), at=NOON)
     with pytest.raises(Refused, match="could not be made"):
-        activated(ledger, LEASE)
-    assert recorded(ledger, LEASE).freeze == ("tinypkg==1.0",)
+        activation(ledger, LEASE)
+    assert newest_recorded(ledger, LEASE).freeze == ("tinypkg==1.0",)
     ledger.close()
 
 

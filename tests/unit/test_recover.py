@@ -29,7 +29,7 @@ from gpu_tenant.leases.recovery_plan import (
     budget_left,
     keep_one_budget,
     successor,
-    unfinished,
+    unfinished_jobs,
     wish_again,
     work_of,
 )
@@ -192,7 +192,7 @@ def test_a_job_that_was_seen_to_end_is_not_launched_again(desk: Desk) -> None:
     desk.ledger.note(LOST, timeline.Progressed(job="crashed", state="failed"), at=NOON)
     desk.ledger.note(LOST, timeline.Preparing(job="setup"), at=NOON)
 
-    assert [each.id for each in unfinished(desk.ledger, LOST)] == ["runs"]
+    assert [each.id for each in unfinished_jobs(desk.ledger, LOST)] == ["runs"]
 
 
 async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything_is_rented(

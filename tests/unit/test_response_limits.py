@@ -18,7 +18,7 @@ from gpu_tenant.domain.ports import Credential
 from gpu_tenant.providers.gcp.client import GcpClient as GoogleCalls
 from gpu_tenant.providers.http_client import Wire
 from gpu_tenant.providers.kubernetes.client import KubernetesClient as KubernetesCalls
-from gpu_tenant.providers.response_limits import Aside, Bounds, Leafing, listed
+from gpu_tenant.providers.response_limits import Aside, Bounds, Leafing, await_list
 
 SMALL = Bounds(call_s=1, list_s=1, answer_bytes=1 << 20, pages=20)
 PATIENT = Bounds(call_s=60, list_s=60, answer_bytes=1 << 20, pages=20)
@@ -183,7 +183,7 @@ async def test_pages_end_by_their_number_their_size_and_their_time() -> None:
 
 async def test_a_list_that_never_comes_is_given_up() -> None:
     with pytest.raises(ProviderSilent, match="did not come"):
-        await listed(asyncio.Event().wait(), "the list", Bounds(list_s=0.05))
+        await await_list(asyncio.Event().wait(), "the list", Bounds(list_s=0.05))
 
 
 async def test_calls_that_hang_do_not_pile_up_without_end() -> None:

@@ -8,7 +8,15 @@ from arranged import setting
 
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.ports import Finished
-from gpu_tenant.providers.slurm.command_output import Pool, ended, jobs, made, pools, refusal, told
+from gpu_tenant.providers.slurm.command_output import (
+    Pool,
+    jobs,
+    parse_ended,
+    parse_queue,
+    parse_submitted,
+    pools,
+    refusal,
+)
 from gpu_tenant.providers.slurm.connector import connect
 
 MARK = "gpu-tenant:0a1b2c:slurm-aaaa"
@@ -47,7 +55,7 @@ def answer(
     ids=["plain", "greeted", "greeted without an end"],
 )
 def test_a_greeting_of_the_login_hides_no_job(heard: Finished) -> None:
-    found = told(heard, "n0nce")
+    found = parse_queue(heard, "n0nce")
 
     assert found.cluster == "lab"
     assert [(row.id, row.state, row.mark) for row in found.rows] == [
@@ -57,7 +65,7 @@ def test_a_greeting_of_the_login_hides_no_job(heard: Finished) -> None:
 
 
 def test_what_the_accounts_remember_is_no_row_of_an_empty_queue() -> None:
-    (row,) = told(answer(""), "n0nce").rows
+    (row,) = parse_queue(answer(""), "n0nce").rows
 
     assert (row.id, row.is_over) == ("5", True)
 
@@ -75,7 +83,7 @@ def test_what_the_accounts_remember_is_no_row_of_an_empty_queue() -> None:
 )
 def test_an_answer_that_is_not_whole_is_no_list(heard: Finished) -> None:
     with pytest.raises(ProviderTrouble):
-        told(heard, "n0nce")
+        parse_queue(heard, "n0nce")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,7 @@ def test_an_answer_that_is_not_whole_is_no_list(heard: Finished) -> None:
 def test_a_row_that_cannot_be_read_hides_no_other_and_settles_nothing(
     heard: Finished, shown: list[str]
 ) -> None:
-    found = told(heard, "n0nce")
+    found = parse_queue(heard, "n0nce")
 
     assert [row.id for row in found.rows] == shown
     with pytest.raises(ProviderSilent):
@@ -124,13 +132,13 @@ def test_other_signs_that_end_a_line_hide_no_row_and_no_accounts_are_none() -> N
         complaint="Slurm accounting storage is disabled",
     )
 
-    assert [row.id for row in told(heard, "n0nce").rows] == ["7", "8"]
+    assert [row.id for row in parse_queue(heard, "n0nce").rows] == ["7", "8"]
 
 
 def test_a_submission_that_names_no_job_may_have_made_one() -> None:
-    assert made(Finished(0, b"Welcome\n\n1234;lab\n", b"")) == "1234"
+    assert parse_submitted(Finished(0, b"Welcome\n\n1234;lab\n", b"")) == "1234"
     with pytest.raises(ProviderSilent):
-        made(Finished(0, b"Welcome\n", b""))
+        parse_submitted(Finished(0, b"Welcome\n", b""))
 
 
 @pytest.mark.parametrize("comment", ["(null)", "gpu-tenant:../..", f"{MARK}/x", f"{MARK} "])
@@ -181,7 +189,7 @@ def test_what_took_an_allocation_is_told_apart_from_a_failure_of_its_own(
 def test_what_the_controller_has_forgotten_is_in_the_accounts() -> None:
     text = f"18_2|19|TIMEOUT|low|{MARK}||2026-11-22T07:00:20\n41|41|PREEMPTED|low|{MARK}|{MARK}|Unknown\n"
 
-    ((task, single), _) = ended(text.replace("|", "\x1f"))
+    ((task, single), _) = parse_ended(text.replace("|", "\x1f"))
 
     assert (task.id, task.job, task.taken, task.is_over) == ("18_2", "19", "walltime", True)
     assert task.mark == MARK, "few sites keep the comment, and a claimed task was renamed"

@@ -7,7 +7,7 @@ import pytest
 from arranged import lease
 
 from gpu_tenant.artifacts.stores.configuration import open_store
-from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts, doubted, host_of
+from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts, host_of, store_doubt
 from gpu_tenant.artifacts.stores.rclone_config import leads
 from gpu_tenant.domain.model import LocalAddress, SshAddress
 
@@ -73,7 +73,7 @@ async def test_a_host_that_is_the_box_or_may_be_is_doubted(
 ) -> None:
     rented = lease().model_copy(update={"address": SshAddress(target="root@192.0.2.7:40022")})
 
-    doubt = await doubted(where, rented)
+    doubt = await store_doubt(where, rented)
 
     assert words in doubt.words if doubt and words else doubt is words
     assert doubt is None or doubt.is_the_box == ("box itself" in doubt.words)
@@ -119,5 +119,5 @@ async def test_the_owners_configuration_says_it_and_a_locked_one_does_not(
 async def test_a_box_on_this_computer_has_no_host_to_be_mistaken_for() -> None:
     here = lease().model_copy(update={"address": LocalAddress(directory="/x/home")})
 
-    assert await doubted(Whereabouts(host="192.0.2.7"), here) is None
-    assert await doubted(Whereabouts(host="::1"), here) is not None
+    assert await store_doubt(Whereabouts(host="192.0.2.7"), here) is None
+    assert await store_doubt(Whereabouts(host="::1"), here) is not None

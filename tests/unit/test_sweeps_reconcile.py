@@ -10,7 +10,7 @@ import pytest
 from arranged import LEASE, NOON, TERMS, active, job, seal
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.artifacts.inventory import brought
+from gpu_tenant.artifacts.inventory import files_here
 from gpu_tenant.box.job_queue import Roll, RunnerStanding
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
@@ -20,7 +20,7 @@ from gpu_tenant.domain.sweep_placement import Placement, Said, Sweep, Word
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import begin_sweep, give_up_cells, tend
-from gpu_tenant.sweeps.reconcile import Answered, _place, _resolved, _send, is_open
+from gpu_tenant.sweeps.reconcile import Answered, _place, _resolve_values, _send, is_open
 
 GRID = grid_of("t {x}", artifacts=["{cell}.txt"], matrix={"x": [1, 2]})
 ONE, TWO = "x-1", "x-2"
@@ -100,7 +100,7 @@ def test_a_collect_that_is_cut_short_hides_nothing_of_the_one_before(
     came_home(tenancy.ledger, tmp_path / "kept")
     tenancy.ledger.file_seal(LEASE, seal("d2"), at=NOON)
 
-    here = brought(tenancy.ledger.lease(LEASE), ledger=tenancy.ledger)
+    here = files_here(tenancy.ledger.lease(LEASE), ledger=tenancy.ledger)
 
     assert (list(here.files), list(here.ended)) == ([f"work/{ONE}.txt"], [ONE])
 
@@ -195,7 +195,7 @@ async def test_no_cell_is_sent_without_the_variable_that_was_written_out(tenancy
     sweep = tenancy.ledger.sweep("sw-1").model_copy(update={"env_from": ("MODE=text:",)})
     troubles: list[str] = []
 
-    assert _resolved(tenancy.context, sweep, troubles) is None
+    assert _resolve_values(tenancy.context, sweep, troubles) is None
     assert "MODE was written out" in troubles[0]
 
 

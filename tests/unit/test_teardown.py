@@ -12,7 +12,7 @@ from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent, Provider
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile, Receipt
 from gpu_tenant.leases.settle import settle
 from gpu_tenant.leases.teardown import tear_down
-from gpu_tenant.leases.verify import unused
+from gpu_tenant.leases.verify import prove_unused
 from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
@@ -38,7 +38,7 @@ async def lease(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Lease:
 async def ended(
     lease: Lease, tiny: TinyProvider, ledger: Ledger, clock: HandClock, of: Profile = TINY
 ) -> Receipt:
-    return await tear_down(context_of(ledger, of, tiny), unused(lease, NeverIn()), lease)
+    return await tear_down(context_of(ledger, of, tiny), prove_unused(lease, NeverIn()), lease)
 
 
 async def test_a_destroyed_box_is_believed_gone_after_two_looks_that_lie_apart(
@@ -249,7 +249,7 @@ async def test_a_lease_whose_price_was_never_known_says_so_in_its_receipt(
 async def test_a_receipt_that_a_crash_kept_from_being_filed_is_filed_by_the_next_looks(
     lease: Lease, tiny: TinyResidue, ledger: Ledger, clock: HandClock
 ) -> None:
-    permit = unused(lease, NeverIn())
+    permit = prove_unused(lease, NeverIn())
     cut_short = ledger.file_permit(permit, at=clock.now())
     await tiny.destroy(permit)
 

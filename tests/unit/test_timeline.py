@@ -10,7 +10,7 @@ from arranged import LEASE, NOON, TERMS, intended
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.timeline import KINDS, event_of
-from gpu_tenant.faces.timeline_text import told
+from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.ledger import Ledger
 
 BEFORE = Path(__file__).parent / "ledgers" / "before_typed_events.sql"
@@ -40,7 +40,7 @@ def test_a_ledger_of_the_version_before_is_read_whole_and_would_be_written_the_s
     ]
     assert {type(line.event) for line in lines} == set(KINDS.values()), "each kind, and each read"
     for line in lines:
-        words = told(line.event)
+        words = describe(line.event)
         assert not words[0].islower(), words
         assert words.endswith("."), words
 
@@ -60,7 +60,7 @@ def test_a_line_that_cannot_be_read_keeps_its_word_and_its_fields(
 
     assert isinstance(event, timeline.Unread)
     assert (timeline.Line(NOON, event).kind, event.stored()) == (kind, detail)
-    assert told(event) == f"{kind}."
+    assert describe(event) == f"{kind}."
 
 
 def test_a_field_of_a_later_version_hides_no_line() -> None:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.timeline import KINDS, event_of
-from gpu_tenant.faces.timeline_text import told
+from gpu_tenant.faces.timeline_text import describe
 
 
 @given(
@@ -39,7 +39,7 @@ from gpu_tenant.faces.timeline_text import told
     ),
 )
 def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, JsonValue]) -> None:
-    assert "\n" not in told(event_of(kind, detail))
+    assert "\n" not in describe(event_of(kind, detail))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, JsonValue]
 def test_an_event_is_told_in_a_sentence(
     kind: str, detail: dict[str, JsonValue], words: str
 ) -> None:
-    assert told(event_of(kind, detail)) == words
+    assert describe(event_of(kind, detail)) == words
 
 
 def test_what_a_box_or_a_provider_said_is_told_without_what_an_eye_would_miss() -> None:
-    words = told(timeline.Noticed(words="look\u202e\x1b[31m here\nand there"))
+    words = describe(timeline.Noticed(words="look\u202e\x1b[31m here\nand there"))
 
     assert words == "Look here and there."

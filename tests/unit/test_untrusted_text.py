@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.domain.untrusted_text import bare, coloured, fence, plain
+from gpu_tenant.domain.untrusted_text import bare, fence, keep_colours, plain
 
 NONCE = "k3f9a2b7c1d8"
 
@@ -74,11 +74,11 @@ def test_only_printable_text_is_left_and_it_stays_as_it_is(raw: str) -> None:
     ],
 )
 def test_of_all_that_a_terminal_would_obey_only_colours_may_stay(raw: str, shown: str) -> None:
-    assert coloured(raw) == shown
+    assert keep_colours(raw) == shown
 
 
 def test_a_long_coloured_line_is_cut_by_what_is_seen_of_it_and_ends_in_its_colours() -> None:
-    shown = coloured("\x1b[31mx\x1b[32my" * 100 + "\x1b[0m", max_line=100)
+    shown = keep_colours("\x1b[31mx\x1b[32my" * 100 + "\x1b[0m", max_line=100)
 
     assert len(bare(shown)) <= 100
     assert re.fullmatch(r"(\x1b\[3[12]m[xy])+… \[\+\d+ characters\]\x1b\[0m", shown)
@@ -109,13 +109,13 @@ terminal_words = st.lists(
 
 @given(terminal_words)
 def test_no_escape_is_left_but_whole_colours_and_without_them_the_text_is_plain(raw: str) -> None:
-    shown = coloured(raw, max_line=80)
+    shown = keep_colours(raw, max_line=80)
 
     rest = re.sub(r"\x1b\[[0-9;:]*m", "", shown)
     assert not {c for c in rest if unicodedata.category(c) == "Cc"} - {"\n", "\t"}
     assert rest == plain(raw, max_line=80)
     assert plain(shown, max_line=80) == rest
-    assert coloured(shown, max_line=80) == shown
+    assert keep_colours(shown, max_line=80) == shown
 
 
 @given(terminal_words)
@@ -166,6 +166,6 @@ def test_a_hostile_text_costs_no_time(stuff: str) -> None:
     began = time.process_time()
 
     fence(stuff, nonce=NONCE)
-    coloured(stuff)
+    keep_colours(stuff)
 
     assert time.process_time() - began < 0.5

@@ -19,7 +19,7 @@ from arranged import LEASE, PATIENCE_S, Alone, HandClock, active, profile
 from pydantic import JsonValue
 
 from gpu_tenant.artifacts.push import Pushed, push
-from gpu_tenant.artifacts.upload import hashed, ship
+from gpu_tenant.artifacts.upload import hash_file, ship
 from gpu_tenant.box.caretaker import Caretaker, Index
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, CaretakerFailed
@@ -245,7 +245,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_never_put_in_place(desk: 
 
 async def test_too_little_room_is_told_before_anything_is_sent(desk: Desk) -> None:
     (desk.tree / "a.bin").write_bytes(NOISE)
-    held = hashed(desk.tree / "a.bin")
+    held = hash_file(desk.tree / "a.bin")
     assert held is not None
 
     for room in (Index(files={}, disk_free_bytes=100), Index(files={}, inodes_free=0)):
@@ -395,9 +395,9 @@ def test_packed_bytes_are_written_as_they_were_and_spans_are_copied(tmp_path: Pa
 def test_what_was_hashed_knows_whether_its_file_was_touched(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"one")
-    before = hashed(path)
+    before = hash_file(path)
     path.write_bytes(b"two")
-    after = hashed(path)
+    after = hash_file(path)
 
     assert before
     assert after

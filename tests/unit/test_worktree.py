@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.files.worktree import files_of, read_tree, told
+from gpu_tenant.files.worktree import files_of, left_out_lines, read_tree
 
 ALONE = {
     **os.environ,
@@ -239,12 +239,12 @@ def test_what_stays_here_is_named_with_its_size_and_the_reason_largest_first(tre
     work = read_tree(tree)
 
     assert set(work.files) == {".gitignore", "train.py"}
-    assert told(work.left_out) == (
+    assert left_out_lines(work.left_out) == (
         "data/ (2 files, 7.0 KB), by .gitignore",
         "linked/ (1 file, 2.0 KB), a link, which is not followed",
         "run.log (5 B), by .gitignore",
     )
-    assert told(work.left_out, most=1) == (
+    assert left_out_lines(work.left_out, most=1) == (
         "data/ (2 files, 7.0 KB), by .gitignore",
         "and 2 more (2.0 KB)",
     )

@@ -95,7 +95,7 @@ class Measured:
     every_s: float
 
 
-def measured(saves: Sequence[Save]) -> Measured | None:
+def measure_saves(saves: Sequence[Save]) -> Measured | None:
     """How long one save takes, and how far apart saves are. None if there are too few saves to tell.
 
     A save lasts from its first file to its last, and never less than its bytes take on a slow disk. Small files
@@ -165,7 +165,7 @@ def advice_for(
     if not _interruptible(lease):
         return None
     looks = [x for _, x in ledger.events(lease.id) if isinstance(x, timeline.Snapped)]
-    seen = measured([Save(*save) for look in looks for save in look.saves])
+    seen = measure_saves([Save(*save) for look in looks for save in look.saves])
     if seen is None:
         return None
     if mtbi_s is None:

@@ -79,13 +79,13 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
             # short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
         if entries is not None:
-            files = await asyncio.to_thread(_found, directory, entries)
+            files = await asyncio.to_thread(_find_kept, directory, entries)
             if files:
                 return Restorable(lease, at, login, files)
     return None
 
 
-def _found(
+def _find_kept(
     directory: Path, entries: Sequence[SealedFile]
 ) -> Mapping[str, tuple[SealedFile, Path]] | None:
     superseded = sorted((directory / SUPERSEDED).glob("*"), key=_stamp_of, reverse=True)

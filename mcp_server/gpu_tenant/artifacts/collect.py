@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpu_tenant.artifacts.destination import claimed, require_its_own
+from gpu_tenant.artifacts.destination import claim_directory, require_its_own
 from gpu_tenant.artifacts.download import Gathering
-from gpu_tenant.artifacts.losses import vanished
+from gpu_tenant.artifacts.losses import vanished_names
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
@@ -80,7 +80,7 @@ async def collect(
     """
     lease = session.lease
     before = ledger.seal(lease.id)
-    directory = await claimed(directory, lease, ledger)
+    directory = await claim_directory(directory, lease, ledger)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
     require_its_own(lease, artifacts)
@@ -100,7 +100,7 @@ async def collect(
                 elsewhere=elsewhere,
                 superseded=directory / SUPERSEDED / f"{ledger.now():%Y%m%dT%H%M%S.%f}",
             )
-            seal = await _gathered(
+            seal = await _gather(
                 gathering,
                 draft,
                 seal_now,
@@ -115,7 +115,7 @@ async def collect(
     ledger.note(lease.id, came, at=ledger.now())
     idle = _without_effect(discard, seal)
     told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
-    return told.model_copy(update={"only_here": vanished(seal, before)[:20]})
+    return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
             raise as_refusal(problem)
 
 
-async def _gathered(
+async def _gather(
     gathering: Gathering,
     draft: Manifest,
     seal_now: Callable[..., Coroutine[None, None, Manifest]],
@@ -149,7 +149,9 @@ async def _gathered(
     tally.begin(draft.entries, way.here, gathering.held_bytes(way.sure))
     ledger.keep_in(lease.id, directory)
     unread = unread_bytes(draft)
-    sealing = asyncio.create_task(_made(draft) if draft.digest else seal_now(unread_bytes=unread))
+    sealing = asyncio.create_task(
+        _seal_of(draft) if draft.digest else seal_now(unread_bytes=unread)
+    )
 
     def sealed() -> Manifest | None:
         return sealing.result() if sealing.done() else None
@@ -172,7 +174,7 @@ async def _gathered(
     return seal
 
 
-async def _made(seal: Manifest) -> Manifest:
+async def _seal_of(seal: Manifest) -> Manifest:
     """The draft itself, which is a complete seal already."""
     return seal
 

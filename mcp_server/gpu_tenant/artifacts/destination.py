@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
+from gpu_tenant.artifacts.stores.locality import store_doubt, whereabouts_of
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.model import Lease, LocalAddress
@@ -13,7 +13,7 @@ from gpu_tenant.files.artifact_directory import MARKER, PARTIAL, make_place, out
 from gpu_tenant.ledger import Ledger
 
 
-async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
+async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path:
     """The real path of the directory, links resolved. It exists, is marked as ours, and holds nothing else.
 
     New and empty directories are accepted, and so are those that were collected into before.
@@ -34,7 +34,7 @@ async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
             remedy=str(Command("collect", lease.id, to="DIR")),
         ) from error
     _require_nobodys(real, lease, ledger)
-    doubt = await doubted(await asyncio.to_thread(whereabouts_of, real), lease)
+    doubt = await store_doubt(await asyncio.to_thread(whereabouts_of, real), lease)
     if doubt is not None:
         raise BadRequest(
             f"what lies in {real} may not outlive the box or this computer: {doubt.words}",

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
-from gpu_tenant.domain.untrusted_text import quoted
-from gpu_tenant.files.artifact_directory import PARTIAL, is_ours, land_all, partial_of, unkept
-from gpu_tenant.files.hash_cache import Brought, HashCache, cloned
+from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.files.artifact_directory import PARTIAL, cannot_keep, is_ours, land_all, partial_of
+from gpu_tenant.files.hash_cache import Brought, HashCache, clone_file
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import require_room, reread
 from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming
@@ -127,7 +127,7 @@ class Gathering:
                     if (seal := sealed()) is not None:
                         await self._land(seal.entries, least=_LANDED_AT_ONCE)
         except OSError as error:
-            raise unkept("what came", self._lease, error) from error
+            raise cannot_keep("what came", self._lease, error) from error
 
     async def settle(self, entries: Sequence[SealedFile]) -> list[SealedFile]:
         """Everything that arrived and matches its entry has landed. Returns the entries still missing here."""
@@ -149,11 +149,11 @@ class Gathering:
         again = f"then {Command('collect', self._lease.id)} again"
         if why := self._refused.get(entry.name):
             return BoxTrouble(
-                f"the box does not give {quoted(entry.name)}: {quoted(why)}",
+                f"the box does not give {quote_text(entry.name)}: {quote_text(why)}",
                 remedy=f"look at it there, {again}",
             )
         return BoxTrouble(
-            f"{quoted(entry.name)} changed on the box while it was fetched",
+            f"{quote_text(entry.name)} changed on the box while it was fetched",
             remedy=f"find out what writes there, {again}",
         )
 
@@ -225,7 +225,7 @@ class Gathering:
         partial = partial_of(self._directory, entry)
         discard(partial)
         try:
-            cloned(source, partial)
+            clone_file(source, partial)
             held = reread(partial)
         except OSError:
             held = None

@@ -32,7 +32,7 @@ class Here:
     """Whether the box can still be asked for what is not here."""
 
 
-def brought(lease: Lease, *, ledger: Ledger) -> Here:
+def files_here(lease: Lease, *, ledger: Ledger) -> Here:
     """What came, by the record made when each file's hash was proved. Nothing is read again."""
     entries, here = _entries(lease, ledger)
     files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}

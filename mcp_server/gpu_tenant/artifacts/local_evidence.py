@@ -10,11 +10,11 @@ from threading import Event
 from pydantic import Field
 
 from gpu_tenant.artifacts.formats import Proof, ReadRequest, Stopped, prove_all
-from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
+from gpu_tenant.artifacts.stores.locality import store_doubt, whereabouts_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Evidence, Lease, SealedFile, Verdict
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.hash_cache import distrust
 from gpu_tenant.files.paths import below, to_bytes
@@ -47,7 +47,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
     """
     directory, stop = Path(lease.kept_in or ""), Event()
     # Checked again now, because a directory may have become a link since, or been mounted over.
-    doubt = await doubted(await asyncio.to_thread(whereabouts_of, directory), lease)
+    doubt = await store_doubt(await asyncio.to_thread(whereabouts_of, directory), lease)
     if doubt is not None:
         return [
             Loss(
@@ -122,7 +122,7 @@ def reread_several(
     ]
     proofs = iter(prove_all(files, stop=stop))
     return [
-        _compared(directory, entry, lease, next(proofs)) if seen is None else seen
+        _compare(directory, entry, lease, next(proofs)) if seen is None else seen
         for entry, seen in zip(entries, looked, strict=True)
     ]
 
@@ -132,19 +132,19 @@ def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | L
     path = below(directory, entry.name)
     if is_on_the_box(path.parent, lease):
         return Loss(
-            what=f"{quoted(entry.name)} here is the box's own, and no copy",
+            what=f"{quote_text(entry.name)} here is the box's own, and no copy",
             remedy=f"{Command('collect', lease.id, to='DIR')} makes one that outlives the box",
         )
     again = _again(lease)
     if not is_reached(directory, path):
-        return Loss(what=f"{quoted(entry.name)} is not here", remedy=again)
+        return Loss(what=f"{quote_text(entry.name)} is not here", remedy=again)
     if entry.kind == "link":
         target = link_target(path)
         if target is None:
-            return Loss(what=f"{quoted(entry.name)} is not here", remedy=again)
+            return Loss(what=f"{quote_text(entry.name)} is not here", remedy=again)
         if target != to_bytes(entry.target or ""):
             return Loss(
-                what=f"{quoted(entry.name)} points elsewhere here than on the box", remedy=again
+                what=f"{quote_text(entry.name)} points elsewhere here than on the box", remedy=again
             )
         verdict = Verdict(
             format="link", outcome="loads", proved=("points where it did on the box",)
@@ -153,23 +153,25 @@ def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | L
     return None
 
 
-def _compared(
+def _compare(
     directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
 ) -> Evidence | Loss:
     """What a copy that has been read proves."""
     path, again = below(directory, entry.name), _again(lease)
     if held is None:
         what = "is not a regular file here" if _exists(path) else "is not here"
-        return Loss(what=f"{quoted(entry.name)} {what}", remedy=again)
+        return Loss(what=f"{quote_text(entry.name)} {what}", remedy=again)
     if held.size_bytes != entry.size_bytes:
         return Loss(
-            what=f"{quoted(entry.name)} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
+            what=f"{quote_text(entry.name)} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
             remedy=again,
         )
     if held.sha256 != entry.sha256:
         # Otherwise a collect would think that it is here, by its times, and fetch nothing.
         distrust(directory)
-        return Loss(what=f"{quoted(entry.name)} has other bytes here than on the box", remedy=again)
+        return Loss(
+            what=f"{quote_text(entry.name)} has other bytes here than on the box", remedy=again
+        )
     return Evidence(
         name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=held.verdict
     )

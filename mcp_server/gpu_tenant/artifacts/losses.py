@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
@@ -18,7 +18,7 @@ def in_words(names: Sequence[str], count: int | None = None) -> str:
     return ", ".join(names[:IN_WORDS]) + (f", and {more} more" if more > 0 else "")
 
 
-def vanished(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
+def vanished_names(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
     """What was collected last and is no longer on the box. The copy here is the only one."""
     names = {entry.name for entry in now.entries}
     return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
@@ -32,28 +32,28 @@ def differs(now: Manifest, collected: Manifest | None) -> bool:
         return collected.digest != now.digest
     known = {(e.name, e.sha256, e.target) for e in collected.entries}
     sizes = {(e.name, e.size_bytes, e.target) for e in collected.entries}
-    return bool(vanished(now, collected)) or any(
+    return bool(vanished_names(now, collected)) or any(
         (e.name, e.size_bytes, e.target) not in sizes
         or (e.sha256 is not None and (e.name, e.sha256, e.target) not in known)
         for e in now.entries
     )
 
 
-def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
+def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
     """What is on the box and was not collected in its present form, as far as can be told without reading it."""
     known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
     new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
     bytes_new = sum(e.size_bytes for e in new)
-    left = vanished(now, collected)
-    names = in_words([quoted(e.name) for e in new]) or "some were removed or renamed on the box"
+    left = vanished_names(now, collected)
+    names = in_words([quote_text(e.name) for e in new]) or "some were removed or renamed on the box"
     if left:
-        gone = in_words([quoted(name) for name in left])
+        gone = in_words([quote_text(name) for name in left])
         names += f"; {some(len(left), 'file')} that was there is gone: {gone}"
     return Loss(
         what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
         names=(
-            *(f"{quoted(e.name)} ({e.size_bytes:,} bytes)" for e in new),
-            *(f"{quoted(name)} (gone from the box)" for name in left),
+            *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes)" for e in new),
+            *(f"{quote_text(name)} (gone from the box)" for name in left),
         ),
         remedy=f"{Command('collect', lease.id)}, then teardown again",
     )
@@ -63,12 +63,12 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     """Everything on the box while jobs run, except what was collected in its present form."""
     known = {(e.name, e.sha256) for e in collected.entries} if collected else set()
     files = [
-        f"{quoted(entry.name)} ({entry.size_bytes:,} bytes so far)"
+        f"{quote_text(entry.name)} ({entry.size_bytes:,} bytes so far)"
         for entry in draft.entries
         if entry.sha256 is None or (entry.name, entry.sha256) not in known
     ]
     problems = [
-        f"{quoted(lease.from_work(problem.at))} ({problem.why})"
+        f"{quote_text(lease.from_work(problem.at))} ({problem.why})"
         for problem in draft.problems
         # A running job writes, so for a file that is listed anyway this is no news.
         if problem.why not in ("open_for_writing", "changing")
@@ -82,7 +82,7 @@ def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
     more = seal.unclaimed.count - len(named)
     return (
         *(
-            f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes, which nobody has claimed)"
+            f"{quote_text(lease.from_work(x.at))} ({x.size_bytes:,} bytes, which nobody has claimed)"
             for x in named
         ),
         *([f"and {some(more, 'smaller file')}"] if more > 0 else []),

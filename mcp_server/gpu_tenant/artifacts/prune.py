@@ -222,7 +222,7 @@ async def prune_box(
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
             "artifacts": list(ledger.declared(lease.id)[0]),
-            "checkpoints": [_named(one, seen) for one in proved],
+            "checkpoints": [_name_of(one, seen) for one in proved],
         }
         there = await session.caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)
         named = {_at(one): one.at for one in proved}
@@ -240,7 +240,7 @@ async def prune_box(
         return Pruned(on_the_box=gone, stayed=tuple(stayed))
 
 
-def _named(one: Checkpoint, seen: Complete) -> JsonValue:
+def _name_of(one: Checkpoint, seen: Complete) -> JsonValue:
     return {
         "at": _at(one),
         "files": [

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
-from gpu_tenant.artifacts.upload import FileHash, hashed, ship
+from gpu_tenant.artifacts.upload import FileHash, hash_file, ship
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
@@ -20,7 +20,7 @@ from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
 from gpu_tenant.files.secret_scan import find_secrets
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.files.worktree import files_of, read_tree, told
+from gpu_tenant.files.worktree import files_of, left_out_lines, read_tree
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
@@ -93,7 +93,7 @@ async def push(
             remedy=f"the work tree comes first: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
     work = await asyncio.to_thread(read_tree, directory, include)
-    files, left_out = work.files, told(work.left_out)
+    files, left_out = work.files, left_out_lines(work.left_out)
     if not files:
         stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
         raise BadRequest(
@@ -189,7 +189,7 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
 
 def _read(files: Mapping[str, Path]) -> dict[str, FileHash]:
     """What the files hold, by the names they are sent under. Files that vanished meanwhile are left out."""
-    found = {escape(name): hashed(path) for name, path in files.items()}
+    found = {escape(name): hash_file(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 
 

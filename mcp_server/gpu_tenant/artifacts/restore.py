@@ -109,7 +109,7 @@ async def restore(
             (elsewhere[root] if root else inside)[inner] = entry, path
     there = await session.caretaker.index(list(inside), then="push")
     ledger.counts_since(lease.id, there.since_ns)
-    missing = _differing(inside, there.files)
+    missing = _those_that_differ(inside, there.files)
     if missing:
         over = await may_replace(
             lease,
@@ -133,15 +133,15 @@ async def restore(
             )
     for name, target in links:
         at = f"{lease.work_directory}/{to_remote(name)}"
-        await _done(session.transport, ["mkdir", "-p", "--", os.path.dirname(at)], lease)  # noqa: PTH120
-        await _done(session.transport, ["ln", "-sfn", "--", target, at], lease)
+        await _must_succeed(session.transport, ["mkdir", "-p", "--", os.path.dirname(at)], lease)  # noqa: PTH120
+        await _must_succeed(session.transport, ["ln", "-sfn", "--", target, at], lease)
 
 
 async def _put(root: str, files: Mapping[str, tuple[SealedFile, Path]], session: Session) -> None:
     """The files are below that root, outside of the work directory."""
     lease = session.lease
     there = (await session.caretaker.index(list(files), below=root)).files
-    missing = _differing(files, there)
+    missing = _those_that_differ(files, there)
     taken = sorted(name for name in missing if name in there)
     if taken:
         raise NotSaved(
@@ -152,7 +152,7 @@ async def _put(root: str, files: Mapping[str, tuple[SealedFile, Path]], session:
     for name, (_, path) in missing.items():
         parent = os.path.dirname(base + to_remote(name))  # noqa: PTH120 - surrogates, and no path here
         if parent:
-            await _done(session.transport, ["mkdir", "-p", "--", parent], lease)
+            await _must_succeed(session.transport, ["mkdir", "-p", "--", parent], lease)
         await session.transport.put(path, base + to_remote(name))
     if missing:
         _must_have_arrived(
@@ -160,7 +160,7 @@ async def _put(root: str, files: Mapping[str, tuple[SealedFile, Path]], session:
         )
 
 
-async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
+async def _must_succeed(transport: Transport, argv: list[str], lease: Lease) -> None:
     finished = await transport.run(argv, timeout_s=_WITHIN_S)
     if finished.exit_status:
         raise BoxTrouble(
@@ -169,7 +169,7 @@ async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
         )
 
 
-def _differing(
+def _those_that_differ(
     wanted: Mapping[str, tuple[SealedFile, Path]], there: Mapping[str, object]
 ) -> dict[str, tuple[SealedFile, Path]]:
     return {
@@ -182,7 +182,7 @@ def _differing(
 def _must_have_arrived(
     sent: Mapping[str, tuple[SealedFile, Path]], there: Mapping[str, object], lease: Lease
 ) -> None:
-    wrong = _differing(sent, there)
+    wrong = _those_that_differ(sent, there)
     if wrong:
         raise BoxTrouble(
             f"{next(iter(wrong))} did not arrive on {lease.id} as it is kept here",

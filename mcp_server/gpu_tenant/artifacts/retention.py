@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.record import Record
-from gpu_tenant.providers.credentials import configured
+from gpu_tenant.providers.credentials import read_table
 
 _STEP = re.compile(
     r"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
@@ -70,7 +70,7 @@ def wishes(configuration: Path) -> Wishes:
         LocalTrouble: it cannot be read, or says something else.
     """
     try:
-        said = Wishes.model_validate(configured(configuration, "snapshots"))
+        said = Wishes.model_validate(read_table(configuration, "snapshots"))
     except ValidationError as error:
         first = error.errors()[0]
         raise LocalTrouble(

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.checkpoint_interval import saves_of
 from gpu_tenant.artifacts.checkpoints import CheckpointList, put_list
-from gpu_tenant.artifacts.destination import claimed
+from gpu_tenant.artifacts.destination import claim_directory
 from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.prune import (
     ARRIVES,
@@ -32,16 +32,16 @@ from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import (
     SUPERSEDED,
+    cannot_keep,
     is_here,
     land,
     partial_of,
-    unkept,
 )
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.chunks import Coming
-from gpu_tenant.transfer.download import carried
+from gpu_tenant.transfer.download import carry_files
 from gpu_tenant.transfer.partial_file import discard, forget, names_of
 from gpu_tenant.transfer.readback import Arrived
 from gpu_tenant.transfer.shared_state import BandwidthTurn
@@ -131,7 +131,7 @@ async def snapshot(
         LocalTrouble: something cannot be kept here.
     """
     lease = session.lease
-    directory = await claimed(directory, lease, ledger)
+    directory = await claim_directory(directory, lease, ledger)
     with alone(directory, lease):
         # Taken before the look, because anything written after this moment may have been
         # overlooked.
@@ -237,7 +237,7 @@ class _Look:
             if entry.kind == "file" and self._has_room_for(entry)
         ]
         try:
-            arriving = carried(
+            arriving = carry_files(
                 coming, transport=self._transport, turn=self._turn, on_bytes=self._on_bytes
             )
             async with aclosing(arriving):
@@ -248,7 +248,7 @@ class _Look:
                     else:
                         discard(partial)
         except OSError as error:
-            raise unkept("what came", self._lease, error) from error
+            raise cannot_keep("what came", self._lease, error) from error
 
     async def _wants(self, entry: SealedFile) -> bool:
         """Whether the entry must be fetched. A file that is here already counts as come."""

@@ -20,11 +20,11 @@ from gpu_tenant.transfer.upload_state import (
     FileChanged,
     Going,
     Identity,
-    acknowledged,
+    acknowledged_spans,
     identity,
     key_of,
 )
-from gpu_tenant.transfer.upload_worker import NotTaken, sent
+from gpu_tenant.transfer.upload_worker import NotTaken, send_files
 
 _INCOMING = ".gpu-tenant-incoming"
 """The caretaker's name for it. Nothing in it is ever collected."""
@@ -42,7 +42,7 @@ class FileHash:
     seen: Identity
 
 
-def hashed(path: Path) -> FileHash | None:
+def hash_file(path: Path) -> FileHash | None:
     """What the regular file at `path` holds, read through the page cache. None if there is no such file."""
     opened = open_regular(path)
     if opened is None:
@@ -127,7 +127,7 @@ class _Shipment:
         room = (
             await self._caretaker.place([], stale=[k for k in stale if k]) if stale else self._there
         )
-        held = sum(acknowledged(g.record, g.key, g.size_bytes).size_bytes for g in large)
+        held = sum(acknowledged_spans(g.record, g.key, g.size_bytes).size_bytes for g in large)
         self._require_room(room, self._total_bytes - held)
         self._came(held)
         going = [asyncio.create_task(way) for way in (self._stream(small), self._send_all(large))]
@@ -205,7 +205,7 @@ class _Shipment:
                 raise self._wrong(name)
 
     async def _send(self, large: Sequence[Going]) -> None:
-        coming = sent(large, transport=self._transport, turn=self._turn, on_bytes=self._came)
+        coming = send_files(large, transport=self._transport, turn=self._turn, on_bytes=self._came)
         async with aclosing(coming) as whole:
             async for one in whole:
                 self._arrived.append(one)

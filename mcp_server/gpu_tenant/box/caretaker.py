@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from gpu_tenant.box.manifest_entries import digest_of, sound
-from gpu_tenant.box.script_replies import R, is_missing, read, understood, words
+from gpu_tenant.box.script_replies import R, accepted_reply, is_missing, read, words
 from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
@@ -20,7 +20,7 @@ from gpu_tenant.domain.job_state import ENDED as ENDED
 from gpu_tenant.domain.job_state import JobState as JobState
 from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
 from gpu_tenant.domain.ports import Finished, Transport
-from gpu_tenant.transfer.tar_stream import archived, at_once
+from gpu_tenant.transfer.tar_stream import archive, at_once
 
 _LOOK_WITHIN_S = 15
 """A look that takes longer is given up: an agent's host may give up on a call after a minute."""
@@ -428,11 +428,11 @@ class Caretaker:
                 with progress.held_up():
                     await before(size_bytes)
 
-            stream = archived(files, heading=heading, before=unhurried)
+            stream = archive(files, heading=heading, before=unhurried)
             finished = await self._transport.run(
                 self._argv("receive"), stdin=stream, timeout_s=_LONG_S, listener=progress
             )
-        return read(Index, understood("receive", finished, self._lease.id))
+        return read(Index, accepted_reply("receive", finished, self._lease.id))
 
     async def disarm(self) -> None:
         """The guard holds no deadline any more, and ends within seconds."""
@@ -460,7 +460,7 @@ class Caretaker:
         finished = await self._run(
             verb, [*words, *self._argv(verb)[3:]], request, script=script, timeout_s=timeout_s
         )
-        said = understood(verb, finished, self._lease.id)
+        said = accepted_reply(verb, finished, self._lease.id)
         return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
 
     def _ours(self) -> list[JsonValue]:
@@ -475,7 +475,7 @@ class Caretaker:
             # Python ended before the script began, so nothing was done, and asking again is safe.
             await self._put()
             finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
-        return understood(verb, finished, self._lease.id)
+        return accepted_reply(verb, finished, self._lease.id)
 
     async def _run(
         self,

@@ -193,7 +193,7 @@ async def _refusal(
     """Why the box could not end its own bill now. Empty if it could."""
     asked = {name: value for name, value in way.items() if name != "on"}
     asked["may"] = "terminate" if way["on"] == "waive" else "stop"
-    proved = await _proved(places["leave"], asked, transport)
+    proved = await _prove(places["leave"], asked, transport)
     return "" if proved.armed else _why(proved)
 
 
@@ -201,11 +201,11 @@ async def _store_refusal(
     store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
     """Why the box could not write to the store now. Empty if it could."""
-    proved = await _proved(places["keep"], {"store": {**store}, "files": []}, transport)
+    proved = await _prove(places["keep"], {"store": {**store}, "files": []}, transport)
     return "" if proved.ok else _why(proved)
 
 
-async def _proved(place: str, asked: Mapping[str, JsonValue], transport: Transport) -> _Proved:
+async def _prove(place: str, asked: Mapping[str, JsonValue], transport: Transport) -> _Proved:
     argv = ["python3", "-I", "-S", place, "prove", "--request", "-"]
     finished = await transport.run(argv, stdin=json.dumps(asked).encode(), timeout_s=120)
     lines = finished.stdout.splitlines()

@@ -4,11 +4,11 @@ from typing import Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from gpu_tenant.box.script_replies import told
+from gpu_tenant.box.script_replies import reply_of
 from gpu_tenant.domain.errors import CaretakerFailed
 from gpu_tenant.domain.ports import Finished
 from gpu_tenant.domain.record import Line
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 
 Phase = Literal["setup", "data", "training", "flush", "evaluation", "idle", "suspicious", "unknown"]
 
@@ -35,12 +35,12 @@ class Activity(BaseModel):
         Raises:
             CaretakerFailed: it gave no answer, or one that makes no sense.
         """
-        reply = told(Finished(0, stdout, b""))
+        reply = reply_of(Finished(0, stdout, b""))
         try:
             return cls.model_validate(reply)
         except ValidationError as error:
             said = reply.get("message") if reply else None
             raise CaretakerFailed(
-                f"the box does not say whether it is idle: {quoted(str(said or error.errors()[0]['msg']))}",
+                f"the box does not say whether it is idle: {quote_text(str(said or error.errors()[0]['msg']))}",
                 remedy="look at the box yourself before you believe that it is",
             ) from error

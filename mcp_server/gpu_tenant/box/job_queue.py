@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.box.caretaker import Caretaker, start_request
-from gpu_tenant.box.script_replies import R, is_missing, read, told, understood
+from gpu_tenant.box.script_replies import R, accepted_reply, is_missing, read, reply_of
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Transport
 
@@ -207,11 +207,11 @@ class Runner:
     ) -> R:
         stdin, argv = json.dumps(request).encode(), self._argv(verb)
         finished = await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
-        if is_missing(finished) or (told(finished) or {}).get("code") == "NO_CARETAKER":
+        if is_missing(finished) or (reply_of(finished) or {}).get("code") == "NO_CARETAKER":
             # Nothing was done, so asking again is safe.
             await self.present()
             finished = await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
-        return read(reply, understood(verb, finished, self._lease.id))
+        return read(reply, accepted_reply(verb, finished, self._lease.id))
 
 
 def _entry(turn: QueuedJob, lease: Lease) -> dict[str, JsonValue]:

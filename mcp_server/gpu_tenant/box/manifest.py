@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gpu_tenant.box.ownership import since_ns
-from gpu_tenant.box.seal_request import told
+from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.model import Manifest
 from gpu_tenant.ledger import Ledger
@@ -43,7 +43,7 @@ async def reseal(
         hashes=hashes,
         running=running,
         named=named,
-        told=told(session, ledger).request(),
+        told=seal_facts(session, ledger).request(),
         unread_bytes=unread_bytes,
     )
 

@@ -102,10 +102,12 @@ def use(seen: Seen) -> str | None:
                 return "another copy of this ledger was at work on it"
             if seen.look is None:
                 return "nobody has looked at it"
-            return _done(seen.look, seen.look.leases, seen.others)
+            return _what_was_done(seen.look, seen.look.leases, seen.others)
 
 
-def _done(look: OccupancyReport, leases: Sequence[str], others: Sequence[Other]) -> str | None:
+def _what_was_done(
+    look: OccupancyReport, leases: Sequence[str], others: Sequence[Other]
+) -> str | None:
     if others:
         return f"another lease stands on it: {others[0].words}"
     if look.files:
@@ -289,7 +291,7 @@ class Occupancy:
             said = said.model_copy(update={"others": (), "look": alone})
         match said.state:
             case "taken":
-                raise _taken(lease, said.others)
+                raise _box_taken(lease, said.others)
             case "lacks" | "other":
                 raise self._another("it does not carry the mark that this lease put on its box")
             case "copied":
@@ -349,7 +351,7 @@ class Occupancy:
         )
 
 
-def _taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
+def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     other = others[0] if others else Other(lease="another lease")
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
@@ -368,7 +370,7 @@ def _host_keys(known_hosts: Path) -> str:
     return " ".join(sorted({" ".join(line.split()[1:3]) for line in lines if line.strip()}))
 
 
-def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
+def refusals(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
     """What belongs to somebody else on a box that would be destroyed, and what to do about it. In words."""
     found = [
         (

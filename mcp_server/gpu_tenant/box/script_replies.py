@@ -11,7 +11,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import CaretakerFailed, JobRunning, NotSaved
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.ports import Finished
-from gpu_tenant.domain.untrusted_text import quoted, sentence
+from gpu_tenant.domain.untrusted_text import quote_text, sentence
 from gpu_tenant.files.paths import is_unseen
 
 _LONGEST_TEXT = 12288
@@ -27,7 +27,7 @@ def is_missing(finished: Finished) -> bool:
     return finished.exit_status == 2 and b"can't open file" in finished.stderr
 
 
-def told(finished: Finished) -> dict[str, JsonValue] | None:
+def reply_of(finished: Finished) -> dict[str, JsonValue] | None:
     """The reply, whether a success or a refusal, from the last line of the output. None if there is none.
 
     Earlier lines may come from a login script. Every text in the reply is made plain, one line and bounded. Bytes
@@ -35,19 +35,19 @@ def told(finished: Finished) -> dict[str, JsonValue] | None:
     """
     lines = finished.stdout.splitlines()
     try:
-        reply = json.loads(lines[-1], parse_constant=_refused)
+        reply = json.loads(lines[-1], parse_constant=_refuse_constant)
         if isinstance(reply, dict):
             return (
                 reply
                 if _is_plain(lines[-1])
-                else {_cleaned(k): _clean(v) for k, v in reply.items()}
+                else {_clean_text(k): _clean(v) for k, v in reply.items()}
             )
     except (IndexError, ValueError, RecursionError):
         pass
     return None
 
 
-def _refused(constant: str) -> JsonValue:
+def _refuse_constant(constant: str) -> JsonValue:
     raise ValueError(f"{constant} is no number that a script of ours says")
 
 
@@ -58,21 +58,21 @@ def _is_plain(line: bytes) -> bool:
 
 def _clean(said: JsonValue, name: str = "") -> JsonValue:
     if isinstance(said, str):
-        return said if name == "base64" and _BASE64.fullmatch(said) else _cleaned(said)
+        return said if name == "base64" and _BASE64.fullmatch(said) else _clean_text(said)
     if isinstance(said, list):
         return [_clean(one) for one in said]
     if isinstance(said, dict):
-        return {_cleaned(key): _clean(value, key) for key, value in said.items()}
+        return {_clean_text(key): _clean(value, key) for key, value in said.items()}
     return said
 
 
-def _cleaned(text: str) -> str:
+def _clean_text(text: str) -> str:
     if len(text) <= _LONGEST_TEXT and not is_unseen(text):
         return text  # so that the name of a file stays the same
     return sentence(text, most=_LONGEST_TEXT)
 
 
-def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
+def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
     """The reply of a script that did what was asked.
 
     Raises:
@@ -83,10 +83,10 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
             "there is no python3 on this box, and the caretaker needs one (3.7 or newer)",
             remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
         )
-    reply = told(finished)
+    reply = reply_of(finished)
     if reply is None or "ok" not in reply:  # a mere report of progress is not an answer
         raise CaretakerFailed(
-            f"`{verb}` ended with status {finished.exit_status} and no reply: {quoted(words(finished.stderr))}",
+            f"`{verb}` ended with status {finished.exit_status} and no reply: {quote_text(words(finished.stderr))}",
             remedy=f"{Command('audit', lease)} looks at the box",
         )
     if reply.get("ok") is True:
@@ -94,7 +94,7 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
     code, message = str(reply.get("code")), str(reply.get("message"))
     if code == "JOB_RUNNING":
         raise JobRunning(
-            f"the box says {quoted(message)}",
+            f"the box says {quote_text(message)}",
             remedy=f"wait for it with {Command('monitor', lease)}, or end it with "
             f"{Command('stop', lease)}; {Command('collect', lease, live=True)} brings "
             "what is complete meanwhile",
@@ -110,7 +110,7 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
             remedy=f"{Command('collect', lease)}, then push again; or give it up by name: {Option('overwrite', 'NAME')}",
         )
     raise CaretakerFailed(
-        f"the box says {quoted(code)}: {quoted(message)}",
+        f"the box says {quote_text(code)}: {quote_text(message)}",
         remedy=f"{Command('monitor', lease)} shows the job's state",
     )
 
@@ -131,7 +131,7 @@ def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
 
 
 def _place(error: ValidationError) -> str:
-    return ".".join(quoted(str(part)) for part in error.errors()[0]["loc"]) or "it"
+    return ".".join(quote_text(str(part)) for part in error.errors()[0]["loc"]) or "it"
 
 
 def words(raw: bytes) -> str:

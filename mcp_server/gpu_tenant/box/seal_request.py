@@ -30,7 +30,7 @@ class SealFacts(Record):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def told(session: Session, ledger: Ledger) -> SealFacts:
+def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
     """What is on record about the lease's box."""
     lease, profile = session.lease, session.profile
     return SealFacts(

@@ -72,7 +72,7 @@ class CommandProgress:
             self._line += part
 
     def _ends(self) -> None:
-        done = None if self._is_answer else _done(bytes(self._line))
+        done = None if self._is_answer else _bytes_done(bytes(self._line))
         self._line, self._is_answer = bytearray(), False
         if done is not None and done > self._told:
             self._told, more = done, done - self._told
@@ -89,7 +89,7 @@ class CommandProgress:
             self._timeout.reschedule(at)
 
 
-def _done(line: bytes) -> int | None:
+def _bytes_done(line: bytes) -> int | None:
     """How much is done so far, by a line of output, in bytes. None if the line is not a report."""
     if not line.startswith(b'{"done":'):
         return None

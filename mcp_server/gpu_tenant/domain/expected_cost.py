@@ -43,7 +43,7 @@ class Expected(Record):
     terms: tuple[Term, ...]
 
 
-def expected(offer: Offer, wish: Wish) -> Expected:
+def expected_cost(offer: Offer, wish: Wish) -> Expected:
     """What the wished work would cost on that offer: compute, waiting, bytes, and failures."""
     rate = offer.price.running_usd_h
     if rate is None:

@@ -36,7 +36,7 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     """
     live = [lease for lease in leases if lease.state.live]
     rates = [lease.price_usd_h for lease in live]
-    short = asked - len(had(leases))
+    short = asked - len(boxes_had(leases))
     step = f"{Command('audit', name)}, then push and launch on each"
     if short > 0:
         step = (
@@ -46,7 +46,7 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     return Fleet(
         fleet=name,
         asked=asked,
-        had=len(had(leases)),
+        had=len(boxes_had(leases)),
         leases=tuple(lease.id for lease in live),
         usd_h=None if None in rates else sum((usd for usd in rates if usd is not None), Decimal(0)),
         not_ready=tuple(lease.id for lease in live if lease.ready_at is None),
@@ -77,7 +77,7 @@ def _plain(name: str, value: JsonValue) -> JsonValue:
     return float(value) if isinstance(value, int) and name != "count" else value
 
 
-def had(leases: Sequence[Lease]) -> list[Lease]:
+def boxes_had(leases: Sequence[Lease]) -> list[Lease]:
     """The boxes that count as a fleet's own.
 
     A box that was given back before anybody used it does not count. Nor does one that continues the work of
@@ -105,7 +105,7 @@ def part_of(
         Refused: nothing is left.
     """
     update: dict[str, Decimal] = {}
-    lacking = max(1, count - len(had(leases)))
+    lacking = max(1, count - len(boxes_had(leases)))
     if asked.budget_usd is not None:
         set_aside = (_set_aside(lease, leases, now) for lease in leases)
         left = asked.budget_usd - sum(set_aside, Decimal(0))
@@ -144,7 +144,7 @@ def _used_up(what: str) -> Refused:
     )
 
 
-def capped(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote:
+def cap_quote(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote:
     """The quote under a cap that its owner named, either for one box or for `boxes` together.
 
     Raises:

@@ -49,14 +49,14 @@ def fate(
         return Taken(box.taken, f"its provider says so{said}")
     match box.state:
         case BoxState.PARKED:
-            return _stopped(lease, profile, box, said, now, balance_usd)
+            return _why_stopped(lease, profile, box, said, now, balance_usd)
         case BoxState.BROKEN if lease.ready_at is not None:
             return Taken("host_lost", f"its provider calls it broken{said}")
         case _:
             return None
 
 
-def _stopped(
+def _why_stopped(
     lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
 ) -> Taken:
     """The strongest known reason why a box stopped that nobody here has parked."""
@@ -81,7 +81,7 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
     return lease.active_at + timedelta(hours=hours)
 
 
-def taken(lines: Lines) -> Fate | None:
+def recorded_fate(lines: Lines) -> Fate | None:
     """The recorded fate that took the box and is not over. None if there is none."""
     told: Fate | None = None
     for _, event in lines:

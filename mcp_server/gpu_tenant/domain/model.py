@@ -17,7 +17,7 @@ from gpu_tenant.domain.offers import CENT, Quote, UsdH
 from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.domain.terms import Rate, Terms, cost_usd
-from gpu_tenant.domain.untrusted_text import bare, quoted
+from gpu_tenant.domain.untrusted_text import bare, quote_text
 
 LeaseId = NewType("LeaseId", str)
 BoxId = NewType("BoxId", str)
@@ -83,7 +83,7 @@ class Box(Record):
     @classmethod
     def _plain_id(cls, said: str) -> BoxId:
         # An id that is not plain cannot be used in a request. The box still exists, so it is shown, quoted.
-        return BoxId(said if _is_plain(said) else quoted(said))
+        return BoxId(said if _is_plain(said) else quote_text(said))
 
     @field_validator("mark")
     @classmethod

@@ -51,13 +51,13 @@ class Seal:
     __slots__ = ()
 
     def __init__(self, _: Never) -> None:
-        raise _forged("a seal cannot be made")
+        raise _forgery("a seal cannot be made")
 
 
 _SEAL: Seal = object.__new__(Seal)
 
 
-def _forged(what: str) -> PermitForged:
+def _forgery(what: str) -> PermitForged:
     return PermitForged(what, remedy="report this as a bug in gpu-tenant; nothing was destroyed")
 
 
@@ -74,7 +74,7 @@ class TeardownPermit:
 
     def __post_init__(self, seal: Seal) -> None:
         if seal is not _SEAL:
-            raise _forged("a permit was minted without the seal")
+            raise _forgery("a permit was minted without the seal")
         _MINTED[self] = self.claim
 
     @property
@@ -83,19 +83,19 @@ class TeardownPermit:
         return self.lease_id, self.provider, self.box_id, self.ground
 
     def __init_subclass__(cls) -> Never:
-        raise _forged("a permit cannot be subclassed")
+        raise _forgery("a permit cannot be subclassed")
 
     def __copy__(self) -> Never:
-        raise _forged("a permit cannot be copied")
+        raise _forgery("a permit cannot be copied")
 
     def __deepcopy__(self, memo: object) -> Never:
-        raise _forged("a permit cannot be copied")
+        raise _forgery("a permit cannot be copied")
 
     def __replace__(self, **changes: object) -> Never:
-        raise _forged("a permit cannot be changed")
+        raise _forgery("a permit cannot be changed")
 
     def __reduce_ex__(self, protocol: object) -> Never:
-        raise _forged("a permit cannot be stored")
+        raise _forgery("a permit cannot be stored")
 
 
 _MINTED: WeakKeyDictionary[TeardownPermit, tuple[LeaseId, str, BoxId, Ground]] = WeakKeyDictionary()
@@ -112,11 +112,11 @@ def genuine(permit: object, *, provider: str) -> TeardownPermit:
         PermitForged: it is anything else.
     """
     if type(permit) is not TeardownPermit:
-        raise _forged(f"{type(permit).__name__} is not a permit")
+        raise _forgery(f"{type(permit).__name__} is not a permit")
     if permit not in _MINTED:
-        raise _forged("a permit was made past its constructor")
+        raise _forgery("a permit was made past its constructor")
     if _MINTED[permit] != permit.claim:
-        raise _forged("a permit was changed after it was minted")
+        raise _forgery("a permit was changed after it was minted")
     if permit.provider != provider:
-        raise _forged(f"a permit for {permit.provider} was shown to {provider}")
+        raise _forgery(f"a permit for {permit.provider} was shown to {provider}")
     return permit

@@ -234,7 +234,7 @@ class Connector(Protocol):
         ...
 
 
-def wanted(lease: Lease) -> Quote:
+def wanted_quote(lease: Lease) -> Quote:
     """The quote that is to be rented under the lease's mark.
 
     Raises:

@@ -98,7 +98,7 @@ def typed_code(said: str) -> str:
     return said.strip().upper().replace("-", "").replace(" ", "")
 
 
-def shown(words: str) -> str:
+def as_one_line(words: str) -> str:
     """Somebody else's words as one line for a terminal.
 
     Nothing in it can control the terminal or escape the eye.

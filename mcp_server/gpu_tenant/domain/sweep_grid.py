@@ -47,15 +47,15 @@ class Grid(Record):
 
     def command_of(self, cell: Cell) -> str:
         """The command for the cell, each value quoted for the shell."""
-        return _filled(self.command, cell, shlex.quote)
+        return _fill(self.command, cell, shlex.quote)
 
     def artifacts_of(self, cell: Cell) -> tuple[str, ...]:
         """The patterns of what the cell must leave behind."""
-        return tuple(_filled(pattern, cell, escape) for pattern in self.artifacts)
+        return tuple(_fill(pattern, cell, escape) for pattern in self.artifacts)
 
     def discard_of(self, cell: Cell) -> tuple[str, ...]:
         """The patterns of the cell's files that may be lost."""
-        return tuple(_filled(pattern, cell, escape) for pattern in self.discard)
+        return tuple(_fill(pattern, cell, escape) for pattern in self.discard)
 
 
 def variables_of(cell: Cell) -> dict[str, str]:
@@ -81,7 +81,7 @@ def grid_of(
         BadRequest: it is empty or too large, two cells are equal or would overwrite each other's files, or the
             command and the patterns do not fit the parameters.
     """
-    listed = _spanned(matrix) if matrix else [_text(cell) for cell in cells[: MOST_CELLS + 1]]
+    listed = _span(matrix) if matrix else [_text(cell) for cell in cells[: MOST_CELLS + 1]]
     if bool(matrix) == bool(cells) or not listed or not listed[0]:
         raise BadRequest(
             "a sweep has cells: a matrix of parameters, or a list of them",
@@ -104,7 +104,7 @@ def grid_of(
 # The parameters
 
 
-def _spanned(matrix: Mapping[str, Sequence[object]]) -> list[dict[str, str]]:
+def _span(matrix: Mapping[str, Sequence[object]]) -> list[dict[str, str]]:
     for name, values in matrix.items():
         if isinstance(values, str) or not values:
             raise BadRequest(
@@ -182,7 +182,7 @@ def _names(listed: Sequence[Mapping[str, str]], prefix: str | None) -> list[str]
         )
 
     return [
-        name if is_its_own(name) else _hashed(name, cell)
+        name if is_its_own(name) else _hash_cell(name, cell)
         for name, cell in zip(plain, listed, strict=True)
     ]
 
@@ -193,7 +193,7 @@ def _plain(cell: Mapping[str, str], prefix: str | None) -> str:
     return legal if legal[0].isalnum() else f"x{legal}"
 
 
-def _hashed(name: str, cell: Mapping[str, str]) -> str:
+def _hash_cell(name: str, cell: Mapping[str, str]) -> str:
     digest = sha256(_key(cell).encode()).hexdigest()[:_HASH_CHARS]
     return f"{name[: _NAME_CHARS - _HASH_CHARS - 1]}-{digest}"
 
@@ -201,7 +201,7 @@ def _hashed(name: str, cell: Mapping[str, str]) -> str:
 # The command and the patterns
 
 
-def _filled(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
+def _fill(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
     """The text with each `{name}` replaced by the value of that parameter.
 
     Raises:
@@ -224,22 +224,22 @@ def _filled(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
     return _BRACES.sub(value, text)
 
 
-def _named(text: str) -> set[str]:
+def _names_in(text: str) -> set[str]:
     return {found for found in _BRACES.findall(text) if found}
 
 
 def _require_fit(found: Grid) -> None:
     first = found.cells[0]
     for text in (found.command, *found.artifacts, *found.discard):
-        _filled(text, first, str)
+        _fill(text, first, str)
     for name in first.parameters:
-        if name not in _named(found.command) and _variable(name) not in found.command:
+        if name not in _names_in(found.command) and _variable(name) not in found.command:
             raise BadRequest(
                 f"the command never uses the parameter {name}, so its cells would be the same run",
                 remedy=f"write {{{name}}} where its value belongs, or ${_variable(name)}; or take it out",
             )
     for pattern in found.artifacts if len(found.cells) > 1 else ():
-        if _CELL not in _named(pattern):
+        if _CELL not in _names_in(pattern):
             raise BadRequest(
                 f"every cell would write to {pattern!r}, and one over another",
                 remedy="give each a place of its own, for example 'out/{cell}/', and have the command write there",

@@ -60,7 +60,7 @@ def plain(text: str, *, max_line: int = 2000) -> str:
     return "\n".join(_cut(line, max_line) for line in bare(text).split("\n"))
 
 
-def coloured(text: str, *, max_line: int = 2000) -> str:
+def keep_colours(text: str, *, max_line: int = 2000) -> str:
     """As `plain`, but colours stay. The only escape sequences left are whole SGR ones, `ESC [ digits ; : m`.
 
     A line that was cut or redrawn ends in the colours in which it would have ended anyway. Without its colours
@@ -69,7 +69,7 @@ def coloured(text: str, *, max_line: int = 2000) -> str:
     text = _ESCAPE.sub(
         lambda found: found[0] if found["colour"] else "", text.replace("\r\n", "\n")
     )
-    text = _IS_UNSEEN.sub(lambda one: _shown(one[0], but="\x1b"), _redrawn(text))
+    text = _IS_UNSEEN.sub(lambda one: _visible(one[0], but="\x1b"), _redrawn(text))
     return "\n".join(_cut(line, max_line) for line in text.split("\n"))
 
 
@@ -81,7 +81,7 @@ def bare(text: str) -> str:
     text = _redrawn(text)
     if text.isascii():
         return text.translate(_UNSEEN)  # ten times faster
-    return _IS_UNSEEN.sub(lambda one: _shown(one[0]), text)
+    return _IS_UNSEEN.sub(lambda one: _visible(one[0]), text)
 
 
 def sentence(text: str, *, most: int) -> str:
@@ -93,7 +93,7 @@ def sentence(text: str, *, most: int) -> str:
     return f"{line[: most - 1]}…"
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """What a box said, to be used inside one of our sentences: short, and clearly not our own words.
 
     An ordinary file name stays as it is. Anything with a blank, or that could be overlooked, is put in quotation
@@ -117,7 +117,7 @@ def fence(text: str, *, nonce: str) -> str:
     return f'<untrusted-{nonce} source="box log">\n{held}\n</untrusted-{nonce}>'
 
 
-def _shown(character: str, but: str = "") -> str:
+def _visible(character: str, but: str = "") -> str:
     """What is shown in place of a character that nobody would see."""
     return character if character == but else _UNSEEN[ord(character)] or ""
 

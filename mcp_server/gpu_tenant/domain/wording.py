@@ -34,7 +34,7 @@ def span(seconds: float) -> str:
     return f"{sign}{seconds / 3600:.1f} h"
 
 
-def dated(words: str) -> str:
+def with_dates(words: str) -> str:
     """The words, with seconds since 1970 replaced by a date."""
 
     def date(found: re.Match[str]) -> str:

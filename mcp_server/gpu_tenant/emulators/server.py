@@ -26,7 +26,7 @@ from gpu_tenant.emulators.boxes import Sites, Way
 from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
-from gpu_tenant.providers.http_client import redacted
+from gpu_tenant.providers.http_client import redact
 
 _REMEMBERED = 2_000
 """How many requests are remembered, to be looked at."""
@@ -83,7 +83,7 @@ class Stage:
         except ModuleNotFoundError as error:
             raise BadRequest(
                 f"there is no rehearsal of {provider!r}",
-                remedy=f"one of: {', '.join(rehearsed())}",
+                remedy=f"one of: {', '.join(rehearsable_providers())}",
             ) from error
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.provider = provider
@@ -298,7 +298,7 @@ class Stage:
     def _log(self, request: Request, body: bytes) -> Logged:
         shown: JsonValue = None
         with contextlib.suppress(ValueError):
-            shown = redacted(json.loads(body)) if body else None
+            shown = redact(json.loads(body)) if body else None
         line = Logged(
             at=self.world.now,
             method=request.method,
@@ -406,7 +406,7 @@ class _Breakable(H11Protocol):
         super().connection_lost(exc)
 
 
-def rehearsed() -> list[str]:
+def rehearsable_providers() -> list[str]:
     """The providers that can be rehearsed."""
     files = Path(__file__).parent.glob("*/app.py")
     return sorted(f.parent.name for f in files if "\nTARIFF = " in f.read_text(encoding="utf-8"))

@@ -34,11 +34,11 @@ _OUTCOMES: dict[str | None, str] = {
 }
 
 
-def told(event: timeline.Event) -> str:
+def describe(event: timeline.Event) -> str:
     """That event as a sentence; of one that cannot be read, as much as can be said."""
     match event:
         case timeline.Intended():
-            return f"Written down before there was a box: {_agreed(event)}."
+            return f"Written down before there was a box: {_terms_words(event)}."
         case timeline.Bound(box=box):
             return f"The box {_text(box)} is under this lease, and its meter counts."
         case timeline.Ready():
@@ -65,7 +65,7 @@ def told(event: timeline.Event) -> str:
         case timeline.Resumed():
             return "The box was started again, and has yet to let us in."
         case timeline.NewTerms():
-            return f"New terms: {_agreed(event)}."
+            return f"New terms: {_terms_words(event)}."
         case timeline.Priced(was=was, now=now):
             return f"Its price changed from {_usd_h(was)} to {_usd_h(now)}."
         case timeline.Billed(usd=None):
@@ -81,7 +81,7 @@ def told(event: timeline.Event) -> str:
                 return "What had taken the box is over: it runs again."
             return f"{_FATES[fate]}: {_clause(words)}." if words else f"{_FATES[fate]}."
         case timeline.Recovered():
-            return _recovered(event)
+            return _describe_recovered(event)
         case timeline.Absent():
             return "Its provider did not list the box."
         case timeline.Overwritten(files=files):
@@ -103,7 +103,7 @@ def told(event: timeline.Event) -> str:
             return f"The job {_text(job)} was launched{line}."
         case timeline.Launched(jobs=jobs, sweep=sweep):
             cells = jobs or ()
-            return f"{some(len(cells), 'cell')} of {_text(sweep)} went to the box: {_named(cells)}."
+            return f"{some(len(cells), 'cell')} of {_text(sweep)} went to the box: {_names_words(cells)}."
         case timeline.Together(job=job, leases=leases, launcher=launcher):
             boxes = some(len(leases), "box")
             return f"The job {_text(job)} is one over {boxes}, begun by {_text(launcher)}."
@@ -131,8 +131,8 @@ def told(event: timeline.Event) -> str:
         case timeline.Snapped():
             return _snapped(event)
         case timeline.Claimed(artifacts=kept, discard=lost):
-            parts = [f"to be kept, too: {_named(kept)}"] if kept else []
-            parts += [f"given up by name: {_named(lost)}"] if lost else []
+            parts = [f"to be kept, too: {_names_words(kept)}"] if kept else []
+            parts += [f"given up by name: {_names_words(lost)}"] if lost else []
             return f"Said after launch: {'; '.join(parts) or 'nothing'}."
         case timeline.Sealed(digest=digest, files=files):
             return f"The box was sealed: {_count(files)} to be kept, seal {_short(digest)}."
@@ -146,7 +146,7 @@ def told(event: timeline.Event) -> str:
         case timeline.Refused(words=words):
             return f"A teardown was refused: {_clause(words)}."
         case timeline.Waived(by=who, losses=losses):
-            what = f": {_named(losses)}" if losses else ""
+            what = f": {_names_words(losses)}" if losses else ""
             return f"{_text(who)} signed for the loss of what could not be proved{what}."
         case timeline.WaivedAhead(by=who):
             return f"{_text(who)} signed ahead for what cannot be saved by its end."
@@ -155,7 +155,7 @@ def told(event: timeline.Event) -> str:
         case timeline.Ending(words=words):
             return f"It is being ended: {_clause(words)}."
         case timeline.Permitted():
-            return _permitted(event)
+            return _describe_permitted(event)
         case timeline.Unseen(words=words):
             return f"It may have cost less than is counted: {_clause(words)}."
         case timeline.Destroyed(outcome=outcome):
@@ -182,7 +182,7 @@ def told(event: timeline.Event) -> str:
 # What some kinds say
 
 
-def _recovered(event: timeline.Recovered) -> str:
+def _describe_recovered(event: timeline.Recovered) -> str:
     lead = (
         f"Its work goes on under {_text(event.by)}"
         if event.of is None
@@ -209,16 +209,16 @@ def _progressed(event: timeline.Progressed) -> str:
 def _snapped(event: timeline.Snapped) -> str:
     what = "Checkpoints that the owner's policy no longer wants"
     if event.pruned_here is not None:
-        return f"{what} were removed here: {_named(event.pruned_here) or 'none'}."
+        return f"{what} were removed here: {_names_words(event.pruned_here) or 'none'}."
     if event.prunes_box is not None:
-        return f"{what} are to be removed from the box: {_named(event.prunes_box) or 'none'}."
+        return f"{what} are to be removed from the box: {_names_words(event.prunes_box) or 'none'}."
     if event.pruned_on_box is not None:
-        return f"{what} were removed from the box: {_named(event.pruned_on_box) or 'none'}."
-    named = f": {_named(event.names)}" if event.names else ""
+        return f"{what} were removed from the box: {_names_words(event.pruned_on_box) or 'none'}."
+    named = f": {_names_words(event.names)}" if event.names else ""
     return f"While it ran, {_files(event)} were copied here{named}."
 
 
-def _permitted(event: timeline.Permitted) -> str:
+def _describe_permitted(event: timeline.Permitted) -> str:
     match event.ground:
         case "verified":
             return f"Leave to destroy the box: all was verified, seal {_short(event.seal)}."
@@ -234,7 +234,7 @@ def _permitted(event: timeline.Permitted) -> str:
 # The parts of a sentence
 
 
-def _agreed(terms: Terms) -> str:
+def _terms_words(terms: Terms) -> str:
     said = [f"until {terms.deadline_at:%Y-%m-%d %H:%M} UTC"]
     if terms.max_price_usd_h is not None:
         said.append(f"at most {_usd_h(terms.max_price_usd_h)}")
@@ -261,7 +261,7 @@ def _count(files: int | None) -> str:
     return "an unknown number of files" if files is None else some(files, "file")
 
 
-def _named(names: Sequence[str]) -> str:
+def _names_words(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(_text, names[:_NAMED])) + more
 

@@ -14,7 +14,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble
 from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
 from gpu_tenant.files.paths import below, parts_of, to_bytes, to_remote
-from gpu_tenant.files.state_dir import is_reached, link_target, placing, reread
+from gpu_tenant.files.state_dir import is_reached, link_target, open_placing, reread
 
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
@@ -141,7 +141,7 @@ def land_all(
     aside = superseded.relative_to(directory).parts
     entry = None
     try:
-        with placing(directory) as places:
+        with open_placing(directory) as places:
             for entry, partial in arrived:
                 final = parts_of(entry.name)
                 if partial is None:
@@ -154,7 +154,7 @@ def land_all(
                     os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
                 places.file(partial, final, superseded=aside + final)
     except OSError as error:
-        raise unkept(entry.name if entry else "what came", lease, error) from error
+        raise cannot_keep(entry.name if entry else "what came", lease, error) from error
 
 
 def durable(paths: Sequence[Path]) -> None:
@@ -178,7 +178,7 @@ def durable(paths: Sequence[Path]) -> None:
                 _SYNC(file)
 
 
-def unkept(what: str, lease: Lease, error: OSError) -> LocalTrouble:
+def cannot_keep(what: str, lease: Lease, error: OSError) -> LocalTrouble:
     """The error for something that cannot be kept on this computer."""
     if error.errno in _NO_ROOM:
         return DiskFull(

@@ -177,7 +177,7 @@ class Stored:
 
     def __init__(self, opened: int, path: Path) -> None:
         self.opened = opened
-        self._unbuffered = unbuffered(opened, path, os.O_RDONLY)
+        self._unbuffered = open_unbuffered(opened, path, os.O_RDONLY)
         self._spare: list[mmap.mmap] = []
         self._threads: ThreadPoolExecutor | None = None
 
@@ -289,7 +289,7 @@ class Stored:
         return got
 
 
-def unbuffered(opened: int, path: Path, mode: int) -> int | None:
+def open_unbuffered(opened: int, path: Path, mode: int) -> int | None:
     """A second descriptor of the same file that bypasses the page cache. None if that is not possible.
 
     `mode` is `os.O_RDONLY` or `os.O_WRONLY`.

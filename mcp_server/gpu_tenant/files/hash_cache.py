@@ -106,9 +106,9 @@ class HashCache:
             is_here = self._told(tree, entry)
             if is_here is not None:
                 return is_here
-            before = _seen(tree, entry.name)
+            before = _stat_below(tree, entry.name)
             held = reread(below(self._directory, entry.name))
-            after = _seen(tree, entry.name)
+            after = _stat_below(tree, entry.name)
         if held is None:
             return False
         if before is not None and after is not None and _identity(before) == _identity(after):
@@ -123,7 +123,7 @@ class HashCache:
         with Tree(self._directory) as tree:
             for entry in landed:
                 tree.spare()
-                seen = _seen(tree, entry.name)
+                seen = _stat_below(tree, entry.name)
                 self._records.pop(entry.name, None)
                 if seen is None or entry.kind != "file" or entry.sha256 is None:
                     continue
@@ -148,7 +148,7 @@ class HashCache:
         """Whether the entry is here. None if only its bytes can tell."""
         if entry.kind == "link":
             return _target(tree, entry.name) == to_bytes(entry.target or "")
-        seen = _seen(tree, entry.name)
+        seen = _stat_below(tree, entry.name)
         if seen is None or not stat.S_ISREG(seen.st_mode):
             self._records.pop(entry.name, None)
             return False
@@ -181,16 +181,16 @@ class Brought:
     def find(self, sha256: str, size_bytes: int) -> Path | None:
         """A file that held these bytes and was not written to since. None if there is none.
 
-        The caller who copies it (see `cloned`) must verify the copy, like anything else that arrives.
+        The caller who copies it (see `clone_file`) must verify the copy, like anything else that arrives.
         """
         for directory, name, record in self._held.get((sha256, size_bytes), ()):
             with Tree(directory) as tree:
-                if record.is_still(_seen(tree, name)):
+                if record.is_still(_stat_below(tree, name)):
                     return below(directory, name)
         return None
 
 
-def cloned(source: Path, target: Path) -> None:
+def clone_file(source: Path, target: Path) -> None:
     """`target` is a new, independent file with the bytes of `source`. To edit one does not change the other.
 
     So it is never a hard link. If the file system can, the two share blocks until one is written to. The copy is not
@@ -250,7 +250,7 @@ def _sum(content: bytes) -> bytes:
     return digest_of(content).hexdigest().encode()
 
 
-def _seen(tree: Tree, name: str) -> os.stat_result | None:
+def _stat_below(tree: Tree, name: str) -> os.stat_result | None:
     """What lies under that name below the tree, without following a link. None if there is nothing."""
     parts = parts_of(name)
     try:

@@ -88,7 +88,9 @@ class Change:
                 self.path.symlink_to(target, target_is_directory=True)
 
 
-def replacing(path: Path, content: Content, mode: int, *, known: str | None) -> Change | None:
+def plan_replacement(
+    path: Path, content: Content, mode: int, *, known: str | None
+) -> Change | None:
     """The change that puts `content` there, with a backup of what somebody else wrote there. None if nothing to do.
 
     `known` is the digest of what we wrote there ourselves.

@@ -64,7 +64,7 @@ def _empty(top: int, directory: Path) -> None:
             if inner is not None:
                 seen = os.stat(inner, dir_fd=here, follow_symlinks=False)
                 try:
-                    here = _moved(here, inner)
+                    here = _move_aside(here, inner)
                     names.append(inner)
                 except OSError:
                     stuck.add((seen.st_dev, seen.st_ino))
@@ -72,7 +72,7 @@ def _empty(top: int, directory: Path) -> None:
             if not names:
                 return
             left = os.fstat(here)
-            here, name = _moved(here, ".."), names.pop()
+            here, name = _move_aside(here, ".."), names.pop()
             try:
                 os.rmdir(name, dir_fd=here)
             except OSError:
@@ -102,7 +102,7 @@ def _clear_files(
     return None
 
 
-def _moved(here: int, name: str) -> int:
+def _move_aside(here: int, name: str) -> int:
     flags = _OPEN if name != ".." else _OPEN & ~getattr(os, "O_NOFOLLOW", 0)
     there = os.open(name, flags, dir_fd=here)
     os.close(here)

@@ -106,7 +106,7 @@ def find_secrets(name: str, content_head: bytes) -> tuple[str, ...]:
     never more
     than four, and never more than a quarter of it.
     """
-    text = _decoded(content_head)
+    text = _decode(content_head)
     reasons = dict.fromkeys((*_by_name(PurePosixPath(name), text), *_by_content(text)))
     return tuple(reasons)[:MAX_REASONS]
 
@@ -219,7 +219,7 @@ def _line(text: str, start: int) -> int:
     return text.count("\n", 0, start) + 1
 
 
-def _decoded(content: bytes) -> str:
+def _decode(content: bytes) -> str:
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what PowerShell's `>` writes
         return content.decode("utf-16", errors="replace")
     return content.decode("latin-1")

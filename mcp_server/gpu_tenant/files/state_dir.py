@@ -181,7 +181,7 @@ def is_reached(root: Path, path: Path) -> bool:
 
 
 class Placing:
-    """Puts files in place below one root. See `placing`."""
+    """Puts files in place below one root. See `open_placing`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -243,7 +243,7 @@ def _free(name: str, directory: int) -> str:
 
 
 @contextmanager
-def placing(root: Path) -> Iterator[Placing]:
+def open_placing(root: Path) -> Iterator[Placing]:
     """Files can be put in place below `root`. Afterwards all that were are durably there, even after an error.
 
     No link below `root` is followed: a link that is in the way of a file is superseded, like anything else.
@@ -262,7 +262,7 @@ def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
     Both are below `root`, and no link on the way is followed: one that is in the way of `final` is superseded.
     """
     aside = superseded.relative_to(root).parts
-    with placing(root) as places:
+    with open_placing(root) as places:
         places.file(arrived, final.relative_to(root).parts, superseded=aside)
 
 

@@ -59,7 +59,7 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
     table.update(values)
 
     newline = "\r\n" if "\r\n" in text else "\n"
-    document = _parsed(text)
+    document = _parse(text)
     found: MutableMapping[str, Any] = document
     missing = list(path)
     while missing and missing[0] in found:
@@ -73,8 +73,8 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
                 found = found[key]
             found.update(values)
         else:
-            return _proved(text + _appended(text, path, values, newline), meant)
-        return _proved(tomlkit.dumps(document), meant)
+            return _prove(text + _append(text, path, values, newline), meant)
+        return _prove(tomlkit.dumps(document), meant)
     except (TOMLKitError, TypeError, ValueError) as error:
         raise TomlError(_UNSAFE, 1) from error
 
@@ -92,7 +92,7 @@ def without_table(text: str, path: tuple[str, str]) -> str:
         return text
     del holder[inner]
 
-    document = _parsed(text)
+    document = _parse(text)
     # A table may be written in several places, with others between them.
     for name, item in document.body:
         if name is None or name.key != outer:
@@ -109,10 +109,10 @@ def without_table(text: str, path: tuple[str, str]) -> str:
     after = re.sub(rf"(\n|\A)\r?\n{_PLACE}", r"\1", after).replace(_PLACE, "")
     if not holder and outer not in read(after):
         del meant[outer]
-    return _proved(after, meant)
+    return _prove(after, meant)
 
 
-def _parsed(text: str) -> tomlkit.TOMLDocument:
+def _parse(text: str) -> tomlkit.TOMLDocument:
     try:
         document = tomlkit.parse(text)
     except TOMLKitError as error:
@@ -122,7 +122,7 @@ def _parsed(text: str) -> tomlkit.TOMLDocument:
     return document
 
 
-def _appended(text: str, path: Sequence[str], values: Mapping[str, object], newline: str) -> str:
+def _append(text: str, path: Sequence[str], values: Mapping[str, object], newline: str) -> str:
     """The table, appended where nothing follows that would become part of it."""
     table: Mapping[str, object] = values
     for key in reversed(path):
@@ -166,7 +166,7 @@ def _left_of(found: object, *, dotted: bool) -> str:
     return _PLACE + (remarks[0] if remarks else "")
 
 
-def _proved(after: str, meant: dict[str, object]) -> str:
+def _prove(after: str, meant: dict[str, object]) -> str:
     if read(after) != meant:
         raise TomlError(_UNSAFE, 1)
     return after

@@ -75,12 +75,12 @@ def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
     left_out = [
         found
         for entry, why in rest
-        if (found := _measured(directory, entry, why, set(files))) is not None
+        if (found := _measure(directory, entry, why, set(files))) is not None
     ]
     return WorkTree(files, sorted(left_out, key=lambda one: (-one.size_bytes, one.name)))
 
 
-def told(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str, ...]:
+def left_out_lines(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str, ...]:
     """One line for each of the largest, and one for all others together."""
     others = left_out[most:]
     lines = tuple(one.words for one in left_out[:most])
@@ -96,7 +96,7 @@ def _read(
     rest: list[tuple[Path, Literal["ignored", "link"]]] = []
     paths = [*_walk(directory, [], rest)]
     for name in include:
-        place = _included(directory, name)
+        place = _include(directory, name)
         if place.is_file():
             paths.append(place)
         else:
@@ -105,7 +105,7 @@ def _read(
     return {os.fspath(path.relative_to(directory)): path for path in paths}, rest
 
 
-def _included(directory: Path, name: str) -> Path:
+def _include(directory: Path, name: str) -> Path:
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or _NEVER & set(pure.parts) or not pure.parts:
         raise BadRequest(
@@ -135,7 +135,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
         yield from (path for name in (*folders, *names) if (path := Path(top, name)).is_symlink())
 
 
-def _measured(
+def _measure(
     directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
 ) -> LeftOut | None:
     """What is left out at `path`. None if all of it was included."""
@@ -201,7 +201,7 @@ def _walk(
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name in _NEVER:
                 continue
-            if _ignored(entry, rules):
+            if _is_ignored(entry, rules):
                 rest.append((Path(entry.path), "ignored"))
             elif entry.is_symlink():
                 rest.append((Path(entry.path), "link"))
@@ -211,7 +211,7 @@ def _walk(
                 yield Path(entry.path)
 
 
-def _ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
+def _is_ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
     """Whether `entry` is excluded by the innermost `.gitignore` that has a rule for it."""
     verdicts = (of_folder.ignore(entry) for of_folder in reversed(rules))
     return next((verdict for verdict in verdicts if verdict is not None), False)

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from gpu_tenant.box.caretaker import ENDED, JobStatus
 from gpu_tenant.domain.model import BoxState
-from gpu_tenant.domain.untrusted_text import plain, quoted
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.jobs.failure_patterns import Kind, LastWords, read_last_words
 
 Fate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
@@ -209,28 +209,28 @@ def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) ->
     each other, or nothing is conclusive, the verdict is `unknown`, with what is known.
     """
     if status.state not in ENDED:
-        return _taken(box) if status.state != "absent" else None
+        return _fate_of(box) if status.state != "absent" else None
     if status.state == "finished":
         return None
     reason = status.reason
     if reason is not None and (ours := _BY_US.get(reason.code)):
-        return _diagnosis(ours, quoted(reason.evidence))
+        return _diagnosis(ours, quote_text(reason.evidence))
     end = _end_of(status)
-    signs = {sign: quoted(said) for sign, said in reason.signs.items()} if reason else {}
+    signs = {sign: quote_text(said) for sign, said in reason.signs.items()} if reason else {}
     if not signs and reason and reason.code not in ("exit", "signal", "supervisor_lost"):
-        signs = {reason.code: quoted(reason.evidence)}
-    taken = _taken(box)
+        signs = {reason.code: quote_text(reason.evidence)}
+    taken = _fate_of(box)
     killed_here = end.signal == "KILL" and any(sign in signs for sign in _OUT_OF_MEMORY)
     if taken and not killed_here and (not end.recorded or end.signal in _OF_PROVIDERS):
         return taken
     if "reboot" in signs:
         return _diagnosis("reboot", signs["reboot"])
     words = read_last_words(log_tail, exit_code=end.exit_code if end.signal is None else None)
-    verdict, evidence = _weighed(end, signs, reason.shares if reason else {}, words)
+    verdict, evidence = _weigh(end, signs, reason.shares if reason else {}, words)
     return _diagnosis(verdict, evidence)
 
 
-def _taken(box: BoxSeen | None) -> Diagnosis | None:
+def _fate_of(box: BoxSeen | None) -> Diagnosis | None:
     if box is None or box.fate is None:
         return None
     said = f"the provider says {_quote(box.words)}" if box.words else "by the provider's own record"
@@ -244,7 +244,7 @@ def _diagnosis(verdict: Verdict, evidence: str) -> Diagnosis:
 
 def _end_of(status: JobStatus) -> _End:
     if status.signal:
-        return _End(None, status.signal, f"ended by {quoted(f'SIG{status.signal}')}")
+        return _End(None, status.signal, f"ended by {quote_text(f'SIG{status.signal}')}")
     code = status.exit_code
     if code is None:
         return _End(None, None, "it left no exit record")
@@ -261,18 +261,18 @@ def _signal_name(number: int) -> str:
         return str(number)
 
 
-def _weighed(
+def _weigh(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords
 ) -> tuple[Verdict, str]:
     says = f"the log ends {_quote(words.line)}" if words.line else "the log says nothing of it"
     if not end.recorded:
-        return _unseen(end, signs, says)
+        return _unseen_end(end, signs, says)
     if end.signal is not None:
         return _by_signal(end, end.signal, signs, shares, words, says)
     return _by_exit(end, signs, shares, words, says)
 
 
-def _unseen(end: _End, signs: Mapping[str, str], says: str) -> tuple[Verdict, str]:
+def _unseen_end(end: _End, signs: Mapping[str, str], says: str) -> tuple[Verdict, str]:
     """The verdict if nobody saw the end, because the command and its supervisor are both gone."""
     for memory in _OUT_OF_MEMORY:
         if memory in signs:

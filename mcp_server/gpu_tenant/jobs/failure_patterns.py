@@ -241,8 +241,8 @@ def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
     if exit_code not in (None, 1):
         raised = []
     ended = [one for one in raised if not _LAUNCHER.search(one.line.partition(":")[0])]
-    by_exception = _chosen(ended)
-    by_line = _named(lines)
+    by_exception = _choose(ended)
+    by_line = _find_named(lines)
     if by_exception and (by_exception.kind not in _WEAK or by_line is None):
         return by_exception
     if by_line:
@@ -293,7 +293,7 @@ def _told_after(lines: Sequence[str], one: _Raised) -> Sequence[str]:
     return [line for line in lines[one.at + 1 :] if not _SKIPPED.match(line)]
 
 
-def _chosen(raised: Sequence[_Raised]) -> LastWords | None:
+def _choose(raised: Sequence[_Raised]) -> LastWords | None:
     """The exception that ended the job, or the one that caused it if that says more."""
     if not raised:
         return None
@@ -307,7 +307,7 @@ def _chosen(raised: Sequence[_Raised]) -> LastWords | None:
     return LastWords(last.kind, last.line, raised=True)
 
 
-def _named(lines: Sequence[str]) -> LastWords | None:
+def _find_named(lines: Sequence[str]) -> LastWords | None:
     """The failure named by a line near the end, outside of any traceback."""
     telling = [line for line in lines if not _SKIPPED.match(line)]
     near = telling[-_NEAR_THE_END:]

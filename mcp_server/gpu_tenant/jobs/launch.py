@@ -77,7 +77,7 @@ async def launch(
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
     await must_be_taken(session, artifacts, discard)
-    job = _declared(
+    job = _declare(
         lease,
         command,
         artifacts,
@@ -159,7 +159,7 @@ async def _refuse_twice(session: Session, command: str, *, ledger: Ledger) -> No
                 )
 
 
-def _declared(
+def _declare(
     lease: Lease,
     command: str,
     artifacts: Sequence[str],

@@ -123,7 +123,7 @@ async def watch(
     return seen
 
 
-def fenced(seen: Watched) -> Watched:
+def fence_log(seen: Watched) -> Watched:
     """The same, with the log between tags that mark it as text from the box."""
     if not seen.log:
         return seen

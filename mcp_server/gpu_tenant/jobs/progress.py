@@ -120,7 +120,7 @@ def read_progress(log_tail: str) -> Progress | None:
             if name in metrics or len(metrics) < MAX_METRICS:
                 metrics[name] = value
     ordered = sorted(metrics.items(), key=lambda metric: _rank(metric[0]))
-    return _combined(epoch, inner, dict(ordered))
+    return _combine(epoch, inner, dict(ordered))
 
 
 def _rank(metric: str) -> int:
@@ -134,15 +134,15 @@ def told_by(line: str) -> LogLine:
     fields = _fields(line)
     epoch: LogPosition | None = None
     step: LogPosition | None = None
-    for place in _told(fields) if fields else _written(line):
+    for place in _told_positions(fields) if fields else _written_positions(line):
         if place.unit == "epoch":
             epoch = _better(epoch, place)
         else:
             step = _better(step, place)
-    return LogLine(epoch, step, tuple(_measured(fields, line)))
+    return LogLine(epoch, step, tuple(_measures(fields, line)))
 
 
-def _combined(
+def _combine(
     epoch: LogPosition | None, inner: LogPosition | None, metrics: dict[str, float]
 ) -> Progress | None:
     place = inner or epoch
@@ -164,7 +164,7 @@ def _better(held: LogPosition | None, later: LogPosition) -> LogPosition:
     return held if held is not None and held.total and not later.total else later
 
 
-def _written(line: str) -> Iterator[LogPosition]:
+def _written_positions(line: str) -> Iterator[LogPosition]:
     for match in _WORDED.finditer(line):
         unit, all_of_it = _UNITS[match["unit"].lower()], match["total"]
         if unit == "epoch" and "." in match["done"] and not all_of_it:
@@ -178,14 +178,14 @@ def _written(line: str) -> Iterator[LogPosition]:
         if done <= total:  # otherwise it is a date
             yield LogPosition(done=done, total=total, unit="step")
     for match in _BAR.finditer(line):
-        reached, whole = _scaled(match["done"], match["dk"]), _scaled(match["total"], match["tk"])
+        reached, whole = _scale(match["done"], match["dk"]), _scale(match["total"], match["tk"])
         if reached is not None and whole is not None:
             yield LogPosition(done=reached, total=whole, unit="it")
     for match in _ENDLESS_BAR.finditer(line):
         yield LogPosition(done=float(match["done"]), total=None, unit="it")
 
 
-def _told(fields: dict[str, float]) -> Iterator[LogPosition]:
+def _told_positions(fields: dict[str, float]) -> Iterator[LogPosition]:
     for key, unit in _DONE_KEYS.items():
         if key in fields:
             totals = (fields[name] for name in _TOTAL_KEYS[unit] if name in fields)
@@ -195,7 +195,7 @@ def _told(fields: dict[str, float]) -> Iterator[LogPosition]:
                 return  # such a line counts its steps across all epochs
 
 
-def _measured(fields: dict[str, float], line: str) -> Iterator[tuple[str, float]]:
+def _measures(fields: dict[str, float], line: str) -> Iterator[tuple[str, float]]:
     if fields:
         yield from ((name, value) for name, value in fields.items() if _is_metric(name))
         return
@@ -237,7 +237,7 @@ def _count(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def _scaled(text: str, scale: str) -> float | None:
+def _scale(text: str, scale: str) -> float | None:
     try:
         return float(text) * _SCALE[scale]
     except ValueError:  # "1.2.3"

@@ -139,7 +139,7 @@ def _reading(seen: Watched, at: float) -> Reading:
 
 def _append(path: Path, reading: Reading) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    opened = _locked(path)
+    opened = _open_locked(path)
     if opened is None:
         return  # another look is being written at this moment
     try:
@@ -157,7 +157,7 @@ def _append(path: Path, reading: Reading) -> None:
         os.close(opened)
 
 
-def _locked(path: Path) -> int | None:
+def _open_locked(path: Path) -> int | None:
     """The file, opened for appending and locked until it is closed. None if another process has the lock."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
@@ -180,7 +180,7 @@ def _locked(path: Path) -> int | None:
 
 def _is_near(reading: Reading, tail: bytes) -> bool:
     """Whether the job's last reading is recent enough to stand for this one."""
-    last = next((x for x in _parsed(reversed(tail.split(b"\n"))) if x.job == reading.job), None)
+    last = next((x for x in _parse(reversed(tail.split(b"\n"))) if x.job == reading.job), None)
     return last is not None and last.state == reading.state and 0 <= reading.at - last.at < _APART_S
 
 
@@ -190,18 +190,18 @@ def _line(reading: Reading) -> bytes:
 
 def _thin(path: Path) -> None:
     """The older half of the file has at most half as many readings. The lock keeps other writers out."""
-    readings = list(_parsed(path.read_bytes().split(b"\n")))
+    readings = list(_parse(path.read_bytes().split(b"\n")))
     middle = len(readings) // 2
     older = [
         one
         for i in range(0, middle, _GROUP)
-        for one in _telling(readings[i : min(middle, i + _GROUP)])
+        for one in _most_telling(readings[i : min(middle, i + _GROUP)])
     ]
     with replacing(path, durable="none") as file:
         file.writelines(_line(one) for one in (*older, *readings[middle:]))
 
 
-def _telling(readings: Sequence[Reading]) -> list[Reading]:
+def _most_telling(readings: Sequence[Reading]) -> list[Reading]:
     """Those readings that hold the extremes, and the first one, in their order."""
     chosen = {0}
     measures: tuple[Callable[[Reading], float | None], ...] = (
@@ -231,7 +231,7 @@ def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
     if opened is not None:
         with suppress(OSError), os.fdopen(opened, "rb") as file:
             held = file.read()
-    found = [one for one in _parsed(held.split(b"\n")) if job in (None, one.job)]
+    found = [one for one in _parse(held.split(b"\n")) if job in (None, one.job)]
     found.sort(key=lambda one: one.at)
     spans = _spans(len(found))
 
@@ -273,7 +273,7 @@ def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
     )
 
 
-def _parsed(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
+def _parse(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
     """The readings among the lines. A line that is not a reading is skipped."""
     for line in lines:
         if line:

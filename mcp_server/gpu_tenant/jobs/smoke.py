@@ -26,10 +26,10 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
-from gpu_tenant.files.worktree import read_tree, told
+from gpu_tenant.files.worktree import left_out_lines, read_tree
 from gpu_tenant.jobs import sandbox
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.credentials import configured
+from gpu_tenant.providers.credentials import read_table
 
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
@@ -118,7 +118,7 @@ async def smoke(
         if passed
         else f"mend the command here, where it is free, then {Command('smoke', 'DIR', then='COMMAND')} again",
         confined=confined,
-        left_out=told(work.left_out),
+        left_out=left_out_lines(work.left_out),
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
@@ -130,7 +130,7 @@ def network_of(configuration: Path) -> Network:
     Raises:
         LocalTrouble: the setting has another value.
     """
-    match configured(configuration, "smoke").get("network", "full"):
+    match read_table(configuration, "smoke").get("network", "full"):
         case "full":
             return "full"
         case "none":
@@ -142,7 +142,7 @@ def network_of(configuration: Path) -> Network:
             )
 
 
-def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
+def fence_output(receipt: SmokeReceipt) -> SmokeReceipt:
     """The same for a model. What the command printed is marked as data, whoever wrote the command."""
     if not receipt.log_tail:
         return receipt
@@ -269,13 +269,13 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
                 async with asyncio.timeout(time_limit_s):
                     exit_status = await process.wait()
         finally:
-            await _ended(process)
+            await _end_process(process)
         confined = (await asyncio.to_thread(telling.readline)).decode(errors="replace").strip()
         log.seek(max(0, log.seek(0, os.SEEK_END) - 16 * _TAIL_CHARS))
         return exit_status, log.read(), confined or "not at all"
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     """The process has ended, and so has everything that it started."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)

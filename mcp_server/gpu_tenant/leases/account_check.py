@@ -11,7 +11,7 @@ from gpu_tenant.ledger import Ledger
 async def remember(context: Context, lease: Lease) -> None:
     """The ledger records where the lease's box is asked for, with which key, and whose account that key belongs to."""
     connector, ledger = context.connector(lease), context.ledger
-    asking = _asking(context, lease)
+    asking = _asking_of(context, lease)
     if asking is None or not isinstance(connector, Accounted):
         return
     known = ledger.askings_at(lease.provider)
@@ -31,12 +31,12 @@ async def remember(context: Context, lease: Lease) -> None:
         ledger.note_asking(lease.id, asking.of(account), at=ledger.now())
 
 
-async def noted(context: Context, lease: Lease) -> None:
+async def note_asking(context: Context, lease: Lease) -> None:
     """As `remember`, for a lease whose box is listed now. If another server was asked, nothing is recorded.
 
     Another server's list may show anything.
     """
-    asking = _asking(context, lease)
+    asking = _asking_of(context, lease)
     if asking is None:
         return
     known = context.ledger.askings_of(lease.id)
@@ -52,7 +52,7 @@ async def stranger(context: Context, lease: Lease) -> str | None:
     If neither the key nor the server has changed since then, nobody is asked.
     """
     connector, ledger = context.connector(lease), context.ledger
-    asking = _asking(context, lease)
+    asking = _asking_of(context, lease)
     known = ledger.askings_of(lease.id)
     if asking is None or not isinstance(connector, Accounted) or not known:
         return None
@@ -97,7 +97,7 @@ def same_account(context: Context, provider: str) -> int:
     """
     changed, ledger = 0, context.ledger
     for lease in ledger.leases("live"):
-        asking = _asking(context, lease) if lease.provider == provider else None
+        asking = _asking_of(context, lease) if lease.provider == provider else None
         if asking is None or any(each.is_like(asking) for each in ledger.askings_of(lease.id)):
             continue
         ledger.note_asking(lease.id, asking, at=ledger.now())
@@ -105,7 +105,7 @@ def same_account(context: Context, provider: str) -> int:
     return changed
 
 
-def _asking(context: Context, lease: Lease) -> Asking | None:
+def _asking_of(context: Context, lease: Lease) -> Asking | None:
     connector = context.connectors[lease.provider]
     if lease.goes_by_address or not isinstance(connector, Accounted):
         return None

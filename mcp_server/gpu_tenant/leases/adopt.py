@@ -22,7 +22,7 @@ from gpu_tenant.leases.inspection import come_in, must_be_the_box
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.pasted_address import address_of
 from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
-from gpu_tenant.leases.readiness import fulfilled, settled
+from gpu_tenant.leases.readiness import fulfil_intent, settle_lease
 from gpu_tenant.leases.settle import deployment_of
 
 
@@ -88,14 +88,14 @@ async def adopt(
             # another lease stands, there is nothing to take.
             await come_in(context, lease)
         except TenantError as trouble:
-            await settled(context, lease)
+            await settle_lease(context, lease)
             if isinstance(trouble, BoxUnreachable):
                 again = Command("adopt", target, on=provider)
                 trouble.remedy = (
                     f"no lease was made; see that address and port are right, then {again}"
                 )
             raise
-        lease = await fulfilled(context, lease)
+        lease = await fulfil_intent(context, lease)
     return card_of(context, lease, None)
 
 

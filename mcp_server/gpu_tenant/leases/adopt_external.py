@@ -12,10 +12,16 @@ from gpu_tenant.domain.terms import USUAL, RentRequest
 from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.external_tools import Brokered, brokered, found
+from gpu_tenant.leases.external_tools import Brokered, broker_of, find_external
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provision import intend
-from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, reach, settled
+from gpu_tenant.leases.readiness import (
+    close_connections,
+    fulfil_intent,
+    made_ready,
+    reach,
+    settle_lease,
+)
 
 _PROVIDER = "own"
 """Such a box is handed back, never ended: its bill is the other tool's."""
@@ -42,7 +48,7 @@ async def adopt_from(
         BoxUnreachable, BoxTrouble: it does not let us in, or does not say what is on its disk. Nothing was
             changed.
     """
-    there, entries = found(source, Path.home())
+    there, entries = find_external(source, Path.home())
     old = None if recovers is None else context.ledger.lease(recovers)
     standing = context.ledger.lease_on(_PROVIDER, there.name)
     if old is not None:
@@ -70,11 +76,11 @@ async def adopt_from(
                 with context.held(old.id, "adopt"):
                     if await _has_disk_of(context, old, lease):
                         return await _goes_on(context, old, lease, there, entries)
-                    await _lost(context, old, there)
+                    await _declare_lost(context, old, there)
         except TenantError:
-            await settled(context, lease)
+            await settle_lease(context, lease)
             raise
-        lease = await fulfilled(context, lease)
+        lease = await fulfil_intent(context, lease)
     words = f"{there.title} rents it: a teardown hands it back, and {there.ends} ends its bill"
     if old is not None:
         words += f"; {Command('recover', old.id)} puts its newest checkpoint there and launches its job again"
@@ -82,7 +88,7 @@ async def adopt_from(
 
 
 def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
-    was = brokered(context.ledger.events(old.id))
+    was = broker_of(context.ledger.events(old.id))
     if was is None or (was.broker, was.name) != (there.broker, there.name):
         raise BadRequest(
             f"{old.id} did not stand on {there.broker}:{there.name}",
@@ -123,9 +129,9 @@ async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
 async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, entries: str) -> Card:
     """The old lease stands at the new place, where its own directory is. The new lease is void."""
     pinned = context.home.known_hosts(new.id).read_bytes()
-    await closed(context, new)
-    await settled(context, new)
-    await closed(context, old)
+    await close_connections(context, new)
+    await settle_lease(context, new)
+    await close_connections(context, old)
     context.home.known_hosts(old.id).write_bytes(pinned)
     _follow(context, old.id, there, entries)
     return card_of(
@@ -135,9 +141,9 @@ async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, en
     )
 
 
-async def _lost(context: Context, old: Lease, there: Brokered) -> None:
+async def _declare_lost(context: Context, old: Lease, there: Brokered) -> None:
     """The old lease's box is gone, as the tool that rented it says."""
-    was = brokered(context.ledger.events(old.id))
+    was = broker_of(context.ledger.events(old.id))
     words = f"{there.title} moved {there.name} from {was.place if was else '?'} to {there.place}"
     context.ledger.note(
         old.id, timeline.Taken(fate="host_lost", words=words), at=context.clock.now()
@@ -145,5 +151,5 @@ async def _lost(context: Context, old: Lease, there: Brokered) -> None:
     connector = context.connector(old)
     assert isinstance(connector, Lending)
     connector.let_go(old)
-    await closed(context, old)
-    await settled(context, old)
+    await close_connections(context, old)
+    await settle_lease(context, old)

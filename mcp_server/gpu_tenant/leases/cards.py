@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import taken
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import (
     Box,
     BoxState,
@@ -174,9 +174,9 @@ def card(
         terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
         stops_the_meter=protection.words,
         phase=phase,
-        jobs=_named(jobs),
+        jobs=_job_names(jobs),
         alarm="; ".join(filter(None, (alarm, *warned))) or None,
-        next=_next(lease, jobs, phase, taken(events)),
+        next=_next(lease, jobs, phase, recorded_fate(events)),
         fleet=lease.fleet,
     )
 
@@ -236,7 +236,7 @@ def _sum(amounts: Iterable[Decimal | None]) -> Decimal:
     return sum((usd for usd in amounts if usd is not None), Decimal(0))
 
 
-def _named(jobs: Sequence[Job]) -> tuple[str, ...]:
+def _job_names(jobs: Sequence[Job]) -> tuple[str, ...]:
     more = [f"and {len(jobs) - _NAMED} before them"] if len(jobs) > _NAMED else []
     return (*(job.id for job in jobs[-_NAMED:]), *more)
 

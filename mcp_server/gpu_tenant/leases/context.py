@@ -33,7 +33,7 @@ from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, watched
+from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, last_watch_words
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
 
@@ -314,7 +314,7 @@ class Context:
 
     def watched(self) -> str:
         """Who looks after the leases now, in words for a person."""
-        said = watched(self.home.watchdog, self.clock.now())
+        said = last_watch_words(self.home.watchdog, self.clock.now())
         if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
             return BY_THIS_SERVER
         return said

@@ -48,7 +48,7 @@ def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime
     return lease.created_at - apart <= box.created_at
 
 
-def unasked(box: Box, lease: Lease) -> str:
+def unasked_words(box: Box, lease: Lease) -> str:
     """What a person hears about a box that carries the mark of a lease which did not ask for it."""
     made = "" if box.created_at is None else f", made at {box.created_at:%Y-%m-%d %H:%M} UTC,"
     price = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"

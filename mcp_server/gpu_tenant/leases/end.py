@@ -21,11 +21,18 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
-from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, with_box
+from gpu_tenant.leases.readiness import (
+    arm_guard,
+    close_connections,
+    let_in,
+    reach,
+    settle_lease,
+    with_box,
+)
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.leases.terms_in_force import policy_of
-from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
-from gpu_tenant.ledger.signatures import wanted
+from gpu_tenant.leases.verify import Assessment, assess, cannot_be_seen, honour, prove, sign
+from gpu_tenant.ledger.signatures import signature_wanted
 
 _LOOKS = 300
 MOST_TOLD = 20
@@ -34,19 +41,21 @@ _SILENT_S = 90
 """How long a box has to be silent before a person's word that it is gone is believed."""
 
 
-async def _assessed(context: Context, lease: Lease) -> Assessment:
+async def _assess(context: Context, lease: Lease) -> Assessment:
     lease, found = await check_before_seal(context, lease)
     if isinstance(found, Assessment):
         return found
     if lease.parked_at is not None:
-        return unseen("it is parked", f"{Command('resume', lease.id)}, then the same command again")
+        return cannot_be_seen(
+            "it is parked", f"{Command('resume', lease.id)}, then the same command again"
+        )
     if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
         try:
             lease = await let_in(context, lease)
         except BoxTrouble as error:
             # There is no ground to destroy it, but this is no dead end: a person may still sign for
             # a box that nobody can look at.
-            return unseen(f"the box has not let us in: {error.message}", error.remedy)
+            return cannot_be_seen(f"the box has not let us in: {error.message}", error.remedy)
     try:
         store = context.store(lease)
     except TenantError:
@@ -102,7 +111,7 @@ async def end_verified(
     if known is not None:
         return _torn_down(context, found, known)
     async with context.held_in_turn(found.id, "teardown"):
-        found, words = await settled(context, found)
+        found, words = await settle_lease(context, found)
         if found.state is LeaseState.GONE:
             return _torn_down(context, found, _receipt(context, found))
         if not found.state.live:
@@ -114,7 +123,7 @@ async def end_verified(
         if receipt is not None:
             return _torn_down(context, context.ledger.lease(found.id), receipt)
         try:
-            assessment = await _assessed(context, found)
+            assessment = await _assess(context, found)
         except BoxUnreachable as silent:
             silent.remedy += (
                 f"; if the box is gone for good, its owner runs {Command('waive', found.id)}"
@@ -133,7 +142,7 @@ async def end_verified(
             # Re-reading what was kept may take hours, and by now the address may belong to another box.
             await must_be_the_box(context, found)
         receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
-    await closed(context, found)
+    await close_connections(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
@@ -190,10 +199,10 @@ async def ask_owner(context: Context, lease: str) -> SignatureRequest | None:
             None if is_signed(context, "attest", found.id) else ask_attestation(context, found.id)
         )
     found = await with_box(context, found.id)
-    assessment = await _assessed(context, found)
+    assessment = await _assess(context, found)
     if not assessment.losses or _waiver(context, found, assessment) is not None:
         return None
-    return asked_to_waive(context, _reported(found, assessment))
+    return asked_to_waive(context, _loss_report(found, assessment))
 
 
 def _waiver(context: Context, lease: Lease, assessment: Assessment) -> Signature | None:
@@ -269,7 +278,7 @@ async def attest(context: Context, lease: str) -> TornDown:
     if context.ledger.receipt(found.id) is None:
         signed = context.ledger.signed_for("attest", found.id, at=context.clock.now())
         if not signed:
-            raise wanted(ask_attestation(context, found.id))
+            raise signature_wanted(ask_attestation(context, found.id))
         with context.held(found.id, "attest"):
             try:
                 await _is_silent(context, found)
@@ -283,11 +292,11 @@ async def attest(context: Context, lease: str) -> TornDown:
             connector.ended(found)
             # Look at our own list twice, at the interval that the profile asks for.
             for _ in range(_LOOKS):
-                found, _words = await settled(context, found)
+                found, _words = await settle_lease(context, found)
                 if not found.state.live:
                     break
                 await context.clock.sleep(1)
-        await closed(context, found)
+        await close_connections(context, found)
     return _torn_down(context, found, _receipt(context, found))
 
 
@@ -323,7 +332,7 @@ def _still_there(context: Context, lease: Lease) -> Refused:
 async def assess_loss(context: Context, lease: str) -> LossReport:
     """What would be gone for good if the box were destroyed now. Nothing is changed."""
     found = await with_box(context, lease)
-    return _reported(found, await _assessed(context, found))
+    return _loss_report(found, await _assess(context, found))
 
 
 async def waive(context: Context, lease: str) -> TornDown | None:
@@ -336,12 +345,12 @@ async def waive(context: Context, lease: str) -> TornDown | None:
     """
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, "waive"):
-        assessment = await _assessed(context, found)
+        assessment = await _assess(context, found)
         if assessment.losses:
             signature = _waiver(context, found, assessment)
             if signature is None:
-                trouble = wanted(
-                    asked_to_waive(context, _reported(found, assessment)), most=MOST_TOLD
+                trouble = signature_wanted(
+                    asked_to_waive(context, _loss_report(found, assessment)), most=MOST_TOLD
                 )
                 if is_signed(context, "waive", found.id):
                     trouble.message = f"this is not what was signed for: {trouble.message}"
@@ -350,7 +359,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
             receipt = await _end(context, permit, found)
     if not assessment.losses:
         return None
-    await closed(context, found)
+    await close_connections(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
@@ -366,15 +375,15 @@ async def waive_ahead(context: Context, lease: str) -> None:
     at = context.clock.now()
     signature = context.ledger.signed("waive_ahead", found.id, _of_terms(found), at=at)
     if signature is None:
-        raise wanted(ask_ahead(context, found.id))
+        raise signature_wanted(ask_ahead(context, found.id))
     with context.held(found.id, "waive"):
         signed = context.ledger.sign_ahead(found.id, signature, at=at)
         if signed.ready_at is not None and signed.parked_at is None:
             # The guard on the box may now do what the owner has signed for.
-            await armed(context, signed)
+            await arm_guard(context, signed)
 
 
-async def honoured(context: Context, lease: str) -> TornDown:
+async def honour_waiver(context: Context, lease: str) -> TornDown:
     """The box of a lease past its end and its rescue sum is destroyed, as its owner signed in advance.
 
     Raises:
@@ -382,10 +391,10 @@ async def honoured(context: Context, lease: str) -> TornDown:
     """
     found = await with_box(context, lease)
     with context.held(found.id, "waive"):
-        assessment = await _assessed(context, found)
+        assessment = await _assess(context, found)
         permit = honour(found, assessment, ledger=context.ledger)
         receipt = await _end(context, permit, found)
-    await closed(context, found)
+    await close_connections(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
@@ -405,7 +414,7 @@ def _of_terms(lease: Lease) -> str:
     return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
 
 
-def _reported(lease: Lease, assessment: Assessment) -> LossReport:
+def _loss_report(lease: Lease, assessment: Assessment) -> LossReport:
     return LossReport(
         lease=lease.id,
         losses=assessment.words,

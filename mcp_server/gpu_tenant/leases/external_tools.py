@@ -53,13 +53,13 @@ class Brokered(Record):
         return f"`{_ENDS[self.broker]} {cluster}`"
 
 
-def brokered(events: Lines) -> Brokered | None:
+def broker_of(events: Lines) -> Brokered | None:
     """Which other tool rents the box, by its lease's timeline. None if none does."""
     told = [event for _, event in events if isinstance(event, timeline.Brokered)]
     return Brokered.model_validate(told[-1].model_dump()) if told else None
 
 
-def found(source: str, owner: Path) -> tuple[Brokered, str]:
+def find_external(source: str, owner: Path) -> tuple[Brokered, str]:
     """The box that `source` names, `skypilot:CLUSTER` or `dstack:RUN`, and the ssh entries that lead to it.
 
     `owner` is the home directory of the tool's user. The entries are a copy: they still say where the box was

@@ -10,7 +10,7 @@ from gpu_tenant.box.ownership import (
     Seen,
     Unseen,
     is_another_s,
-    refusing,
+    refusals,
     use,
     was_let_in,
 )
@@ -26,7 +26,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import Box, BoxState, Lease
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.park import unsure_of
-from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
+from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
 
 _BOOTS_WITHIN = timedelta(minutes=15)
 """For how long a box without an address may still be booting for the first time."""
@@ -155,17 +155,17 @@ async def check_before_seal(
         if why is None:
             return lease, UNTOUCHED
         if isinstance(seen, Unseen):
-            return lease, unseen(why, seen.remedy)
+            return lease, cannot_be_seen(why, seen.remedy)
     elif lease.lets_us_in and profile.destroy == "deletes":
         try:
             seen = await occupancy(context, lease).look("others")
         except BoxUnreachable:
             return lease, []  # it cannot be sealed either, and the seal will say so
         except BoxTrouble as trouble:
-            return lease, unseen(trouble.message, trouble.remedy)
+            return lease, cannot_be_seen(trouble.message, trouble.remedy)
     else:
         return lease, []
     if not isinstance(seen, Marked):
         return lease, []
     jobs = [job.id for job in context.ledger.jobs(lease.id)]
-    return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusing(seen, jobs)]
+    return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusals(seen, jobs)]

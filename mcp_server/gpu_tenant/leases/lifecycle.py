@@ -23,7 +23,7 @@ from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provision import must_be_hours
-from gpu_tenant.leases.readiness import closed, made_ready, with_box
+from gpu_tenant.leases.readiness import close_connections, made_ready, with_box
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.ledger import Allowed, anything
 
@@ -45,9 +45,9 @@ async def change(
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
         if action == "terms":
-            changed = await _agreed(context, found, terms)
+            changed = await _agree(context, found, terms)
         else:
-            changed = await _changed(context, found, action, hours=hours, address=address)
+            changed = await _change(context, found, action, hours=hours, address=address)
         words = await _stopped_before(context, changed) if action == "extend" else None
         words = (
             words or only_there(context, changed) or remarks(found, changed, context.clock.now())
@@ -99,7 +99,7 @@ def _held(context: Context, lease: str, hours: float | None) -> Card:
     return card_of(context, found, words)
 
 
-async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
+async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
     """The lease has the terms that were given. The others stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
@@ -162,7 +162,7 @@ def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None)
     )
 
 
-async def _changed(
+async def _change(
     context: Context,
     lease: Lease,
     action: Literal["extend", "park", "resume"],
@@ -175,7 +175,7 @@ async def _changed(
         case "extend":
             if hours is None:
                 raise BadRequest("until when?", remedy=str(Command("extend", lease.id, hours="8")))
-            return await _extended(context, lease, hours)
+            return await _extend(context, lease, hours)
         case "park":
             if lease.parked_at is not None:
                 raise Refused(
@@ -184,7 +184,7 @@ async def _changed(
                 )
             lease = await check_before_stop(context, lease)
             lease = await park(context, lease)
-            await closed(context, lease)
+            await close_connections(context, lease)
             return lease
         case "resume":
             lease, allowed = _in_time(context, lease, hours)
@@ -236,7 +236,7 @@ def _within(context: Context, lease: Lease, signed: str | None) -> Allowed:
     return anything if signed is not None else partial(context.owner.allows, besides=lease.id)
 
 
-async def _extended(context: Context, lease: Lease, hours: float) -> Lease:
+async def _extend(context: Context, lease: Lease, hours: float) -> Lease:
     must_be_hours(hours)
     deadline_at = context.clock.now() + timedelta(hours=hours)
     return await _with_terms(context, lease, {"deadline_at": deadline_at}, hours=hours)

@@ -7,7 +7,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LocalAddress, PodAddress
 from gpu_tenant.domain.record import Record
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.readiness import reach, running
+from gpu_tenant.leases.readiness import must_run, reach
 from gpu_tenant.leases.ssh_access import enterable, owner_ssh, reachable, refresh_hosts
 from gpu_tenant.leases.ssh_config import Inclusion, entry, inclusion, ssh_config
 
@@ -31,7 +31,7 @@ async def login(context: Context, lease: str) -> Login:
         Refused: the lease has no box (any more), or it is parked.
         HostKeyChanged, BoxUnreachable: as for every verb.
     """
-    found = await running(context, lease)
+    found = await must_run(context, lease)
     if isinstance(found.address, LocalAddress):
         home = Path(found.address.directory)
         raise BadRequest(

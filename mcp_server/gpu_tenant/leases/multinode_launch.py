@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Literal
 
 from gpu_tenant.box.caretaker import ENDED
-from gpu_tenant.box.environment.history import activated
+from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain import timeline
@@ -39,7 +39,7 @@ async def preflight_of(
     context: Context, leases: Sequence[str], *, interface: str | None = None, port: int = PORT
 ) -> Preflight:
     """Every box was asked to reach every other on one interface. The answer names what does not work."""
-    return await _checked(context, await _members(context, leases), interface, port)
+    return await _check(context, await _members(context, leases), interface, port)
 
 
 async def launch_together(
@@ -73,15 +73,15 @@ async def launch_together(
     with ExitStack() as held:
         for member in sorted(members, key=lambda lease: lease.id):
             held.enter_context(context.held(member.id, "launch"))
-        gang, checked = _begun(context, members, name), None
+        gang, checked = _begun_gang(context, members, name), None
         if gang is None:
-            checked = await _checked(context, members, interface, port)
+            checked = await _check(context, members, interface, port)
             if not checked.passed:
                 raise Refused(
                     f"they cannot train together: {'; '.join(checked.trouble)}",
                     remedy=f"{Command('preflight', *leases)} shows every pair; nothing was launched",
                 )
-            gang = _declared(
+            gang = _declare(
                 context,
                 members,
                 checked,
@@ -99,7 +99,7 @@ async def launch_together(
 
         async def begin(rank: int) -> Launched:
             lease, profile = members[rank], context.profile(members[rank].provider)
-            own = activated(context.ledger, lease.id) if python == "prepared" else {}
+            own = activation(context.ledger, lease.id) if python == "prepared" else {}
             return await launch(
                 context.session(lease),
                 gang.lines[rank],
@@ -122,7 +122,7 @@ async def launch_together(
         came = await each(range(len(members)), begin, begun="goes on")
         launched = tuple(one for one in came if isinstance(one, Launched))
         if len(launched) < len(members):
-            await _stopped(context, gang, members, came)
+            await _stop_all(context, gang, members, came)
     return LaunchedTogether(
         job=gang.job,
         launcher=gang.launcher,
@@ -141,14 +141,14 @@ async def _members(context: Context, leases: Sequence[str]) -> list[Lease]:
     return [await active(context, name) for name in leases]
 
 
-async def _checked(
+async def _check(
     context: Context, members: Sequence[Lease], interface: str | None, port: int
 ) -> Preflight:
     ways = {str(lease.id): context.transport(lease) for lease in members}
     return await preflight(members, ways, wanted=interface, port=port)
 
 
-def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
+def _begun_gang(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
     """The gang of that name, if its launch was cut short or has finished. None if there is none.
 
     Raises:
@@ -181,7 +181,7 @@ def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang
     return None
 
 
-def _declared(
+def _declare(
     context: Context,
     members: Sequence[Lease],
     checked: Preflight,
@@ -212,7 +212,7 @@ def _declared(
                 infiniband="active" if spot.infiniband else "none",
             )
         )
-        in_own = python == "prepared" and activated(context.ledger, lease.id)
+        in_own = python == "prepared" and activation(context.ledger, lease.id)
         own = None if in_own else context.profile(lease.provider).python
         pythons.append(own or "python3")
     gang = Gang(
@@ -242,7 +242,7 @@ def _free_name(context: Context, members: Sequence[Lease]) -> str:
     return next(name for n in range(1, len(taken) + 2) if (name := f"gang{n}") not in taken)
 
 
-async def _stopped(
+async def _stop_all(
     context: Context, gang: Gang, members: Sequence[Lease], came: Sequence[Launched | Exception]
 ) -> None:
     """The job runs nowhere, as far as anybody can tell. Raises what kept it from beginning.

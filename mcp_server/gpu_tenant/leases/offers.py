@@ -11,14 +11,14 @@ from pydantic import Field
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.expected_cost import Expected, Term, expected, needed_h
+from gpu_tenant.domain.expected_cost import Expected, Term, expected_cost, needed_h
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 
 _PATIENCE_S = 15.0
 """In real time, even in a rehearsal: somebody is waiting for the answer."""
@@ -107,7 +107,7 @@ async def find_offers(
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
-            _shown(offer, total, quote, explain=explain)
+            _show_offer(offer, total, quote, explain=explain)
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
@@ -144,7 +144,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
     reasons = {
-        "another GPU": wish.gpu is not None and _named(offer.gpu) != _named(wish.gpu),
+        "another GPU": wish.gpu is not None and _model_name(offer.gpu) != _model_name(wish.gpu),
         "fewer GPUs": offer.gpu_count < wish.gpu_count,
         "memory unknown": wish.vram_gib is not None and memory_gib is None,
         "less memory": memory_gib is not None and memory_gib < (wish.vram_gib or 0),
@@ -160,14 +160,14 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _named(gpu: str) -> str:
-    model = known(gpu)
+def _model_name(gpu: str) -> str:
+    model = known_gpu(gpu)
     return model.name if model else gpu.casefold()
 
 
 def _memory_gib(offer: Offer) -> float | None:
     """The catalog's figure for each GPU's memory, if the offer means the same and only counts differently."""
-    model = known(offer.gpu)
+    model = known_gpu(offer.gpu)
     if model is None or offer.vram_gib is None:
         return offer.vram_gib
     same = abs(offer.vram_gib - model.vram_gib) <= model.vram_gib * _COUNTED_OTHERWISE
@@ -176,7 +176,7 @@ def _memory_gib(offer: Offer) -> float | None:
 
 def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
     """The offers with what each would cost, cheapest work first and unknown prices last."""
-    return sorted(((offer, expected(offer, wish)) for offer in offers), key=_place)
+    return sorted(((offer, expected_cost(offer, wish)) for offer in offers), key=_place)
 
 
 def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str, str]:
@@ -213,7 +213,7 @@ def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quot
     )
 
 
-def _shown(
+def _show_offer(
     offer: Offer, cost: Expected, quote: Quote | None, *, explain: Literal["", "explain"]
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]

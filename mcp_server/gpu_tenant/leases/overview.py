@@ -17,8 +17,8 @@ from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
-from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_free
-from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
+from gpu_tenant.leases.readiness import close_connections, fulfil_intent, reach, settled_if_free
+from gpu_tenant.leases.reopen import in_doubt, is_there, reopen, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
 
@@ -200,17 +200,17 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
     ]
     there = await each(doubted, lambda lease: is_there(lease, partial(reach, context)))
     for lease, answers in zip(doubted, there, strict=True):
-        await closed(context, lease)
+        await close_connections(context, lease)
         if answers is not True:
             continue
         with suppress(LeaseHeld), context.held(lease.id, "look"):
             if lease not in in_doubt(context.ledger, context.clock.now()):
                 continue  # another process was quicker
-            again = reopened(context, lease)
+            again = reopen(context, lease)
             pins = context.home.known_hosts(lease.id)
             if pins.exists():
                 context.home.known_hosts(again.id).write_bytes(pins.read_bytes())
             with suppress(TenantError):  # the alarm stays open, and the next look goes on from it
-                await fulfilled(context, again, wait_s=0)
+                await fulfil_intent(context, again, wait_s=0)
     told_no_more(context.ledger, context.clock.now())
-    passkeys.told(context.ledger, at=context.clock.now())
+    passkeys.alarm_on_changes(context.ledger, at=context.clock.now())

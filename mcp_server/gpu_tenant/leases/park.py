@@ -86,7 +86,7 @@ async def park(
         await _stopped_by_now(context, lease)
     else:
         if lease.touched_at is not None and unsealed != "skip":
-            await _sealed(context, lease, unsealed)
+            await _seal(context, lease, unsealed)
         if by_hand:
             await _stop(context, lease)
     ledger.still_mine(lease.id)
@@ -114,7 +114,7 @@ def unsure_of(profile: Profile) -> list[str]:
     ]
 
 
-async def _sealed(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
+async def _seal(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
     """The box is sealed, so that anything still running or unreadable is reported before the box is stopped."""
     ledger = context.ledger
     if unsealed == "refuse":

@@ -17,7 +17,7 @@ def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
     Raises:
         SignatureWanted: nobody has signed.
     """
-    signature = _signed(
+    signature = _signature_for(
         ledger,
         "lost_passkey",
         "letting the passkeys end: a terminal signs again a day from now",
@@ -33,10 +33,10 @@ def keep_passkeys(ledger: Ledger, *, at: datetime) -> None:
         SignatureWanted: nobody has.
     """
     would = "keeping the passkeys that somebody has told to end"
-    ledger.keep_passkeys(_signed(ledger, "keep_passkey", would, at=at), at=at)
+    ledger.keep_passkeys(_signature_for(ledger, "keep_passkey", would, at=at), at=at)
 
 
-def _signed(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Signature:
+def _signature_for(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Signature:
     words = [_words(key) for key in ledger.passkeys(at)]
     code = ledger.must_be_signed(kind=kind, subject=PASSKEY, would=would, words=words, at=at)
     signature = ledger.signature(code)
@@ -44,7 +44,7 @@ def _signed(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Signature
     return signature
 
 
-def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
+def ways_to_sign(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
     """How the owner signs, one sentence for each way."""
     known = ledger.passkeys(at)
     if not known:
@@ -52,7 +52,7 @@ def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
     return tuple(_words(key) for key in known)
 
 
-def told(ledger: Ledger, *, at: datetime) -> None:
+def alarm_on_changes(ledger: Ledger, *, at: datetime) -> None:
     """A passkey that was set up in the last day, or that is to end, is an alarm. It may not have been the owner."""
     known = ledger.passkeys(at)
     new = [key for key in known if at - key.at < _NEW]

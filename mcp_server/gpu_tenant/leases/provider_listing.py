@@ -10,9 +10,9 @@ from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, Lease, Profile
 from gpu_tenant.domain.ports import Connector, Tended
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen
-from gpu_tenant.leases.account_check import noted, stranger
+from gpu_tenant.leases.account_check import note_asking, stranger
 from gpu_tenant.leases.context import Context
-from gpu_tenant.providers.response_limits import listed
+from gpu_tenant.providers.response_limits import await_list
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
@@ -47,14 +47,14 @@ async def look(
     if listing is None or listing.asked_at < lease.created_at:
         asked_at = ledger.now()
         try:
-            listing = Listing(await _listed(connector), asked_at)
+            listing = Listing(await _ask_list(connector), asked_at)
         except PartlyListed as part:
             listing = Listing(boxes_of(part), asked_at, part.message)
         except ProviderTrouble as error:
             return Blind(error.message)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is not None:
-        await noted(context, lease)
+        await note_asking(context, lease)
         if ledger.absences(lease.id):
             ledger.saw(lease.id, listed="listed", at=listing.asked_at)
         return Listed(box)
@@ -94,13 +94,13 @@ class _Rounds:
         if self._now is not None and not self._now.done():
             await asyncio.wait([self._now])
         self._now, self._next = self._next, None
-        return await listed(connector.list_boxes(), "the provider's list")
+        return await await_list(connector.list_boxes(), "the provider's list")
 
 
 _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
 
 
-async def _listed(connector: Connector) -> Sequence[Box]:
+async def _ask_list(connector: Connector) -> Sequence[Box]:
     """The provider's list, requested after this was called. A hundred booting boxes share one."""
     return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
 

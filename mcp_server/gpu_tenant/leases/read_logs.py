@@ -14,7 +14,7 @@ from gpu_tenant.jobs.logs.source import Log, LogHere, LogOnBox
 from gpu_tenant.jobs.logs.window import Hits, LogWindow, search, window
 from gpu_tenant.jobs.monitor import job_of
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.readiness import running
+from gpu_tenant.leases.readiness import must_run
 
 _Read = TypeVar("_Read", LogWindow, Hits)
 
@@ -68,7 +68,7 @@ async def _read_log(
             )
         return await read(here)
     try:
-        box = await running(context, found.id)
+        box = await must_run(context, found.id)
         run = await run_of(context, box, job)
         copy = LogCopy(context.home.logs / box.id / f"{run}.log")
         return await read(LogOnBox(run, context.caretaker(box), copy))

@@ -22,7 +22,7 @@ async def active(context: Context, lease: str) -> Lease:
         Refused: the lease has no box (any more), it is parked, or its teardown has begun.
         NotReady: it has not let us in yet.
     """
-    found = await running(context, lease)
+    found = await must_run(context, lease)
     if found.state is not LeaseState.ACTIVE:
         raise Refused(
             f"{found.id} is {found.state}: its box takes no new work",
@@ -31,7 +31,7 @@ async def active(context: Context, lease: str) -> Lease:
     return found
 
 
-async def running(context: Context, lease: str) -> Lease:
+async def must_run(context: Context, lease: str) -> Lease:
     """The lease, whose box runs. If the box had yet to let us in, it has done so.
 
     Raises:
@@ -90,12 +90,12 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
     ready = await make_ready(context, lease, reach=partial(come_in, context), wait_s=wait_s)
     if ready.ready_at is not None and way_out(profile, ready) is not None:
         # Arm it before anybody's work is on it. This computer may die in the next second.
-        await armed(context, ready)
+        await arm_guard(context, ready)
     refresh_hosts(context)
     return ready
 
 
-async def armed(context: Context, lease: Lease) -> Armed:
+async def arm_guard(context: Context, lease: Lease) -> Armed:
     """The box itself holds the deadline, or the answer says why it does not."""
     return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
@@ -109,7 +109,7 @@ async def reach(context: Context, lease: Lease) -> None:
     await context.transport(lease).run(["true"], timeout_s=30)
 
 
-async def settled(
+async def settle_lease(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
     """The lease, moved forward by what its provider shows, and what a person must hear."""
@@ -122,7 +122,7 @@ async def settled_if_free(
     """The same, unless another process is acting on the lease right now."""
     try:
         with context.held(lease.id, "look"):
-            return await settled(context, context.ledger.lease(lease.id), listing)
+            return await settle_lease(context, context.ledger.lease(lease.id), listing)
     except LeaseHeld:
         return lease, _kept_waiting(context, lease)
     except CredentialRefused as error:
@@ -135,13 +135,13 @@ def _kept_waiting(context: Context, lease: Lease) -> str | None:
     return f"{late}, and {held.words}" if late and held else None
 
 
-async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
+async def fulfil_intent(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
     """The intent has become a box, which has let us in or has yet to."""
     lease = await fulfil(context, lease)
     return await made_ready(context, lease, wait_s)
 
 
-async def closed(context: Context, lease: Lease) -> None:
+async def close_connections(context: Context, lease: Lease) -> None:
     """No connection of ours to its box is open, and the owner's ssh configuration agrees with the ledger."""
     await context.disconnect(lease)
     refresh_hosts(context)

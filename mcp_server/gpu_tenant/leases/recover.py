@@ -9,7 +9,7 @@ from pathlib import Path
 from gpu_tenant.artifacts.checkpoints import Restorable, newest
 from gpu_tenant.artifacts.push import push, records_of
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
-from gpu_tenant.box.environment.history import activated
+from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import EnvironmentRequest, Setup
 from gpu_tenant.domain import timeline
@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import Taken, fate, taken
+from gpu_tenant.domain.interruption import Taken, fate, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
@@ -37,7 +37,7 @@ from gpu_tenant.leases.offers import find_offers
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import new_lease_id
-from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
+from gpu_tenant.leases.readiness import close_connections, fulfil_intent, made_ready, settle_lease
 from gpu_tenant.leases.recovery_plan import (
     RecoverableWork,
     budget_left,
@@ -49,7 +49,7 @@ from gpu_tenant.leases.recovery_plan import (
     lost_usd,
     successor,
     taken_at,
-    unfinished,
+    unfinished_jobs,
     wish_again,
     work_of,
 )
@@ -71,10 +71,16 @@ def may_recover(context: Context, lease: Lease) -> bool:
     if not terms.recover or context.clock.now() >= terms.deadline_at:
         return False
     if lease.state is not LeaseState.LOST:
-        gone = taken(context.ledger.events(lease.id)) if lease.state is LeaseState.ACTIVE else None
+        gone = (
+            recorded_fate(context.ledger.events(lease.id))
+            if lease.state is LeaseState.ACTIVE
+            else None
+        )
         if gone not in GOES_ON or lease.parked_at is not None:
             return False
-    return gone_on(context.ledger, lease) is None and bool(unfinished(context.ledger, lease.id))
+    return gone_on(context.ledger, lease) is None and bool(
+        unfinished_jobs(context.ledger, lease.id)
+    )
 
 
 async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Card:
@@ -103,16 +109,16 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         work = work_of(lost, ledger=context.ledger)
         values = [_values(context, refs) for refs in (work.setup_from, *_refs(work))]
         kept = await _newest_of_all(context, lost)
-        new = await _housed(context, work, kept, known, wait_s)
+        new = await _find_box(context, work, kept, known, wait_s)
         if new.ready_at is None:
             return card_of(
                 context, new, f"it has yet to let us in: {Command('recover', lost.id)} again"
             )
         with context.held(new.id, "recover"):
-            missing = await _furnished(context, new, work, kept, values[0], wait_s)
+            missing = await _furnish(context, new, work, kept, values[0], wait_s)
             if missing is not None:
                 return card_of(context, new, f"{missing}: {Command('recover', lost.id)} again")
-            await _launched(context, new, work, values[1:])
+            await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     return card_of(context, context.ledger.lease(new.id), None)
 
@@ -135,7 +141,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
         )
     profile, box, now = context.profile(lost.provider), None, context.clock.now()
     events = context.ledger.events(lost.id)
-    on_record = taken(events)
+    on_record = recorded_fate(events)
     for _, event in reversed(events) if known is not None else ():
         if isinstance(event, timeline.Taken) and event.fate:
             # The box may have woken up since, but its work still goes on elsewhere.
@@ -180,7 +186,7 @@ async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
     return None
 
 
-async def _housed(
+async def _find_box(
     context: Context,
     work: RecoverableWork,
     kept: Restorable | None,
@@ -198,7 +204,7 @@ async def _housed(
     if known is not None and known.state is LeaseState.INTENDED:
         known = await _found_out(context, known, wait_s)
     if known is not None:
-        had = await _had(context, known, refused, wait_s)
+        had = await _get_box(context, known, refused, wait_s)
         if had is not None:
             return had
     wish = wish_again(lost, kept.taken_at if kept else None)
@@ -219,7 +225,7 @@ async def _housed(
             recovers=lost.id,
             allowed=context.owner.allows,
         )
-        had = await _had(context, lease, refused, wait_s)
+        had = await _get_box(context, lease, refused, wait_s)
         if had is not None:
             return had
     raise NoCapacity(
@@ -234,7 +240,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
     until = context.clock.now() + timedelta(seconds=wait_s)
     with context.held(lease.id, "recover"):
         while True:
-            lease, _ = await settled(context, lease)
+            lease, _ = await settle_lease(context, lease)
             if lease.state is not LeaseState.INTENDED:
                 return lease if lease.state.live else None
             if context.clock.now() >= until:
@@ -245,14 +251,16 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
             await context.clock.sleep(_POLL_S)
 
 
-async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float) -> Lease | None:
+async def _get_box(
+    context: Context, lease: Lease, refused: list[str], wait_s: float
+) -> Lease | None:
     """The lease on its box. None if no box can be had, and then nothing of it bills."""
     if lease.ready_at is not None:
         return lease
     with context.held(lease.id, "provision"):
         try:
             if lease.state is LeaseState.INTENDED:
-                return await fulfilled(context, lease, wait_s)
+                return await fulfil_intent(context, lease, wait_s)
             return await made_ready(context, lease, wait_s)
         except ProviderSilent:
             raise
@@ -261,7 +269,7 @@ async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float
         standing = context.ledger.lease(lease.id)
         if standing.state.live:
             await return_unused(context, standing, await look_at_new_box(context, standing))
-            await closed(context, standing)
+            await close_connections(context, standing)
     return None
 
 
@@ -311,7 +319,7 @@ def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None
     return None
 
 
-async def _furnished(
+async def _furnish(
     context: Context,
     new: Lease,
     work: RecoverableWork,
@@ -360,12 +368,12 @@ async def _furnished(
     return None
 
 
-async def _launched(
+async def _launch_all(
     context: Context, new: Lease, work: RecoverableWork, values: Sequence[Mapping[str, str]]
 ) -> None:
     """Every job runs again under its own name, with the same command and outputs."""
     for job, own in zip(work.jobs, values, strict=True):
-        made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
+        made = activation(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
             context.session(new),
             job.command,

@@ -39,7 +39,7 @@ class RecoverableWork:
 # What there is to do again
 
 
-def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
+def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     """The jobs that the ledger last saw running on the lease's box.
 
     A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
@@ -79,7 +79,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
     Raises:
         Refused: nothing ran, or a part of it is not on record, or is not as it was.
     """
-    jobs = unfinished(ledger, lease.id)
+    jobs = unfinished_jobs(ledger, lease.id)
     if not jobs:
         raise Refused(
             f"no job of {lease.id} was running when its box was last heard of",

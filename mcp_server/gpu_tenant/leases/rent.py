@@ -24,9 +24,9 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.fleet_budget import (
-    capped,
+    boxes_had,
+    cap_quote,
     fleet_of,
-    had,
     is_one_machine,
     own_cap,
     part_of,
@@ -41,7 +41,7 @@ from gpu_tenant.leases.inspection import look_at_new_box
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.owner_approval import Unguarded
 from gpu_tenant.leases.provision import find_out, fulfil, intend, intend_quote, must_be_hours
-from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
+from gpu_tenant.leases.readiness import close_connections, fulfil_intent, made_ready, settle_lease
 from gpu_tenant.leases.settle import return_unused
 
 _POLL_S = 5
@@ -81,7 +81,7 @@ class _Hunt:
         return [*refused, *self.given_back, *([self.stopped] if self.stopped else [])]
 
 
-async def rented(
+async def rent_by_quotes(
     context: Context,
     quotes: Sequence[str],
     asked: RentRequest,
@@ -105,11 +105,11 @@ async def rented(
         profile = context.set_up(quote.offer.provider)
         try:
             _must_have_room(context, quote, asked)
-            signed = _signed(context, quote, profile, unguarded, smoke)
+            signed = _signatures_for(context, quote, profile, unguarded, smoke)
             async with _in_turn(context, quote.id, wait_s):
                 lease = intend_quote(
                     context,
-                    context.owner.bounded(capped(quote, asked.max_price_usd_h)),
+                    context.owner.bounded(cap_quote(quote, asked.max_price_usd_h)),
                     asked=asked,
                     asked_at=asked_at,
                     instead_of=quotes,
@@ -118,7 +118,7 @@ async def rented(
                 )
                 async with context.held_in_turn(lease.id, "provision"):
                     try:
-                        rented = await fulfilled(context, lease, wait_s)
+                        rented = await fulfil_intent(context, lease, wait_s)
                         return card_of(context, rented, "; ".join(refused) or None)
                     except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
                         refused.append(f"{quote.id}: {trouble.message}")
@@ -160,7 +160,7 @@ def _must_have_room(context: Context, quote: Quote, asked: RentRequest, count: i
     context.owner.allows(quote.offer.provider, terms, price, count=count)
 
 
-def _signed(
+def _signatures_for(
     context: Context,
     quote: Quote,
     profile: Profile,
@@ -215,7 +215,7 @@ async def _as_far_as_it_goes(
     """
     until = context.clock.now() + timedelta(seconds=wait_s)
     while lease.state is LeaseState.INTENDED:
-        lease, _ = await settled(context, lease)
+        lease, _ = await settle_lease(context, lease)
         if lease.state is LeaseState.INTENDED and context.clock.now() >= until:
             raise ProviderSilent(
                 f"whether {lease.provider} has made a box for {lease.id} is not known yet",
@@ -260,7 +260,7 @@ async def _given_back(context: Context, lease: Lease) -> str:
     """The box, which nobody has used, is gone. Returns what it cost, in words."""
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
-    await closed(context, standing)
+    await close_connections(context, standing)
     return f"it was given back unused, for {receipt.cost_usd} USD"
 
 
@@ -285,7 +285,7 @@ async def fleet_by(
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     said: dict[str, JsonValue] = {"quotes": list(quotes)}
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
-    missing = count - len(had(context.ledger.leases_of(name)))
+    missing = count - len(boxes_had(context.ledger.leases_of(name)))
     if missing == count:
         # If the limits leave room for fewer than were asked for, none is rented.
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
@@ -293,7 +293,7 @@ async def fleet_by(
         for quote in wanted:
             # Judged by what all of them would cost in a day on which nobody looks.
             profile = context.set_up(quote.offer.provider)
-            for code in _signed(context, quote, profile, unguarded, smoke, count):
+            for code in _signatures_for(context, quote, profile, unguarded, smoke, count):
                 context.ledger.use_signature(code, at=context.clock.now())
     sources = []
     for quote in wanted:
@@ -307,7 +307,7 @@ async def fleet_by(
         ) -> Lease:
             return intend_quote(
                 context,
-                context.owner.bounded(capped(quote, part.max_price_usd_h, boxes=missing)),
+                context.owner.bounded(cap_quote(quote, part.max_price_usd_h, boxes=missing)),
                 asked=part,
                 asked_at=asked_at,
                 fleet=fleet,
@@ -368,13 +368,15 @@ async def _fleet(
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
     hunt = _Hunt(name, count, asked, sources, until=begun + timedelta(seconds=max(wait_s, WAIT_S)))
     with context.held(name, "provision"):
-        while await _filled(context, hunt):
+        while await _fill(context, hunt):
             left_s = wait_s - (context.clock.now() - begun).total_seconds()
             if await _all_ready(context, hunt, max(0.0, left_s)):
                 break
     standing = context.ledger.leases_of(name)
     whole = fleet_of(name, standing, asked=count, missing=hunt.why)
-    first = next((x for x in standing if x.state.live), None) or next(iter(had(standing)), None)
+    first = next((x for x in standing if x.state.live), None) or next(
+        iter(boxes_had(standing)), None
+    )
     if first is None:
         assert hunt.last is not None
         hunt.last.message = "; ".join(hunt.why)
@@ -383,14 +385,14 @@ async def _fleet(
     return card_of(context, first, words).model_copy(update={"together": whole})
 
 
-async def _filled(context: Context, hunt: _Hunt) -> bool:
+async def _fill(context: Context, hunt: _Hunt) -> bool:
     """Whether there is a box to wait for, now that everything available was asked for, one after the other."""
     await _fates_known(context, hunt)
     while hunt.stopped is None:
         standing = context.ledger.leases_of(hunt.fleet)
-        if len(had(standing)) >= hunt.count:
+        if len(boxes_had(standing)) >= hunt.count:
             break
-        if had(standing) and context.clock.now() >= hunt.until:
+        if boxes_had(standing) and context.clock.now() >= hunt.until:
             hunt.stopped = "the time of this call was over: the same call goes on"
             break
         if not await _another(context, hunt, standing):
@@ -420,7 +422,7 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
 
 async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> bool:
     """Whether one more box was made, at the first source that had one."""
-    missing = hunt.count - len(had(standing))
+    missing = hunt.count - len(boxes_had(standing))
     for source in hunt.sources:
         if source.refused is not None:
             continue

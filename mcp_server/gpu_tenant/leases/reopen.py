@@ -50,7 +50,7 @@ async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> b
     return True
 
 
-def reopened(context: Context, lease: Lease) -> Lease:
+def reopen(context: Context, lease: Lease) -> Lease:
     """An intent to have that box again, on the old lease's terms and counted as used. An alarm reports it."""
     ledger, at = context.ledger, context.clock.now()
     again = ledger.intend(

@@ -16,7 +16,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
-from gpu_tenant.domain.interruption import fate, taken
+from gpu_tenant.domain.interruption import fate, recorded_fate
 from gpu_tenant.domain.model import (
     MARK_PREFIX,
     Box,
@@ -51,7 +51,7 @@ from gpu_tenant.leases.billing import (
     newest_bill,
 )
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked, was_asked_for
+from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked_words, was_asked_for
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
     come_back,
@@ -61,7 +61,7 @@ from gpu_tenant.leases.missing_boxes import (
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.response_limits import listed
+from gpu_tenant.providers.response_limits import await_list
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -151,7 +151,7 @@ async def settle(
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
-    seen = news(lease, box, taken(ledger.events(lease.id)))
+    seen = news(lease, box, recorded_fate(ledger.events(lease.id)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
@@ -187,7 +187,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
         return  # nothing is known about it
-    if (met.fate if met else None) != taken(ledger.events(lease.id)):
+    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
@@ -240,7 +240,7 @@ async def survey(
     async def ask(provider: str, connector: Connector) -> None:
         try:
             asked_at = ledger.now()
-            boxes = await listed(connector.list_boxes(), "its list")
+            boxes = await await_list(connector.list_boxes(), "its list")
             found.listings[provider] = Listing(boxes, asked_at)
         except PartlyListed as part:
             found.listings[provider] = Listing(boxes_of(part), asked_at, part.message)
@@ -353,7 +353,7 @@ async def _take_up(
             strays.append(box)
             return known.id, _back(known)
         if not was_asked_for(context, box, known, seen_at=ledger.now()):
-            return box.id, unasked(box, known)
+            return box.id, unasked_words(box, known)
         # A request was carried out twice, or after it was given up. The box gets a lease of its
         # own, because the law and the meter know only leases.
         now = ledger.now()
@@ -373,7 +373,7 @@ async def _take_up(
         return None
     assert known is not None
     if not was_asked_for(context, box, known, seen_at=standing.created_at):
-        return standing.id, unasked(box, known)
+        return standing.id, unasked_words(box, known)
     twin = f"{box.id} carries the mark of {named}, which asked for one box"
     if twins == "tell":
         return (
@@ -411,9 +411,9 @@ async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
         ProviderTrouble: it is not proved gone; the meter may run.
     """
     from gpu_tenant.leases.teardown import tear_down
-    from gpu_tenant.leases.verify import unused
+    from gpu_tenant.leases.verify import prove_unused
 
-    return await tear_down(context, unused(lease, seen), lease)
+    return await tear_down(context, prove_unused(lease, seen), lease)
 
 
 def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:

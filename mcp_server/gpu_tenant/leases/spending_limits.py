@@ -16,7 +16,7 @@ from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.record import MOST_H, Amount, Record
 from gpu_tenant.domain.terms import RESCUE_H, Rate, Terms, cost_usd
 from gpu_tenant.domain.wording import some
-from gpu_tenant.providers.credentials import configured
+from gpu_tenant.providers.credentials import read_table
 
 TABLE = "limits"
 """The table of the owner's configuration that holds them."""
@@ -67,7 +67,7 @@ def limits_of(configuration: Path) -> Limits:
     Raises:
         LocalTrouble: what is written there is not a valid limit; nothing is rented until it is.
     """
-    said = configured(configuration, TABLE)
+    said = read_table(configuration, TABLE)
     try:
         return Limits.model_validate(said)
     except ValidationError as error:
@@ -153,7 +153,7 @@ def used_of(
     burning = [lease for lease in leases if lease.state.live and may_bill(lease, free)]
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     courses = [_Course.of(lease, now) for lease in leases]
-    unknown = len(unpriced(leases, free))
+    unknown = len(unpriced_leases(leases, free))
     besides = f", besides {some(unknown, 'box')} at an unknown price" if unknown else ""
     told = [
         Use("usd_h", together, f"{together:g} of {limits.usd_h:g} USD/h{besides}"),
@@ -185,7 +185,7 @@ def may_bill(lease: Lease, free: Collection[str]) -> bool:
     return usd_h != 0 and not (usd_h is None and lease.provider in free)
 
 
-def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
+def unpriced_leases(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
     """Those that bill at an unknown price and have no cap. No sum in USD includes them."""
     return [
         lease

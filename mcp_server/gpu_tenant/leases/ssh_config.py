@@ -46,7 +46,7 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     """
     before, client = _text(ssh_config(home)), str(which("ssh"))
     owners = _text(owner_ssh / "config")
-    known = dict(_written(before))
+    known = dict(_stamped_entries(before))
     parts = [_HEAD + "\n\n"]
     for box in boxes:
         of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
@@ -59,7 +59,7 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
         _replace(ssh_config(home), after, mode=0o600)
 
 
-def _written(text: str) -> Iterator[tuple[str, str]]:
+def _stamped_entries(text: str) -> Iterator[tuple[str, str]]:
     """Every stamp in the file, with the entry below it."""
     lines = text.splitlines(keepends=True)
     at = [number for number, line in enumerate(lines) if line.startswith(_STAMP)]
@@ -203,15 +203,15 @@ def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
     # would look up the home in the password database, even if the environment names another one.
     argv = ["-F", str(config), *(["-l", user] if user else []), *(["-p", port] if port else [])]
     # A computer without an ssh client can still hand the entry to another one.
-    return _asked(which("ssh"), *argv, "--", host) or said
+    return _ask_ssh(which("ssh"), *argv, "--", host) or said
 
 
 @cache
 def _defaults(client: str | None) -> Mapping[str, Sequence[str]]:
-    return _asked(client, "-F", "none", "--", "host")
+    return _ask_ssh(client, "-F", "none", "--", "host")
 
 
-def _asked(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
+def _ask_ssh(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
     """What `ssh -G` says for those arguments. Empty if there is no client, or if it fails."""
     try:
         ran = subprocess.run(

@@ -27,7 +27,7 @@ from gpu_tenant.domain.reconcile import (
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import ask_bill, counted_words, disagreement
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.external_tools import brokered
+from gpu_tenant.leases.external_tools import broker_of
 from gpu_tenant.leases.provider_listing import look, patience
 from gpu_tenant.leases.verify import formats_of
 from gpu_tenant.ledger import Ledger
@@ -182,7 +182,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
                 *_not_proved(evidence),
                 *_not_looked_at(lease, profile, seal),
                 *_not_counted(lease),
-                *_attested(context, lease),
+                *_attested_words(context, lease),
             ),
             "given_up": _given_up(lease, ground, ledger),
             "warnings": (
@@ -250,7 +250,7 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
     return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
 
 
-def _attested(context: Context, lease: Lease) -> tuple[str, ...]:
+def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
     """What the end rests on if there is no provider's list to ask."""
     profile = context.profile(lease.provider)
     said = [
@@ -295,7 +295,7 @@ async def _left_behind(context: Context, lease: Lease) -> str | None:
     """What stays on the box or at the provider, with its cost. None if nothing does."""
     profile, connector = context.profile(lease.provider), context.connector(lease)
     if profile.destroy == "hands_back":
-        broker = brokered(context.ledger.events(lease.id))
+        broker = broker_of(context.ledger.events(lease.id))
         rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"
         return (
             f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is, and "

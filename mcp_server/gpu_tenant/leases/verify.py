@@ -13,7 +13,7 @@ from gpu_tenant.artifacts.losses import (
     in_words,
     so_far,
     unclaimed_by_name,
-    uncollected,
+    uncollected_loss,
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
@@ -31,7 +31,7 @@ from gpu_tenant.domain.model import (
 )
 from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature, digest_of
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
@@ -82,7 +82,7 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 """The ledger and a look at the box show that nobody used it, so there is nothing to lose."""
 
 
-def unseen(why: str, remedy: str) -> Assessment:
+def cannot_be_seen(why: str, remedy: str) -> Assessment:
     """The assessment of a used box that cannot be looked at: anything may be lost with it."""
     loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
     return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
@@ -137,8 +137,8 @@ async def assess(
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = [
         *others,
-        *unkept(now, lease, ledger.declared(lease.id)[1]),
-        *untold(now, lease, ledger, collected),
+        *unkept_losses(now, lease, ledger.declared(lease.id)[1]),
+        *untold_losses(now, lease, ledger, collected),
     ]
     began_s = ledger.began_s(lease.id)
     gone = now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id))
@@ -153,7 +153,7 @@ async def assess(
             )
         )
     if differs(now, collected):
-        losses.append(uncollected(now, collected, lease))
+        losses.append(uncollected_loss(now, collected, lease))
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
@@ -171,8 +171,8 @@ async def assess(
             if proved.verdict.outcome == "broken":
                 losses.append(
                     Loss(
-                        what=f"{quoted(entry.name)} does not load as {proved.verdict.format}: "
-                        f"{quoted(proved.verdict.problem or '')}",
+                        what=f"{quote_text(entry.name)} does not load as {proved.verdict.format}: "
+                        f"{quote_text(proved.verdict.problem or '')}",
                         remedy=f"make it again on the box and collect; to give it up, its owner runs "
                         f"{Command('waive', lease.id)}",
                     )
@@ -238,7 +238,7 @@ def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
     return _mint(lease, Verified(seal_digest=assessment.seal.digest))
 
 
-def unused(lease: Lease, seen: Seen) -> TeardownPermit:
+def prove_unused(lease: Lease, seen: Seen) -> TeardownPermit:
     """The permit to destroy the lease's box, because the ledger and the box itself show that nobody used it.
 
     Raises:
@@ -272,7 +272,7 @@ def sign(
             "what would be lost has changed since it was signed for; nothing was destroyed",
             remedy=f"look again: {Command('waive', lease.id)}",
         )
-    return _signed(
+    return _sign_over(
         lease,
         assessment,
         signed_by=signature.signed_by,
@@ -302,7 +302,7 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
             f"{lease.id} is not past its end and its rescue sum: the signature does not hold yet",
             remedy=str(Command("terms", lease.id)),
         )
-    return _signed(
+    return _sign_over(
         lease,
         assessment,
         signed_by=f"{signed[-1].by}, in advance",
@@ -311,7 +311,7 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     )
 
 
-def _signed(
+def _sign_over(
     lease: Lease,
     assessment: Assessment,
     *,
@@ -348,7 +348,7 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     )
 
 
-def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
+def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
     """What the box holds that a collect cannot bring home.
 
     Giving up a pattern excuses only its absence. What a declared artifact matches stays an artifact, because
@@ -356,15 +356,15 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
     """
     for problem in seal.problems:
         yield Loss(
-            what=f"{quoted(lease.from_work(problem.at))} cannot be kept as it is: "
-            f"{quoted(problem.why)} ({quoted(problem.detail)})",
+            what=f"{quote_text(lease.from_work(problem.at))} cannot be kept as it is: "
+            f"{quote_text(problem.why)} ({quote_text(problem.detail)})",
             remedy=f"mend it on the box, then {Command('collect', lease.id)}; to give it up, its owner "
             f"runs {Command('waive', lease.id)}",
         )
     for pattern in seal.unmatched:
         if pattern not in given_up:
             yield Loss(
-                what=f"the declared artifact {quoted(pattern)} never appeared",
+                what=f"the declared artifact {quote_text(pattern)} never appeared",
                 remedy=f"look at the log with {Command('monitor', lease.id)}; if it is not to be "
                 f"expected any more, {Command('collect', lease.id, discard=pattern)}",
             )
@@ -392,12 +392,13 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
 def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
     """The largest of them, and how many more; a box may name fewer than it counts."""
     named = [
-        f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest
+        f"{quote_text(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
+        for x in seal.unclaimed.largest
     ]
     return in_words(named, seal.unclaimed.count)
 
 
-def untold(
+def untold_losses(
     now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
 ) -> Iterator[Loss]:
     """What the box fails to report although it must: the jobs that it was given, and what they declared."""

@@ -21,9 +21,9 @@ from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
 from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
 from gpu_tenant.leases.park import park, unsure_of
-from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
+from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
-from gpu_tenant.leases.verify import unkept
+from gpu_tenant.leases.verify import unkept_losses
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
 _WRITES = (
@@ -47,19 +47,19 @@ async def try_ready(context: Context, lease: str) -> None:
         await made_ready(context, found, wait_s=0)
 
 
-async def standing(context: Context, lease: str) -> Standing:
+async def standing_of(context: Context, lease: str) -> Standing:
     """The state of every job that was ever started on the box.
 
     Raises:
         BoxTrouble: the box could not be asked.
     """
-    found = await running(context, lease)
+    found = await must_run(context, lease)
     if found.touched_at is None:
         return Standing(jobs=())
     return await context.caretaker(found).standing()
 
 
-async def rearmed(context: Context, lease: str) -> str | None:
+async def rearm(context: Context, lease: str) -> str | None:
     """The box holds the deadline.
 
     Returns what was said if it had to be armed anew after a reboot. Otherwise None.
@@ -67,14 +67,14 @@ async def rearmed(context: Context, lease: str) -> str | None:
     Raises:
         BoxTrouble: the box could not be asked.
     """
-    found = await running(context, lease)
+    found = await must_run(context, lease)
     if last_armed(found, context.ledger) is None or context.clock.now() >= found.terms.deadline_at:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
         return None  # a guard that has fired has done its work, and the next launch arms it anew
     note_gone(found, ledger=context.ledger)
-    return (await armed(context, found)).words
+    return (await arm_guard(context, found)).words
 
 
 async def activity(context: Context, lease: str) -> Activity:
@@ -83,7 +83,7 @@ async def activity(context: Context, lease: str) -> Activity:
     Raises:
         BoxTrouble: the box could not be asked.
     """
-    found = await running(context, lease)
+    found = await must_run(context, lease)
     transport = context.transport(found)
     places = await bring({"activity": script("activity.py")}, transport, found)
     home = ["--home", found.caretaker_home]
@@ -119,7 +119,7 @@ async def pull(
             "nothing says which checkpoints are to be kept",
             remedy=str(Command("collect", lease, live=True, keep_last="3", prune_box=True)),
         )
-    found = await running(context, lease)
+    found = await must_run(context, lease)
     directory = Path(to) if to else context.kept_in(found)
     # No hold is taken. This may take long, and nobody should have to wait for it to stop a job or
     # to collect.
@@ -139,13 +139,13 @@ async def pull(
         return seen
     try:
         with context.held(found.id, "prune"):
-            pruned = await _pruned(context, found, policy, Path(seen.directory), on_the_box, said)
+            pruned = await _prune(context, found, policy, Path(seen.directory), on_the_box, said)
     except LeaseHeld as trouble:
         pruned = Pruned(stayed=(f"all: {trouble.message}",))
     return seen.model_copy(update={"pruned": pruned})
 
 
-async def _pruned(
+async def _prune(
     context: Context,
     lease: Lease,
     policy: Retention,
@@ -174,7 +174,7 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
         return ()
     return tuple(
         f"{loss.what} ({loss.remedy})"
-        for loss in unkept(seal, found, context.ledger.declared(found.id)[1])
+        for loss in unkept_losses(seal, found, context.ledger.declared(found.id)[1])
     )
 
 
@@ -264,7 +264,7 @@ async def _made_still(
         if unsealed == "accept":
             lease = await check_before_stop(context, lease)
         await park(context, lease, unsealed=unsealed)
-    await closed(context, lease)
+    await close_connections(context, lease)
 
 
 def kept_elsewhere(context: Context, lease: Lease) -> list[Path]:

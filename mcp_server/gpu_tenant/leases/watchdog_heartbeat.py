@@ -65,7 +65,7 @@ def is_watched(path: Path, now: datetime) -> bool:
     return found is not None and abs(found[1]) <= _UNWATCHED_S
 
 
-def watched(path: Path, now: datetime) -> str:
+def last_watch_words(path: Path, now: datetime) -> str:
     """When a watchdog last looked, and which providers it could not ask, in words for a person."""
     found = _said(path, now)
     if found is None:

@@ -20,17 +20,19 @@ class Askings(Database):
 
     def askings_of(self, lease_id: str) -> list[Asking]:
         """Every way in which that lease's box was ever requested, oldest first."""
-        return self._read(_asking, "SELECT * FROM askings WHERE lease_id=? ORDER BY seq", lease_id)
+        return self._read(
+            _asking_of, "SELECT * FROM askings WHERE lease_id=? ORDER BY seq", lease_id
+        )
 
     def askings_at(self, provider: str) -> list[tuple[str, Asking]]:
         """The same for every lease of a provider, each with its lease id, newest first."""
         return self._read(
-            lambda row: (str(row["lease_id"]), _asking(row)),
+            lambda row: (str(row["lease_id"]), _asking_of(row)),
             "SELECT askings.* FROM askings JOIN leases ON leases.id = lease_id WHERE provider=?"
             " ORDER BY askings.seq DESC",
             provider,
         )
 
 
-def _asking(row: Row) -> Asking:
+def _asking_of(row: Row) -> Asking:
     return Asking(where=row["place"], key=row["key"], account=row["account"])

@@ -20,7 +20,7 @@ class Holder:
         """Whether that process still runs. None if it is on another computer, where this one cannot tell."""
         if self.host != _host():
             return None
-        return _started(self.pid) == self.started
+        return _start_of(self.pid) == self.started
 
 
 @cache
@@ -39,7 +39,7 @@ def _namespace() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+def _start_of(pid: int) -> str | None:
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
@@ -60,4 +60,4 @@ def _started(pid: int) -> str | None:
 
 def this_process() -> Holder:
     """The process that calls this."""
-    return Holder(host=_host(), pid=os.getpid(), started=_started(os.getpid()) or "")
+    return Holder(host=_host(), pid=os.getpid(), started=_start_of(os.getpid()) or "")

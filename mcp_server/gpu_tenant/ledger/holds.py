@@ -107,7 +107,7 @@ class Holds(Database):
             row = db.execute("SELECT * FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
             if row is not None and self._stands(row, now):
                 if not self._is_silent(row, now):
-                    return _refusal(lease_id, _held(row, now, patience))
+                    return _refusal(lease_id, _hold_of(row, now, patience))
                 # Two steps: the first caller that is refused notes its doubt. A later one may break
                 # the hold after the grace.
                 doubted = row["doubted_at"] and now - moment(row["doubted_at"])
@@ -118,7 +118,9 @@ class Holds(Database):
                             "UPDATE holds SET doubted_at=? WHERE lease_id=?",
                             (now.isoformat(), lease_id),
                         )
-                    return _refusal(lease_id, _held(row, now, patience), again_s=patience.grace_s)
+                    return _refusal(
+                        lease_id, _hold_of(row, now, patience), again_s=patience.grace_s
+                    )
             db.execute(
                 "INSERT OR REPLACE INTO holds(lease_id, purpose, host, pid, started, expires_at,"
                 " token, since, renewed_at) VALUES (?,?,?,?,?,?,?,?,?)",
@@ -188,14 +190,14 @@ class Holds(Database):
         """Who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(
-            lambda row: _held(row, now, self._renewal) if self._stands(row, now) else None,
+            lambda row: _hold_of(row, now, self._renewal) if self._stands(row, now) else None,
             "SELECT * FROM holds WHERE lease_id=?",
             lease_id,
         )
         return next(iter(rows), None)
 
 
-def _held(row: Row, now: datetime, renewal: Renewal) -> Hold:
+def _hold_of(row: Row, now: datetime, renewal: Renewal) -> Hold:
     renewed_at = row["renewed_at"] and moment(row["renewed_at"])
     return Hold(
         purpose=row["purpose"],

@@ -11,9 +11,9 @@ from gpu_tenant.domain.signature import (
     Form,
     Signature,
     SignatureRequest,
+    as_one_line,
     digest_of,
     new_code,
-    shown,
     typed_code,
     way_to_sign,
 )
@@ -60,7 +60,7 @@ class Signatures(Timeline):
         signature = self.signed(kind, subject, name, at=at)
         if signature is not None:
             return signature.code
-        raise wanted(
+        raise signature_wanted(
             self.ask_signature(
                 kind=kind,
                 subject=subject,
@@ -88,7 +88,7 @@ class Signatures(Timeline):
         The digest names what is signed for, and the words describe it. If the words have changed under the same
         digest, the newest are shown.
         """
-        told, record = shown(would), json.dumps([shown(line) for line in words])
+        told, record = as_one_line(would), json.dumps([as_one_line(line) for line in words])
         with self._transaction() as db:
             row = db.execute(
                 f"{_ASKED} WHERE kind=? AND subject=? AND digest=? AND {_OPEN}",
@@ -121,17 +121,17 @@ class Signatures(Timeline):
         Raises:
             BadRequest: nothing was ever requested under it.
         """
-        found = self._read(_asked, f"{_ASKED} WHERE r.code=?", typed_code(code))
+        found = self._read(_request_of, f"{_ASKED} WHERE r.code=?", typed_code(code))
         if not found:
             raise BadRequest(
-                f"nothing is to be signed under {shown(code)!r}",
+                f"nothing is to be signed under {as_one_line(code)!r}",
                 remedy=f"{Command('sign')} lists what is open",
             )
         return found[0]
 
     def all_asked(self, now: datetime) -> list[SignatureRequest]:
         """What people are asked to sign now, oldest first."""
-        return self._read(_asked, f"{_ASKED} WHERE {_OPEN}", now.isoformat())
+        return self._read(_request_of, f"{_ASKED} WHERE {_OPEN}", now.isoformat())
 
     def sign(
         self,
@@ -159,7 +159,7 @@ class Signatures(Timeline):
                     f"{asked.code} waited for its signature until {asked.expires_at:%Y-%m-%d %H:%M} UTC",
                     remedy="have it asked for again, by the same call",
                 )
-            if _asked(row).shown != asked.shown:
+            if _request_of(row).shown != asked.shown:
                 raise Refused(
                     f"what is asked under {asked.code} has changed since it was shown; nothing was signed",
                     remedy=f"look again: {Command('sign', asked.code)}",
@@ -227,7 +227,7 @@ def use(db: Connection, code: str, *, at: datetime) -> None:
     db.execute("INSERT INTO signature_uses(code, at) VALUES (?,?)", (code, at.isoformat()))
 
 
-def wanted(asked: SignatureRequest, *, most: int = _NAMED) -> SignatureWanted:
+def signature_wanted(asked: SignatureRequest, *, most: int = _NAMED) -> SignatureWanted:
     """The error that asks for that signature, with some of the words and their number."""
     named = "; ".join(asked.words[:most])
     more = f"; and {len(asked.words) - most} more" if len(asked.words) > most else ""
@@ -240,7 +240,7 @@ def wanted(asked: SignatureRequest, *, most: int = _NAMED) -> SignatureWanted:
     return error
 
 
-def _asked(row: Row) -> SignatureRequest:
+def _request_of(row: Row) -> SignatureRequest:
     return SignatureRequest(
         code=row["code"],
         kind=row["kind"],

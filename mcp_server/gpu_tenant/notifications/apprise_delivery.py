@@ -67,7 +67,7 @@ def deliver(
             notify_type=apprise.NotifyType(kind),
             body_format=apprise.NotifyFormat.TEXT,
         )
-        return _why(answers, service) if not taken or _refused(answers, service) else None
+        return _why(answers, service) if not taken or _refusal_number(answers, service) else None
     except Exception as error:  # noqa: BLE001 - a plug-in's error may hold the address: its kind is told
         return f"it was not sent ({type(error).__name__})"
     finally:
@@ -95,7 +95,7 @@ def _service(apprise: ModuleType, address: str) -> Any:
     return next((service for service in made if service is not None), None)
 
 
-def _refused(answers: list[object], service: Any) -> int | None:
+def _refusal_number(answers: list[object], service: Any) -> int | None:
     """The error number with which a service refuses inside a 200 answer. None if it does not refuse."""
     said_in = _NO_WITHIN_A_YES.get(service.secure_protocol)
     body: object = getattr(answers[-1], "json", dict)() if said_in and answers else {}
@@ -110,7 +110,7 @@ def _why(answers: list[object], service: Any) -> str:
         return f"it could not be reached ({type(last).__name__})"
     if status is None:
         return "it was not taken: it could not be reached, or does not know us"
-    refused = _refused(answers, service) if status == 200 else None
+    refused = _refusal_number(answers, service) if status == 200 else None
     return f"it answered {status}" + (f", and in it the error {refused}" if refused else "")
 
 

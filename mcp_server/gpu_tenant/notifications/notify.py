@@ -19,7 +19,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.notifications.apprise_delivery import DESKTOP, deliver
-from gpu_tenant.providers.credentials import configured, resolve
+from gpu_tenant.providers.credentials import read_table, resolve
 
 LIMIT_S = 10.0
 """How long one channel is given, in seconds."""
@@ -97,7 +97,7 @@ def read_channels(configuration: Path) -> list[NotificationChannel]:
     Raises:
         LocalTrouble: the configuration cannot be read.
     """
-    said = configured(configuration, "notify")
+    said = read_table(configuration, "notify")
     return [_channel(plain(str(name))[:40], entry) for name, entry in said.items()]
 
 
@@ -170,7 +170,7 @@ def compose(messages: Sequence[Message]) -> tuple[str, str]:
     about = _about(first)
     if not others:
         end = " ".join(filter(None, (first.rate, f"Next: {first.next}")))
-        return _inert(f"gpu-tenant: {about}", TITLE), _ended(_inert(first.words, BODY), end)
+        return _inert(f"gpu-tenant: {about}", TITLE), _end_with(_inert(first.words, BODY), end)
     # As many as fit, with a sentence each. The command shows the rest.
     shown = [first, *others][:3]
     more = len(messages) - len(shown)
@@ -186,7 +186,7 @@ def _about(told: Message) -> str:
     return f"{told.lease} {told.what}" if told.lease else told.what
 
 
-def _ended(words: str, end: str) -> str:
+def _end_with(words: str, end: str) -> str:
     end = _inert(end, BODY // 2)
     return f"{_cut(words, BODY - len(end) - 1)}\n{end}"
 
@@ -214,7 +214,7 @@ async def notify(
     wanted = [(c, [m for m in messages if c.takes(m.level, now)]) for c in channels]
     tried = [(channel, heard) for channel, heard in wanted if heard]
     problems = await asyncio.gather(
-        *(_sent(channel, heard, environ, limit_s) for channel, heard in tried)
+        *(_send(channel, heard, environ, limit_s) for channel, heard in tried)
     )
     return [
         Attempt(channel.name, "failed" if problem else "taken", problem or channel.wrong)
@@ -222,7 +222,7 @@ async def notify(
     ]
 
 
-async def _sent(
+async def _send(
     channel: NotificationChannel,
     messages: Sequence[Message],
     environ: Mapping[str, str],
@@ -239,7 +239,7 @@ async def _sent(
             answer.set_result(problem)
 
     def work() -> None:
-        problem = _delivered(channel, title, body, kind, environ)
+        problem = _deliver(channel, title, body, kind, environ)
         with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
             loop.call_soon_threadsafe(settle, problem)
 
@@ -261,7 +261,7 @@ def _at_home(told: Message, channel: NotificationChannel) -> Message:
     return replace(told, words=words, next=Command("alarms").line)
 
 
-def _delivered(
+def _deliver(
     channel: NotificationChannel,
     title: str,
     body: str,
@@ -303,7 +303,7 @@ async def tell_due(
     _end_what_is_over(ledger, channels, ledger.now())
     for channel in channels:
         if channel.reference is None and channel.wrong:
-            _failed(ledger, channel.name, channel.wrong, ledger.now())
+            _note_failure(ledger, channel.name, channel.wrong, ledger.now())
     now = ledger.now()
     usable = [channel.takes_from(now) for channel in channels if channel.reference]
     # Alarms that fall into every channel's quiet time stay due until one channel takes them.
@@ -324,13 +324,13 @@ async def tell_due(
         )
     for attempt in attempts:
         if attempt.problem is not None:
-            _failed(ledger, attempt.channel, attempt.problem, ledger.now())
+            _note_failure(ledger, attempt.channel, attempt.problem, ledger.now())
         else:
             ledger.end_alarm(f"{CHANNEL}{attempt.channel}", lease_id=None, at=ledger.now())
     return attempts
 
 
-def _failed(ledger: Ledger, channel: str, problem: str, at: datetime) -> None:
+def _note_failure(ledger: Ledger, channel: str, problem: str, at: datetime) -> None:
     words = f"alarms do not reach you over the channel {channel}: {problem}"
     ledger.raise_alarm(f"{CHANNEL}{channel}", words, level=Level.WARNING, lease_id=None, at=at)
 

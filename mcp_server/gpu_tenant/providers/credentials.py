@@ -48,7 +48,7 @@ class Account:
         Raises:
             LocalTrouble: the configuration cannot be read.
         """
-        said = configured(self.configuration, "references")
+        said = read_table(self.configuration, "references")
         return {name: str(reference) for name, reference in said.items()}
 
     @classmethod
@@ -168,10 +168,10 @@ def references(assignments: Sequence[str]) -> tuple[str, ...]:
     A value that was written out, as text or inside a command, becomes `NAME=text:`. To resolve that again gives the
     error that the value is not on record.
     """
-    return tuple(map(_recorded, assignments))
+    return tuple(map(_read_reference, assignments))
 
 
-def _recorded(assignment: str) -> str:
+def _read_reference(assignment: str) -> str:
     name, _, reference = assignment.partition("=")
     scheme, _, rest = reference.partition(":")
     is_secret = scheme == "cmd" and _looks_secret(name, rest)
@@ -196,7 +196,7 @@ def find_credential(
         LocalTrouble: the configuration cannot be read.
     """
     place = profile.credential
-    named = configured(configuration, "credentials").get(profile.id)
+    named = read_table(configuration, "credentials").get(profile.id)
     if named is not None:
         return _credential(profile, str(named), environ)
     if place is None:
@@ -209,7 +209,7 @@ def find_credential(
     return None
 
 
-def configured(configuration: Path, table: str) -> Mapping[str, JsonValue]:
+def read_table(configuration: Path, table: str) -> Mapping[str, JsonValue]:
     """The owner's `[table]` in the configuration. Empty if there is none.
 
     Raises:

@@ -125,20 +125,20 @@ _SAYS_NOTHING = {
 }
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "".join(word for word in words if word not in _SAYS_NOTHING)
 
 
-_BY_NAME = {_folded(called): model for model in CATALOG for called in (model.name, *model.also)}
+_BY_NAME = {_fold(called): model for model in CATALOG for called in (model.name, *model.also)}
 
 
-def known(name: str) -> GpuModel | None:
+def known_gpu(name: str) -> GpuModel | None:
     """The GPU that a provider or a person means by that name.
 
     None if unknown: new GPUs appear before any table does.
     """
-    return _BY_NAME.get(_folded(name))
+    return _BY_NAME.get(_fold(name))
 
 
 def asked_for(words: str) -> tuple[str, int]:
@@ -150,13 +150,13 @@ def asked_for(words: str) -> tuple[str, int]:
     name, colon, count = words.partition(":")
     if colon and not (count.strip().isdigit() and int(count) > 0):
         raise BadRequest(f"{words!r} has no count after the colon", remedy="write `RTX 4090:2`")
-    meant = _AMBIGUOUS.get(_folded(name))
+    meant = _AMBIGUOUS.get(_fold(name))
     if meant:
         raise BadRequest(f"{name!r} is sold in several forms", remedy=f"say which: {meant}")
-    model = known(name) or known(f"RTX {name}")
+    model = known_gpu(name) or known_gpu(f"RTX {name}")
     if model is not None:
         return model.name, int(count) if colon else 1
-    near = difflib.get_close_matches(_folded(name), _BY_NAME, n=8, cutoff=0.4)
+    near = difflib.get_close_matches(_fold(name), _BY_NAME, n=8, cutoff=0.4)
     names = list(dict.fromkeys(_BY_NAME[n].name for n in near))[:4]
     raise BadRequest(
         f"no GPU is known as {name!r}",

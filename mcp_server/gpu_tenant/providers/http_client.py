@@ -28,7 +28,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.ports import Asking, Clock, Credential
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.response_limits import BOUNDS, Bounds, silent, unpacked
+from gpu_tenant.providers.response_limits import BOUNDS, Bounds, silent, unpack
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -256,7 +256,7 @@ class Wire:
         ):
             # Unpacked here, within a limit. The library would unpack any answer, however large it
             # grows.
-            text = await unpacked(
+            text = await unpack(
                 answer.aiter_raw(),
                 answer.headers.get("Content-Encoding", ""),
                 f"{self._title}: the answer to {method} {path}",
@@ -325,7 +325,7 @@ class Wire:
             return ProviderSilent(
                 what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
             )
-        return rejected(status, reply.text, what)
+        return rejection(status, reply.text, what)
 
 
 def place(base_url: str) -> str:
@@ -343,27 +343,27 @@ def key_hash(key: str, salt: str) -> str:
     return hmac.new(salt.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def rejected(status: int, body: str, what: str) -> Rejected:
+def rejection(status: int, body: str, what: str) -> Rejected:
     """A refusal with `status` and `body`, whose meaning its connector may know."""
     refusal = Rejected(what, remedy=f"{Command('leases')} shows what runs")
     refusal.status, refusal.body = status, body
     return refusal
 
 
-def redacted(value: Json) -> Json:
+def redact(value: Json) -> Json:
     """The same value without what must not be shown: keys, tokens, environments, user data."""
     if isinstance(value, dict):
         return {
-            key: "(redacted)" if _SECRET_FIELDS.search(key) else redacted(inner)
+            key: "(redacted)" if _SECRET_FIELDS.search(key) else redact(inner)
             for key, inner in value.items()
         }
-    return [redacted(inner) for inner in value] if isinstance(value, list) else value
+    return [redact(inner) for inner in value] if isinstance(value, list) else value
 
 
 def words(body: str) -> str:
     """What a provider said, safe to show in a sentence: short, without secrets and control characters."""
     with contextlib.suppress(ValueError, RecursionError):
-        body = json.dumps(redacted(json.loads(body)))
+        body = json.dumps(redact(json.loads(body)))
     text = " ".join(plain(body).split())
     return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."
 

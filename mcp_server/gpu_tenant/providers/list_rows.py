@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 
 _NONSENSE = (ProviderTrouble, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 """The errors that reading a malformed row can raise. pydantic's error is a ValueError."""
@@ -44,7 +44,7 @@ def in_fields(identity: str, mark: str) -> Callable[[Mapping[str, object]], Subj
     return lambda row: Subject.told(row.get(identity), [row.get(mark)])
 
 
-def tried(read: Callable[[R], A], row: R) -> A | Exception:
+def try_read(read: Callable[[R], A], row: R) -> A | Exception:
     """The result of reading that row, or why it cannot be read."""
     try:
         return read(row)
@@ -63,11 +63,11 @@ def read_each(
     boxes: list[Box] = []
     nameless = 0
     for row in rows:
-        box = tried(read, row)
+        box = try_read(read, row)
         if isinstance(box, Box):
             boxes.append(box)
             continue
-        about = tried(subject, row)
+        about = try_read(subject, row)
         if isinstance(about, Exception):
             about = Subject(None, None, mark_is_told=False)
         if about.id:
@@ -87,11 +87,11 @@ def read_each(
 def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> Box:
     why = ""
     if isinstance(error, ProviderTrouble):
-        why = quoted(error.message)
+        why = quote_text(error.message)
     elif isinstance(error, ValidationError):
         # Names where it is odd, and never the value, because a row may hold a secret.
         first = error.errors(include_input=False, include_context=False)[0]
-        why = quoted(".".join(str(part) for part in first["loc"]))
+        why = quote_text(".".join(str(part) for part in first["loc"]))
     return Box(
         provider=provider,
         id=BoxId(box_id),

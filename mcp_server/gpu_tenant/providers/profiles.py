@@ -139,7 +139,7 @@ def _profile(facts: Facts, body: str) -> Profile:
             "provider_timer": cast("Facts", facts["deadman"]).get("provider_timer", "none"),
             "in_box": cast("Facts", facts["deadman"]).get("in_box", "none"),
             "trap": _at(facts, "trap"),
-            "facts": tuple(_sourced(facts)),
+            "facts": tuple(_sources(facts)),
             "runbook": body,
         }
     )
@@ -166,7 +166,7 @@ def _place(entry: Facts) -> dict[str, Leaf | None]:
 _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 
 
-def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
+def _sources(facts: Facts) -> Iterator[dict[str, Leaf]]:
     """Every fact by its place. A plain value has the source, date and confidence of the whole file."""
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)

@@ -59,7 +59,7 @@ class Leafing:
             raise silent(f"{self._whose} took longer than {self._bounds.list_s:g} s")
 
 
-async def listed(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T:
+async def await_list(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T:
     """The result of `asking`, if it came within the time for a list.
 
     Raises:
@@ -77,7 +77,7 @@ def silent(what: str) -> ProviderSilent:
     return ProviderSilent(what, remedy=_LOOKS_AGAIN)
 
 
-async def unpacked(
+async def unpack(
     pieces: AsyncIterator[bytes], encoding: str, whose: str, bounds: Bounds = BOUNDS
 ) -> bytes:
     """The body of an answer, unpacked, within the size limit.
@@ -106,7 +106,7 @@ async def unpacked(
     return bytes(whole)
 
 
-def bounded(pieces: Iterable[bytes], whose: str, bounds: Bounds = BOUNDS) -> bytes:
+def read_bounded(pieces: Iterable[bytes], whose: str, bounds: Bounds = BOUNDS) -> bytes:
     """All of `pieces`, within the size limit.
 
     Raises:

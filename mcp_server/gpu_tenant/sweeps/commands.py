@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_tenant.artifacts.destination import require_its_own
-from gpu_tenant.artifacts.inventory import brought
+from gpu_tenant.artifacts.inventory import files_here
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, Refused, SweepOpen, TenantError
@@ -25,10 +25,10 @@ from gpu_tenant.sweeps.reconcile import (
     Answered,
     hear,
     is_open,
-    placed,
+    placements_of,
     takes_cells,
-    tended,
-    unrecorded,
+    tend_sweep,
+    unrecorded_names,
 )
 from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
 
@@ -76,7 +76,7 @@ async def begin_sweep(
     require_patterns((*grid.artifacts, *grid.discard))
     require_narrow(grid.discard)
     env_from = references(env)
-    if unknown := unrecorded(env_from):
+    if unknown := unrecorded_names(env_from):
         raise BadRequest(
             f"the value of {unknown[0]} would not be on record, and cells may be sent days from now",
             remedy=f"make it a parameter of the grid, or refer to it: `{unknown[0]}=env:{unknown[0]}`",
@@ -119,7 +119,7 @@ async def tend(
     The lease to `spare` is given nothing more.
     """
     sweep = context.ledger.sweep(sweep_id)
-    troubles = await tended(context, sweep, values, spare)
+    troubles = await tend_sweep(context, sweep, values, spare)
     # With thousands of cells this takes a while. In a thread, others are served meanwhile.
     return SweepReport(
         table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles
@@ -151,7 +151,7 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
                 f"{cell} is {rows[cell].state}, and only what failed or is missing runs again",
                 remedy=str(Command("sweep", sweep_id)),
             )
-    again = [p for p in placed(context, context.ledger.sweep(sweep_id)) if p.cell in cells]
+    again = [p for p in placements_of(context, context.ledger.sweep(sweep_id)) if p.cell in cells]
     context.ledger.release(again, "again", at=context.clock.now())
     return await tend(context, sweep_id)
 
@@ -217,7 +217,9 @@ def reckoned_of(context: Context, sweep_id: str) -> Reckoning:
 def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
     """A function that makes the table of what is on record now. It may be called in any thread."""
     sweep, leases = context.ledger.sweep(sweep_id), context.ledger.leases_of_sweep(sweep_id)
-    here = {lease: brought(context.ledger.lease(lease), ledger=context.ledger) for lease in leases}
+    here = {
+        lease: files_here(context.ledger.lease(lease), ledger=context.ledger) for lease in leases
+    }
     return partial(
         reckon,
         sweep,
@@ -274,7 +276,7 @@ async def vacate(context: Context, lease: str) -> None:
     found = context.ledger.lease(lease)
     for sweep_id in context.ledger.sweeps_on(lease):
         sweep = context.ledger.sweep(sweep_id)
-        mine = [p.job for p in placed(context, sweep) if p.lease_id == found.id]
+        mine = [p.job for p in placements_of(context, sweep) if p.lease_id == found.id]
         runner = context.runner(found)
         if mine:
             await runner.withdraw(mine)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_tenant.artifacts.inventory import brought, is_kept, still_here
-from gpu_tenant.box.environment.history import activated
+from gpu_tenant.artifacts.inventory import files_here, is_kept, still_here
+from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.job_queue import MAY_RUN, QueuedJob, Roll
@@ -39,7 +39,7 @@ class Answered:
     """Which GPUs each slot sees. None leaves it as the box has it."""
 
 
-async def tended(
+async def tend_sweep(
     context: Context, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
 ) -> tuple[str, ...]:
     """The sweep was moved on, unless this tenancy only looks. Returns what could not be done now.
@@ -61,13 +61,13 @@ async def tended(
 
 def is_open(context: Context, sweep: Sweep) -> bool:
     """Whether a cell may still run, or something remains to be done for one."""
-    there = placed(context, sweep)
+    there = placements_of(context, sweep)
     is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
     nowhere = context.ledger.given_up(sweep.id) - {p.cell for p in there}
     return len(is_over | nowhere) < len(sweep.grid.cells)
 
 
-def placed(context: Context, sweep: Sweep) -> list[Placement]:
+def placements_of(context: Context, sweep: Sweep) -> list[Placement]:
     """Where each cell of the sweep is, without the placements that were taken back."""
     return [p for p in context.ledger.placements(sweep.id) if p.released is None]
 
@@ -77,7 +77,7 @@ async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
 
     On a lost box, a finished cell stays only if its files are here.
     """
-    for lease_id, mine in by_lease(placed(context, sweep)).items():
+    for lease_id, mine in by_lease(placements_of(context, sweep)).items():
         lease = context.ledger.lease(lease_id)
         if lease.state not in (LeaseState.LOST, LeaseState.GONE):
             continue
@@ -92,7 +92,7 @@ async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
                 "mount it again, or make it anew, empty, and its cells run again"
             )
             continue
-        held = brought(lease, ledger=context.ledger)
+        held = files_here(lease, ledger=context.ledger)
         whole = await asyncio.to_thread(whole_on, sweep, lease.id, doubtful, held)
         # Nobody verified a lost box's files before it went, so those that are here are read once more.
         read = [
@@ -114,7 +114,7 @@ async def _move_on(
     spare: LeaseId | None,
     troubles: list[str],
 ) -> None:
-    boxes = await _asked(context, sweep, spare, troubles)
+    boxes = await _ask_boxes(context, sweep, spare, troubles)
     hear(context, sweep, boxes)
     await _drop(context, sweep, boxes)
     await _level(context, sweep, [box for box in boxes if box.lease.id != spare])
@@ -123,7 +123,7 @@ async def _move_on(
     todo = [box for box in boxes if box.slots and unsent[box.lease.id]]
     if not todo:
         return
-    own = _resolved(context, sweep, troubles) if values is None else values
+    own = _resolve_values(context, sweep, troubles) if values is None else values
     if own is None:
         return
 
@@ -133,9 +133,11 @@ async def _move_on(
     _tell(troubles, [box.lease for box in todo], await each(todo, send, begun="goes on"))
 
 
-def _resolved(context: Context, sweep: Sweep, troubles: list[str]) -> Mapping[str, str] | None:
+def _resolve_values(
+    context: Context, sweep: Sweep, troubles: list[str]
+) -> Mapping[str, str] | None:
     """The sweep's variables, by what its references lead to now. None if one of them leads nowhere."""
-    if unknown := unrecorded(sweep.env_from):
+    if unknown := unrecorded_names(sweep.env_from):
         troubles.append(
             f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
             f"was launched, and is not on record; launch it under another {Option('name')}, and refer to it"
@@ -150,7 +152,7 @@ def _resolved(context: Context, sweep: Sweep, troubles: list[str]) -> Mapping[st
         return None
 
 
-async def _asked(
+async def _ask_boxes(
     context: Context, sweep: Sweep, spare: LeaseId | None, troubles: list[str]
 ) -> list[Answered]:
     """Every box of the sweep that can be asked, with what is queued there."""
@@ -222,9 +224,9 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
     """Cells that were given up and have not begun will not begin on any box that answered."""
-    given_up, there = context.ledger.given_up(sweep.id), by_lease(placed(context, sweep))
+    given_up, there = context.ledger.given_up(sweep.id), by_lease(placements_of(context, sweep))
     for box in boxes:
-        begun = _begun(box)
+        begun = _jobs_begun(box)
         mine = [p for p in there.get(box.lease.id, ()) if p.cell in given_up and p.job not in begun]
         if mine:
             await _withdraw(context, box, mine)
@@ -239,10 +241,10 @@ async def _withdraw(context: Context, box: Answered, placements: Sequence[Placem
 
 async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
     """Cells have left long queues, if another box would otherwise have nothing to do."""
-    there, loads = by_lease(placed(context, sweep)), dict[LeaseId, Load]()
+    there, loads = by_lease(placements_of(context, sweep)), dict[LeaseId, Load]()
     nowhere = _nowhere(context, sweep)
     for box in boxes:
-        begun = _begun(box)
+        begun = _jobs_begun(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
         # A cell that the box never heard of is sent there next, and so cannot move, unless the box
         # takes nothing more.
@@ -258,7 +260,7 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
 
 def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
     """The cells that are on no box and are still to run."""
-    settled = {p.cell for p in placed(context, sweep)} | context.ledger.given_up(sweep.id)
+    settled = {p.cell for p in placements_of(context, sweep)} | context.ledger.given_up(sweep.id)
     return [cell for cell in sweep.grid.cells if cell.name not in settled]
 
 
@@ -301,7 +303,7 @@ def _unsent(context: Context, sweep: Sweep, box: Answered) -> list[Placement]:
     known = {turn.job: turn for turn in box.roll.jobs}
     return [
         p
-        for p in placed(context, sweep)
+        for p in placements_of(context, sweep)
         if p.lease_id == box.lease.id and (p.job not in known or known[p.job].state == "needs_env")
     ]
 
@@ -318,7 +320,7 @@ async def _send(
     async with context.held_in_turn(lease.id, "launch"):
         if not takes_cells(context, context.ledger.lease(lease.id)):
             return  # its end has begun since it was asked, and a launch would undo that
-        own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
+        own = activation(context.ledger, lease.id) if sweep.python == "prepared" else {}
         env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
         await arm(
             context.session(lease),
@@ -354,12 +356,12 @@ def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
     return variables_of(cell) if cell else {}
 
 
-def unrecorded(env_from: Sequence[str]) -> list[str]:
+def unrecorded_names(env_from: Sequence[str]) -> list[str]:
     """The names of the variables whose value was written out in the launch, and so is not on record."""
     return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
 
 
-def _begun(box: Answered) -> set[str]:
+def _jobs_begun(box: Answered) -> set[str]:
     """The jobs that the box has ever begun or withdrawn."""
     return {
         turn.job for turn in box.roll.jobs if turn.state not in ("queued", "needs_env") or turn.runs

@@ -106,7 +106,7 @@ def reckon(
     for placement in placements:
         of_cell[placement.cell].append(placement)
     mine = {
-        lease: _owned(held, sweep, {p.cell for p in placements if p.lease_id == lease})
+        lease: _owned_files(held, sweep, {p.cell for p in placements if p.lease_id == lease})
         for lease, held in here.items()
     }
     rows = [_row(sweep, cell, of_cell[cell.name], here, mine) for cell in sweep.grid.cells]
@@ -140,7 +140,7 @@ def whole_on(
 ) -> dict[str, frozenset[str]]:
     """The cells at that lease whose files are all here, each with the names of its files."""
     mine = [p for p in placements if p.lease_id == lease]
-    owned = _owned(here, sweep, {p.cell for p in mine})
+    owned = _owned_files(here, sweep, {p.cell for p in mine})
     found = {}
     for placement in mine:
         cell = sweep.cell(placement.cell)
@@ -249,7 +249,7 @@ def _proof(
     return "finished" if here.more == "may come" else "missing"
 
 
-def _owned(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
+def _owned_files(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
     """The files here, by the cell that declared them. If a path holds several cells' names, the longest wins."""
     patterns = {
         cell.name: sweep.grid.artifacts_of(cell) for cell in sweep.grid.cells if cell.name in cells
@@ -258,14 +258,14 @@ def _owned(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str
     found: dict[str, dict[str, str]] = {name: {} for name in patterns}
     alone = next(iter(patterns)) if len(sweep.grid.cells) == 1 and patterns else None
     for name, held in here.files.items():
-        for cell in (alone,) if alone else _mentioned(name, patterns, sizes):
+        for cell in (alone,) if alone else _mentions(name, patterns, sizes):
             if any(means(pattern, name) for pattern in patterns[cell]):
                 found[cell][name] = held
                 break
     return found
 
 
-def _mentioned(path: str, cells: Mapping[str, object], sizes: Sequence[int]) -> Iterator[str]:
+def _mentions(path: str, cells: Mapping[str, object], sizes: Sequence[int]) -> Iterator[str]:
     """The cells whose names occur in the path, the longest first."""
     for size in sizes:
         for at in range(len(path) - size + 1):

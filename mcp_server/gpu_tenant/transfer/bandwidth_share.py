@@ -17,8 +17,8 @@ from pydantic import Field
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.providers.credentials import configured
-from gpu_tenant.transfer.fair_share import Bucket, Usd, allotted, rates
+from gpu_tenant.providers.credentials import read_table
+from gpu_tenant.transfer.fair_share import Bucket, Usd, allot, rates
 
 LOOK_S = 0.5
 """How old what we know about the other transfers may be."""
@@ -202,7 +202,7 @@ class TransferShare:
 
     def _divide(self) -> None:
         prices = [self._usd_h, *(said.usd_h for said in self._others)]
-        self._granted = allotted([self._wants, *(said.wants for said in self._others)], prices)[0]
+        self._granted = allot([self._wants, *(said.wants for said in self._others)], prices)[0]
         if self._limit_bytes_s is None:
             self._may_bytes_s = float(self._call_bytes_s or 0)
             return
@@ -300,7 +300,7 @@ def limit_of(configuration: Path) -> int | None:
         BadRequest: what the configuration names is not a rate.
         LocalTrouble: the configuration cannot be read.
     """
-    said = configured(configuration, "transfers")
+    said = read_table(configuration, "transfers")
     unknown = sorted(name for name in said if name != "limit_mb_s")
     limit = said.get("limit_mb_s", math.inf)
     # To Python, True is a number. To a person it is no rate.

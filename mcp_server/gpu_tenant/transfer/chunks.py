@@ -128,7 +128,7 @@ class Pieces:
                     return Stretch(file, _cut(file.missing, size_bytes))
             if not self._waiting or len(self.open) >= _MOST_OPEN:
                 return self._bundle(size_bytes)
-            self.open.append(_opened(self._waiting.popleft()))
+            self.open.append(_open_file(self._waiting.popleft()))
 
     def _bundle(self, size_bytes: int) -> Bundle | None:
         if not self._small:
@@ -160,7 +160,7 @@ class Pieces:
         file.partial.close()
 
 
-def _opened(coming: Coming) -> Large:
+def _open_file(coming: Coming) -> Large:
     """The opened file, with what is missing of it, or what to compare if an older version is here."""
     partial = Partial(coming.partial, coming.entry.size_bytes)
     missing = partial.missing()

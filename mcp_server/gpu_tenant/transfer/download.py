@@ -98,7 +98,7 @@ class Arrival:
         self._carriage.wake()
 
 
-async def carried(
+async def carry_files(
     coming: Sequence[Coming],
     *,
     transport: Transport,

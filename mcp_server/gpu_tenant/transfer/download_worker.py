@@ -139,7 +139,7 @@ class Courier(Hand[Piece]):
             self._work.compared(file, [span], [])
             return
         try:
-            same, other = _compared(_digests(opened, span), theirs, span)
+            same, other = _compare(_digests(opened, span), theirs, span)
             for run in file.partial.lacking(same):
                 self._pouring.copy(opened, file.partial, run)
                 self._work.came(run.size_bytes, "disk")
@@ -153,7 +153,7 @@ class Courier(Hand[Piece]):
         return self._talk.body(head.size_bytes).decode(errors="replace")
 
 
-def _compared(mine: bytes, theirs: bytes | bytearray, span: Span) -> tuple[list[Span], list[Span]]:
+def _compare(mine: bytes, theirs: bytes | bytearray, span: Span) -> tuple[list[Span], list[Span]]:
     """The runs of blocks whose digests are equal, and the other runs."""
     same: list[Span] = []
     other: list[Span] = []

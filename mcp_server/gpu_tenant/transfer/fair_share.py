@@ -21,7 +21,7 @@ BURST_S = 0.25
 Usd = Decimal | float | None
 
 
-def allotted(
+def allot(
     wants: Sequence[int], prices: Sequence[Usd], *, most: int = MOST_CONNECTIONS
 ) -> list[int]:
     """How many of the connections it wants each transfer may use. Each gets at least one.
@@ -39,12 +39,12 @@ def allotted(
     dearest = [i for i, weight in enumerate(weights) if weight == highest]
     others = [i for i, weight in enumerate(weights) if weight < highest]
     given = [1] * len(wants)
-    first = _levelled([wanted[i] for i in dearest], [1.0] * len(dearest), most - len(others))
+    first = _level([wanted[i] for i in dearest], [1.0] * len(dearest), most - len(others))
     if any(got < wanted[i] for i, got in zip(dearest, first, strict=True)):
         # A cheaper transfer never gets more than an expensive one that did not get enough.
         wanted = [min(want, max(first)) for want in wanted]
     rest = min(most - sum(first), max(sum(first), LEAST_REST, len(others)))
-    second = _levelled([wanted[i] for i in others], [parts[i] for i in others], rest)
+    second = _level([wanted[i] for i in others], [parts[i] for i in others], rest)
     for i, got in zip([*dearest, *others], [*first, *second], strict=True):
         given[i] = got
     return given
@@ -90,7 +90,7 @@ def _weights(prices: Sequence[Usd]) -> list[float]:
     return [usual if price is None else price for price in known]
 
 
-def _levelled(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
+def _level(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
     """How many each gets: one, and then by weight as many as fit. Equals get the same. A remainder stays unused."""
     given = [1] * len(wants)
     steps: dict[float, list[int]] = defaultdict(list)

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from gpu_tenant.files.direct_io import ALIGNED_BYTES, unbuffered
+from gpu_tenant.files.direct_io import ALIGNED_BYTES, open_unbuffered
 from gpu_tenant.files.replace_file import replace_file
 
 _RECORD = ".spans"
@@ -90,10 +90,10 @@ class Partial:
         self._lock = Lock()
         if not path.exists():
             forget(path)  # a record without its file is about one that is gone
-        self._spans = Spans(_recorded(path, size_bytes))
+        self._spans = Spans(_read_record(path, size_bytes))
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         self._fd = os.open(path, flags, 0o600)
-        self._unbuffered = unbuffered(self._fd, path, os.O_WRONLY)
+        self._unbuffered = open_unbuffered(self._fd, path, os.O_WRONLY)
         self._saved = list(self._spans)
         self._is_synced = False
         with suppress(OSError):  # if so large a file is not allowed, we write as much as we can
@@ -180,7 +180,7 @@ class Partial:
 
 def held_bytes(path: Path, size_bytes: int) -> int:
     """How many bytes of a file of that size an earlier attempt has left at `path`."""
-    return Spans(_recorded(path, size_bytes)).size_bytes
+    return Spans(_read_record(path, size_bytes)).size_bytes
 
 
 def names_of(path: Path) -> tuple[str, str]:
@@ -203,7 +203,7 @@ def _record_of(path: Path) -> Path:
     return path.with_name(path.name + _RECORD)
 
 
-def _recorded(path: Path, size_bytes: int) -> Sequence[Span]:
+def _read_record(path: Path, size_bytes: int) -> Sequence[Span]:
     """The spans on record. None if the record is damaged or does not fit the file."""
     try:
         held = json.loads(_record_of(path).read_text(encoding="utf-8"))

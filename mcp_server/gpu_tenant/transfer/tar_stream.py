@@ -15,7 +15,7 @@ async def at_once(size_bytes: int) -> None:
     """Returns at once, because there is no limit to wait for."""
 
 
-async def archived(
+async def archive(
     files: Mapping[str, Path],
     *,
     heading: bytes = b"",

@@ -49,7 +49,7 @@ class Going:
     """Where an older version of it is on the box. None if there is none."""
 
 
-def acknowledged(record: Path, key: str, size_bytes: int) -> Spans:
+def acknowledged_spans(record: Path, key: str, size_bytes: int) -> Spans:
     """Which of those bytes the box has, by the record. None of them if the record is about something else."""
     try:
         held = json.loads(record.read_text(encoding="utf-8"))
@@ -157,14 +157,14 @@ class Outgoing(Transfer[Piece]):
         while True:
             for file in self._open:
                 if file.equal:
-                    return Copying(file, _taken(file.equal, _MOST_SPANS))
+                    return Copying(file, _take(file.equal, _MOST_SPANS))
                 if file.uncompared:
                     return UploadComparison(file, file.uncompared.popleft())
                 if file.missing:
                     return UploadSpan(file, _cut(file.missing, size_bytes))
             if not self._waiting:
                 return None
-            file = _opened(self._waiting.popleft())
+            file = _open_file(self._waiting.popleft())
             self._open.append(file)
             self._finish(file)
 
@@ -255,7 +255,7 @@ class Outgoing(Transfer[Piece]):
         return super()._is_ended() or self._is_done()
 
 
-def _opened(going: Going) -> Leaving:
+def _open_file(going: Going) -> Leaving:
     """The opened file, with what is missing on the box, or what to compare if an older version is there.
 
     Raises:
@@ -268,7 +268,7 @@ def _opened(going: Going) -> Leaving:
     if identity(os.fstat(fd)) != going.seen:
         os.close(fd)
         raise FileChanged(going.name)
-    there = acknowledged(going.record, going.key, going.size_bytes)
+    there = acknowledged_spans(going.record, going.key, going.size_bytes)
     missing = there.missing(going.size_bytes)
     if going.older is None:
         return Leaving(going, fd, there, deque(missing))
@@ -293,7 +293,7 @@ def _save(file: Leaving) -> None:
         replace_file(record, json.dumps(held), durable="none", draft=f"{record.name}.new")
 
 
-def _taken(spans: deque[Span], most: int) -> list[Span]:
+def _take(spans: deque[Span], most: int) -> list[Span]:
     return [spans.popleft() for _ in range(min(most, len(spans)))]
 
 

@@ -34,7 +34,7 @@ class NotTaken(Exception):
         self.name, self.why = name, why
 
 
-async def sent(
+async def send_files(
     going: Sequence[Going],
     *,
     transport: Transport,
@@ -119,7 +119,7 @@ class Sender(Hand[Piece]):
                     "first": span.first,
                     "size": span.size_bytes,
                 }
-                if self._work.packs and (packed := _packed(content)):
+                if self._work.packs and (packed := _pack(content)):
                     self._talk.ask("write", {**asked, "pack": len(packed)}, packed)
                 else:
                     self._talk.ask("write", asked, content)
@@ -139,16 +139,16 @@ class Sender(Hand[Piece]):
             case Copying(spans=spans), b"A":
                 self._work.arrived(file, spans, "disk")
             case UploadComparison(span=span), b"S":
-                self._work.compared(file, *_compared(piece, body))
+                self._work.compared(file, *_compare(piece, body))
             case UploadComparison(span=span), b"E":
                 self._work.dissolve(file, [span])
-            case Copying(spans=spans), b"E" if _said(head, body)[0] != "DISK_FULL":
+            case Copying(spans=spans), b"E" if _refusal_of(head, body)[0] != "DISK_FULL":
                 self._work.dissolve(file, spans)
             case _:
-                raise NotTaken(file.going.name, _said(head, body)[1])
+                raise NotTaken(file.going.name, _refusal_of(head, body)[1])
 
 
-def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
+def _refusal_of(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
     """The code and the message of a refusal."""
     if head.letter != b"E":
         raise LinkBroken("another answer came than was asked for")
@@ -159,7 +159,7 @@ def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
         raise LinkBroken("what came is no answer") from error
 
 
-def _packed(content: bytes) -> bytes:
+def _pack(content: bytes) -> bytes:
     """The content, compressed, if a sample says that this pays. Otherwise nothing."""
     first = max(0, len(content) - _SAMPLE_BYTES) // 2
     sample = content[first : first + _SAMPLE_BYTES]
@@ -168,7 +168,7 @@ def _packed(content: bytes) -> bytes:
     return zlib.compress(content, 1)
 
 
-def _compared(piece: UploadComparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
+def _compare(piece: UploadComparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
     """The parts of the span that the older version on the box has as well, and the parts that differ."""
     same: list[Span] = []
     other: list[Span] = []

@@ -56,7 +56,7 @@ async def converse(
 
 
 async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink, listener: Listener | None) -> None:
-    async for chunk in _sliced(stdin) if isinstance(stdin, bytes) else stdin:
+    async for chunk in _slices(stdin) if isinstance(stdin, bytes) else stdin:
         try:
             sink.write(chunk)
             await sink.drain()
@@ -71,7 +71,7 @@ async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink, listener: Liste
         return
 
 
-async def _sliced(whole: bytes) -> AsyncIterable[bytes]:
+async def _slices(whole: bytes) -> AsyncIterable[bytes]:
     for start in range(0, len(whole), CHUNK_BYTES):
         yield whole[start : start + CHUNK_BYTES]
 
@@ -100,7 +100,7 @@ def as_told(output: bytes) -> str:
     return repr(output.decode("utf-8", "backslashreplace").strip()[-500:])
 
 
-async def uninterrupted(work: Callable[[], T]) -> T:
+async def run_uninterrupted(work: Callable[[], T]) -> T:
     """What `work` returned in a thread of its own. The thread has ended even if this call is cancelled."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:

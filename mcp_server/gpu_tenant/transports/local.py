@@ -15,7 +15,7 @@ from typing import Literal
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.ports import Channel, Finished, Listener
-from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, uninterrupted
+from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, run_uninterrupted
 from gpu_tenant.transports.process_channel import Child
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -117,13 +117,13 @@ class LocalTransport:
                 part.chmod(mode)
                 part.replace(target)
             except OSError as exc:
-                raise _refused(destination, exc) from exc
+                raise _refusal(destination, exc) from exc
             finally:
                 with contextlib.suppress(OSError):
                     part.unlink()
 
         with original:
-            await uninterrupted(copy)
+            await run_uninterrupted(copy)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
         """The command runs, with its own pipes: there is no connection to keep.
@@ -137,7 +137,7 @@ class LocalTransport:
         try:
             return Child(argv, cwd=self._home, env=self._environment())
         except OSError as exc:
-            raise _refused(argv[0], exc) from exc
+            raise _refusal(argv[0], exc) from exc
 
     async def aclose(self) -> None:
         """Nothing was kept open."""
@@ -169,5 +169,5 @@ def _require_command(argv: Sequence[str]) -> None:
         raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
 
 
-def _refused(path: str, exc: OSError) -> BoxTrouble:
+def _refusal(path: str, exc: OSError) -> BoxTrouble:
     return BoxTrouble(f"the box refused {path!r}: {exc.strerror}", remedy=_LOOK)

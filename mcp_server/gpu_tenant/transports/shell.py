@@ -43,14 +43,14 @@ def command_line(argv: Sequence[str]) -> str:
     return f"""exec sh -c 'eval "$(printf %b "$0")"' '{plain.decode()}'"""
 
 
-def taking(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
+def write_command(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
     """The command that writes its input to `destination`, by rename or not at all."""
-    target = _anchored(destination.rstrip("/"))
+    target = _anchor(destination.rstrip("/"))
     part = posixpath.join(posixpath.dirname(target), f".gpu-tenant-{secrets.token_hex(8)}.part")
     return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
 
 
-def refused(path: str, ended: Finished) -> BoxTrouble:
+def refusal_for(path: str, ended: Finished) -> BoxTrouble:
     """The error for a box that did not accept `path`."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
@@ -58,6 +58,6 @@ def refused(path: str, ended: Finished) -> BoxTrouble:
     )
 
 
-def _anchored(path: str) -> str:
+def _anchor(path: str) -> str:
     """`path` in a form that no command takes for an option."""
     return path if path.startswith("/") else f"./{path}"

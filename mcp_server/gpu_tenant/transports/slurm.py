@@ -15,7 +15,7 @@ from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable
 from gpu_tenant.domain.model import SlurmAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener, Transport
 from gpu_tenant.transports import as_told
-from gpu_tenant.transports.shell import refused, taking
+from gpu_tenant.transports.shell import refusal_for, write_command
 
 SIGNED = "allocation"
 """The file in the lease's directory into which an allocation writes its job's id when it starts."""
@@ -118,10 +118,10 @@ class SlurmTransport:
             await self._login.put(source, destination, mode=mode)
             return
         content = source.read_bytes()
-        argv = taking(destination, size_bytes=len(content), mode=mode)
+        argv = write_command(destination, size_bytes=len(content), mode=mode)
         ended = await self.run(argv, stdin=content, timeout_s=300)
         if ended.exit_status:
-            raise refused(destination, ended)
+            raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
         """The command was sent: to the login node if the home is shared, otherwise through a step of the job.

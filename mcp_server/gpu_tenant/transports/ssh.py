@@ -15,10 +15,10 @@ import asyncssh
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.model import SshAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener
-from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
+from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, run_uninterrupted
 from gpu_tenant.transports.connection_limit import OURS, Lines
 from gpu_tenant.transports.openssh import OpenSsh
-from gpu_tenant.transports.shell import command_line, refused, taking
+from gpu_tenant.transports.shell import command_line, refusal_for, write_command
 from gpu_tenant.transports.ssh_channel import Piped
 from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key, silent
 
@@ -124,11 +124,11 @@ class SshTransport:
         with original:
             size_bytes = os.fstat(original.fileno()).st_size
             async with _within(_STALL_S, "nothing moved for too long") as limit:
-                argv = taking(destination, size_bytes=size_bytes, mode=mode)
+                argv = write_command(destination, size_bytes=size_bytes, mode=mode)
                 chunks = _read(original, source, size_bytes, limit)
                 ended = await self._talk(argv, chunks)
         if ended.exit_status:
-            raise refused(destination, ended)
+            raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
         """The command was sent, over the kept connection or over one of its own, which ends with the command.
@@ -341,7 +341,7 @@ async def _read(
     while size_bytes:
         wanted = min(CHUNK_BYTES, size_bytes)
         try:
-            chunk = await uninterrupted(partial(original.read, wanted))
+            chunk = await run_uninterrupted(partial(original.read, wanted))
         except OSError as exc:
             raise _unreadable(source, exc.strerror) from exc
         if not chunk:

@@ -124,7 +124,7 @@ class Dialer:
                     config=[config] if config.exists() else None,
                     tunnel=via,
                     client_factory=lambda: guard,
-                    server_host_key_algs=_preferring(known),
+                    server_host_key_algs=_prefer(known),
                     agent_path="",  # the guard asks the agent, after our own key was refused
                 )
             except (asyncssh.Error, OSError, ValueError) as exc:
@@ -341,7 +341,7 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
     return hosts.match(name, "", None)[0]
 
 
-def _preferring(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
+def _prefer(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
     """All plain algorithms. Those of the `known` keys come first, so that the box shows one of these if it can."""
     first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
     return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)

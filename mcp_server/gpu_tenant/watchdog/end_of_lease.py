@@ -20,7 +20,7 @@ from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.leases import watch_actions
-from gpu_tenant.leases.end import awaits_owner, honoured
+from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -91,7 +91,7 @@ class DeadMan:
         began = began_at(lease, tenancy.ledger.events(lease.id))
         if began is not None and beyond(lease, began, tenancy.clock.now()) == "waive":
             try:
-                await honoured(tenancy.context, lease.id)
+                await honour_waiver(tenancy.context, lease.id)
             except TenantError as trouble:
                 why = trouble.message
             else:
@@ -106,12 +106,12 @@ class DeadMan:
             return None
         met: list[str] = []
         # Otherwise the next cell would begin as soon as one is stopped.
-        await _tried(vacate(tenancy.context, lease.id), met)
-        standing = await _tried(watch_actions.standing(tenancy.context, lease.id), met)
+        await _try_step(vacate(tenancy.context, lease.id), met)
+        standing = await _try_step(watch_actions.standing_of(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
-            await _tried(tenancy.stop_run(lease.id, run, grace_s=STOP_GRACE_S), met)
+            await _try_step(tenancy.stop_run(lease.id, run, grace_s=STOP_GRACE_S), met)
         silent: list[str] = []
-        await _tried(_heard(tenancy.collect(lease.id), silent), met)
+        await _try_step(_hear(tenancy.collect(lease.id), silent), met)
         self._was_silent = bool(silent)
         return met[0] if met else None
 
@@ -156,7 +156,7 @@ class DeadMan:
         with suppress(Refused):  # not signed for: the alarm below tells it
             # A box that was destroyed on a signature can never be proved any more, but the
             # signature still holds.
-            await honoured(self._tenancy.context, lease.id)
+            await honour_waiver(self._tenancy.context, lease.id)
             self._ended("destroyed, as its owner signed")
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
@@ -187,7 +187,7 @@ class DeadMan:
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
             with suppress(Refused):  # the alarm below tells it, like any other parked past its end
-                await honoured(self._tenancy.context, lease.id)
+                await honour_waiver(self._tenancy.context, lease.id)
                 self._ended("destroyed while parked, as its owner signed")
                 return
         self._told.alarm(
@@ -213,7 +213,7 @@ class DeadMan:
         return f"{why}its box bills on {rate_words(lease)}{sum_words}"
 
 
-async def _heard(step: Awaitable[T], silent: list[str]) -> T:
+async def _hear(step: Awaitable[T], silent: list[str]) -> T:
     """What the step returned. If the box did not answer in time, `silent` says so from now on."""
     try:
         return await step
@@ -222,7 +222,7 @@ async def _heard(step: Awaitable[T], silent: list[str]) -> T:
         raise
 
 
-async def _tried(step: Awaitable[T], met: list[str]) -> T | None:
+async def _try_step(step: Awaitable[T], met: list[str]) -> T | None:
     """What the step returned. None if it failed, and then `met` says why.
 
     A box must not go on billing because a step failed.

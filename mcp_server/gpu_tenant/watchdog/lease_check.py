@@ -19,12 +19,12 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
-from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
+from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import DeadMan, LeaseAlarms
@@ -202,13 +202,13 @@ class Attendant:
         """
         if lease.ready_at is None:
             return BoxLook()
-        standing = await watch_actions.standing(self._tenancy.context, lease.id)
+        standing = await watch_actions.standing_of(self._tenancy.context, lease.id)
         work = await self._work_end.seen(lease, standing)
         if self._work_end.is_due(lease, work):
             return BoxLook(
                 None, self._apart(standing), work
             )  # it is ended now, which collects as well
-        anew = await rearmed(self._tenancy.context, lease.id)
+        anew = await rearm(self._tenancy.context, lease.id)
         if anew is not None:
             self.told.done(f"its guard was gone, as after a reboot: {anew}")
         idle_s = await self._idle_s(lease)
@@ -220,7 +220,7 @@ class Attendant:
         if lease.ready_at is None or lease.touched_at is None:
             return BoxLook()
         return BoxLook(
-            None, self._apart(await watch_actions.standing(self._tenancy.context, lease.id))
+            None, self._apart(await watch_actions.standing_of(self._tenancy.context, lease.id))
         )
 
     def _apart(self, standing: Standing) -> timedelta | None:
@@ -268,7 +268,9 @@ class Attendant:
         except BoxTrouble:
             return None
         if activity.phase == "suspicious":
-            self.told.alarm("suspicious", f"the box says {quoted(activity.words)}", Level.WARNING)
+            self.told.alarm(
+                "suspicious", f"the box says {quote_text(activity.words)}", Level.WARNING
+            )
         return None if activity.phase == "unknown" else activity.idle_s
 
     async def _recover(self, lease: Lease) -> None:

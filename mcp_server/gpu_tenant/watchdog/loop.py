@@ -170,7 +170,7 @@ class Watchdog:
     async def _peek(self, lease_id: LeaseId) -> None:
         """A lease whose last job has just ended is looked at now."""
         try:
-            standing = await watch_actions.standing(self._tenancy.context, lease_id)
+            standing = await watch_actions.standing_of(self._tenancy.context, lease_id)
         except Exception:  # noqa: BLE001 - the next look tells what is wrong
             return
         runs = any(job.state in ("starting", "running") for job in standing.jobs)

@@ -19,7 +19,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import JobId, Lease, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.sweep_placement import OVER
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import end_verified
@@ -98,7 +98,8 @@ class WorkEnd:
             )
             metrics = seen.progress.metrics if seen.progress else {}
             metric = next(
-                (f"{quoted(name)} {value:g}" for name, value in reversed([*metrics.items()])), None
+                (f"{quote_text(name)} {value:g}" for name, value in reversed([*metrics.items()])),
+                None,
             )
             told = told.model_copy(update={"why": seen.why, "metric": metric})
         except TenantError:
@@ -229,7 +230,7 @@ class WorkEnd:
             return Step("wait", "again", trouble.message)
         if hands:
             self._alarm(
-                f"its work is done, and somebody is at work on it ({', '.join(map(quoted, hands[:3]))}): it is "
+                f"its work is done, and somebody is at work on it ({', '.join(map(quote_text, hands[:3]))}): it is "
                 "ended once they have left, or by another of its terms",
                 lease,
             )
@@ -269,7 +270,7 @@ class WorkEnd:
         if isinstance(trouble, JobRunning) or not isinstance(trouble, Refused):
             return True
         try:
-            return bool((await watch_actions.standing(self._tenancy.context, lease.id)).live)
+            return bool((await watch_actions.standing_of(self._tenancy.context, lease.id)).live)
         except BoxTrouble:
             return True  # a box that cannot be asked proves nothing, and the law says no to that as well
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.providers.credentials import configured
+from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import reckoned_of
 from gpu_tenant.sweeps.reconcile import is_open
@@ -17,7 +17,7 @@ NEWS = timedelta(minutes=5)
 def wants_news(tenancy: Tenancy) -> bool:
     """Whether its owner wants to hear of every end of a job: `jobs = "off"` below `[news]` says no."""
     try:
-        return configured(tenancy.home.configuration, "news").get("jobs") != "off"
+        return read_table(tenancy.home.configuration, "news").get("jobs") != "off"
     except TenantError:
         return True
 

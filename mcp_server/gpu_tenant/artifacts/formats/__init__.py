@@ -10,7 +10,7 @@ from threading import Event
 
 from gpu_tenant.artifacts.formats.bounded_file import Source
 from gpu_tenant.artifacts.formats.check_file import Proof
-from gpu_tenant.artifacts.formats.registry import FORMATS, SUFFIXES, claimed
+from gpu_tenant.artifacts.formats.registry import FORMATS, SUFFIXES, claimed_format
 from gpu_tenant.artifacts.formats.single_pass import Passage, Stopped
 from gpu_tenant.artifacts.formats.worker_pool import SHARED, Answer, Ended, Readers, ReadRequest
 from gpu_tenant.domain.model import Verdict
@@ -56,7 +56,7 @@ def prove_all(
     """As `prove`, for each of the files. Small ones are faster together."""
     stop = stop or Event()
     answers = readers.ask(files, "prove", stop)
-    return [_proved(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
+    return [_proof_of(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
 
 
 def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
@@ -69,7 +69,7 @@ def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
         OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
     """
     answer = readers.ask([ReadRequest(path, name, _size_bytes(path))], "inspect", Event())[0]
-    if why := _stopped(answer):
+    if why := _why_stopped(answer):
         with Source(path, name) as source:
             return _unread(source, why)
     assert not isinstance(answer, Ended)
@@ -77,9 +77,9 @@ def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
     return Verdict.model_validate(answer["verdict"])
 
 
-def _proved(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof | None:
-    if why := _stopped(answer):
-        return _hashed(file, stop, why)
+def _proof_of(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof | None:
+    if why := _why_stopped(answer):
+        return _prove_by_hash(file, stop, why)
     assert not isinstance(answer, Ended)
     _raise_failure(answer, file.path)
     if "absent" in answer:
@@ -91,13 +91,13 @@ def _proved(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof | N
     )
 
 
-def _stopped(answer: Answer | Ended) -> str | None:
+def _why_stopped(answer: Answer | Ended) -> str | None:
     if isinstance(answer, Ended):
         return str(answer)
     return str(answer["stopped"]) if "stopped" in answer else None
 
 
-def _hashed(file: ReadRequest, stop: Event, why: str) -> Proof | None:
+def _prove_by_hash(file: ReadRequest, stop: Event, why: str) -> Proof | None:
     """As `prove`, but by the hash alone."""
     stored = Stored.at(file.path)
     if stored is None:
@@ -110,7 +110,7 @@ def _hashed(file: ReadRequest, stop: Event, why: str) -> Proof | None:
 
 
 def _unread(source: Source, why: str) -> Verdict:
-    claim = claimed(source)
+    claim = claimed_format(source)
     printable = "".join(letter if letter.isprintable() else "�" for letter in why)
     return Verdict(
         format=claim.name if claim else "unknown", outcome="opaque", not_proved=(printable,)

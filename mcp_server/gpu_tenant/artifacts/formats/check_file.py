@@ -7,7 +7,7 @@ from threading import Event
 
 from gpu_tenant.artifacts.formats import resource_limits
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
-from gpu_tenant.artifacts.formats.registry import TEXT, claimed
+from gpu_tenant.artifacts.formats.registry import TEXT, claimed_format
 from gpu_tenant.artifacts.formats.resource_limits import NO_MEMORY
 from gpu_tenant.artifacts.formats.single_pass import Passage
 from gpu_tenant.domain.model import Verdict
@@ -42,7 +42,7 @@ def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = Non
         return None
     with stored, closing(Passage(stored, sha256, stop or Event())) as passage:
         with Source(path, name, stored.opened, passage) as source:
-            verdict = _judged(source)
+            verdict = _judge(source)
         size_bytes, digest = passage.finish()
     return Proof(size_bytes, digest, verdict)
 
@@ -56,13 +56,13 @@ def inspect(path: Path, *, name: str) -> Verdict:
         OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
     """
     with Source(path, name) as source:
-        return _judged(source)
+        return _judge(source)
 
 
-def _judged(source: Source) -> Verdict:
+def _judge(source: Source) -> Verdict:
     findings = Findings()
     problem = unread = None
-    claim = claimed(source)
+    claim = claimed_format(source)
     if source.size_bytes == 0 and claim in (None, TEXT):
         findings.warn("empty")
         claim = None

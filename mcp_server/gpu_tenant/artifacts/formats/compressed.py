@@ -16,7 +16,7 @@ from typing import Protocol
 
 from gpu_tenant.artifacts.formats import csv_text, json_text, jsonl, tar
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
-from gpu_tenant.artifacts.formats.inflate import Inflater, Measure, Zlib, inflated
+from gpu_tenant.artifacts.formats.inflate import Inflater, Measure, Zlib, inflate
 from gpu_tenant.artifacts.formats.subprocesses import present
 
 GZIP = re.compile(rb"\x1f\x8b\x08")
@@ -154,7 +154,7 @@ def _streams(
             raise Broken(
                 "bytes follow its last stream" if read else "it does not begin as its format does"
             )
-        rest = yield from inflated(chain([head], packed), start(), measure)
+        rest = yield from inflate(chain([head], packed), start(), measure)
         head = _padded_head(rest, packed)
         read = True
 

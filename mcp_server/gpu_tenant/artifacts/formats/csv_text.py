@@ -8,7 +8,13 @@ import csv
 import re
 from collections.abc import Iterable, Iterator
 
-from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, counted
+from gpu_tenant.artifacts.formats.bounded_file import (
+    LARGE_BYTES,
+    Broken,
+    Findings,
+    Source,
+    count_of,
+)
 from gpu_tenant.artifacts.formats.json_text import lines
 
 _LONGEST_FIELD_CHARACTERS = 16 << 20
@@ -67,7 +73,9 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str)
         findings.warn("the last row has no newline: it may be cut off inside its last column")
     if ragged:
         findings.warn(f"{ragged:,} of {rows:,} rows do not have the {columns} columns of the first")
-    findings.proved.append(f"{counted(rows, 'row')} of {counted(columns, 'column')}, quotes closed")
+    findings.proved.append(
+        f"{count_of(rows, 'row')} of {count_of(columns, 'column')}, quotes closed"
+    )
     findings.not_proved.append("that no row is missing: a cut between two rows leaves no trace")
 
 

@@ -13,7 +13,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Findings,
     Source,
     Unread,
-    counted,
+    count_of,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
 
@@ -113,7 +113,7 @@ def check(source: Source, findings: Findings) -> None:
     if source.size_bytes > end + -end % alignment:
         findings.warn(f"{source.size_bytes - end:,} bytes follow the last tensor")
     findings.proved.append(
-        f"{counted(pair_count, 'key')} and {counted(len(table), 'tensor')} within the file"
+        f"{count_of(pair_count, 'key')} and {count_of(len(table), 'tensor')} within the file"
     )
     findings.not_proved.append("values: GGUF carries no checksum, only the hash covers them")
     look(source, tensors, findings)

@@ -90,7 +90,7 @@ def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
         raise Unread(f"inflates more than {_MOST_RATIO:,}-fold, beyond a GiB: not read here")
 
 
-def inflated(
+def inflate(
     packed: Iterable[bytes], inflater: Inflater, measure: Measure
 ) -> Generator[bytes, None, bytes]:
     """One stream's content in pieces of bounded size. Returns the part of the last chunk that follows its end.

@@ -5,7 +5,13 @@ Source: https://jsonlines.org.
 
 from collections.abc import Iterable
 
-from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, counted
+from gpu_tenant.artifacts.formats.bounded_file import (
+    LARGE_BYTES,
+    Broken,
+    Findings,
+    Source,
+    count_of,
+)
 from gpu_tenant.artifacts.formats.json_text import is_parsed, lines
 
 _LONGEST_LINE_BYTES = 32 << 20
@@ -41,10 +47,10 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
     if not values:
         raise Broken("no line holds a value")
     if blank:
-        findings.warn(counted(blank, "blank line"))
-    findings.proved.append(f"{counted(values, 'line')}, each a whole JSON value")
+        findings.warn(count_of(blank, "blank line"))
+    findings.proved.append(f"{count_of(values, 'line')}, each a whole JSON value")
     if large:
         findings.not_proved.append(
-            f"{counted(large, 'line')} so large that only the brackets were counted"
+            f"{count_of(large, 'line')} so large that only the brackets were counted"
         )
     findings.not_proved.append("that no line is missing: a cut between two lines leaves no trace")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from gpu_tenant.artifacts.formats import npy, zip_file
-from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread, counted
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread, count_of
 from gpu_tenant.artifacts.formats.non_finite import LAYOUTS, SAMPLE_LIMIT, Tally, state
 from gpu_tenant.artifacts.formats.pickle_file import scan
 
@@ -37,9 +37,9 @@ def check(source: Source, findings: Findings) -> None:
             _objects(source, member, findings)
     if others and not arrays:
         raise Broken("no array among its members: a zip, and no npz")
-    findings.proved.append(f"{counted(arrays, 'array')} whole, by CRC-32 and by header")
+    findings.proved.append(f"{count_of(arrays, 'array')} whole, by CRC-32 and by header")
     if others:
-        findings.warn(f"{counted(others, 'member')} besides the arrays")
+        findings.warn(f"{count_of(others, 'member')} besides the arrays")
     state(seen, total, findings)
 
 

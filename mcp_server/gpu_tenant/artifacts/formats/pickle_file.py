@@ -12,7 +12,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Cursor,
     Findings,
     Source,
-    counted,
+    count_of,
 )
 from gpu_tenant.artifacts.formats.pickle_vm import UNSEEN, PickleMachine, Scan
 
@@ -45,9 +45,9 @@ def check(source: Source, findings: Findings) -> None:
         persistent_ids += said.persistent_ids
         pickles += 1
     if end < source.size_bytes:
-        findings.warn(f"{counted(source.size_bytes - end, 'byte')} after the last pickle")
+        findings.warn(f"{count_of(source.size_bytes - end, 'byte')} after the last pickle")
     if persistent_ids:
-        findings.not_proved.append(f"{counted(persistent_ids, 'value')} kept outside the pickle")
+        findings.not_proved.append(f"{count_of(persistent_ids, 'value')} kept outside the pickle")
     findings.not_proved.append("that it unpickles: the classes it names may be gone or changed")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gpu_tenant.artifacts.formats.bounded_file import Broken, Cursor, Findings, Unread, counted
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Cursor, Findings, Unread, count_of
 from gpu_tenant.artifacts.formats.pickle_allowlist import KNOWN
 
 _KEPT_VALUES = 500_000
@@ -88,7 +88,7 @@ class Scan:
 
     def report(self, findings: Findings) -> None:
         """The findings say that the pickle is whole, and which of its imports are not known to be harmless."""
-        findings.proved.append(f"the pickle is whole: {counted(self.opcodes, 'opcode')}, to STOP")
+        findings.proved.append(f"the pickle is whole: {count_of(self.opcodes, 'opcode')}, to STOP")
         if strange := sorted(self.globals - KNOWN):
             findings.warn(f"unpickling would import and may run {', '.join(strange[:12])}")
             findings.not_proved.append("unpickling is unsafe and was not attempted")

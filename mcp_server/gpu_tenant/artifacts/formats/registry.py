@@ -100,7 +100,7 @@ FORMATS: tuple[str, ...] = tuple(format.name for format in _REGISTRY)
 SUFFIXES: tuple[str, ...] = tuple(_BY_SUFFIX)
 
 
-def claimed(source: Source) -> Format | None:
+def claimed_format(source: Source) -> Format | None:
     """The format that a file claims: by its suffix, or by how it begins if the suffix does not tell."""
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:

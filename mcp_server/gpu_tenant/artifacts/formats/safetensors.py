@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Findings,
     Source,
     Unread,
-    counted,
+    count_of,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
 
@@ -70,7 +70,7 @@ def check(source: Source, findings: Findings) -> None:
         end = last
     if end != source.size_bytes:
         raise Broken(f"the tensors end at byte {end:,}, the file at {source.size_bytes:,}")
-    findings.proved.append(f"{counted(len(tensors), 'tensor')} filling the file to its last byte")
+    findings.proved.append(f"{count_of(len(tensors), 'tensor')} filling the file to its last byte")
     findings.not_proved.append("values: safetensors carries no checksum, only the hash covers them")
     look(source, (tensor for tensor, _, _ in tensors), findings)
 

@@ -7,7 +7,7 @@ Headers carry a checksum, contents do not.
 import re
 from collections.abc import Iterable, Iterator
 
-from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, counted
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, count_of
 
 _BLOCK = 512
 _PAX, _GNU_SPARSE = b"x", b"S"
@@ -60,7 +60,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
         findings.warn("the end marker is one empty block, where two are due")
     if trailing := blocks.trailing():
         findings.warn(f"{trailing:,} bytes that are not padding follow the end marker")
-    findings.proved.append(f"{counted(members, 'member')}, up to the end marker")
+    findings.proved.append(f"{count_of(members, 'member')}, up to the end marker")
     findings.not_proved.append("contents: tar keeps no checksum of them, only the hash covers them")
 
 

@@ -11,7 +11,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Findings,
     Source,
     Unread,
-    counted,
+    count_of,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
 from gpu_tenant.artifacts.formats.pickle_file import scan
@@ -36,7 +36,9 @@ def check(source: Source, findings: Findings) -> None:
         end = pickles[-1].end
     _, protocol, _, said, listed = pickles
     if protocol.result != _PROTOCOL:
-        raise Broken(f"{_told(protocol.result)} as the protocol, where {_PROTOCOL} is the only one")
+        raise Broken(
+            f"{_shorten(protocol.result)} as the protocol, where {_PROTOCOL} is the only one"
+        )
     if not isinstance(listed.result, list):
         raise Broken("the list of storages is not a list")
     said.globals.update(*(other.globals for other in pickles))
@@ -46,7 +48,7 @@ def check(source: Source, findings: Findings) -> None:
     for key in listed.result:
         storage = said.storages.get(key) if isinstance(key, str) else None
         if storage is None or storage.dtype is None:
-            raise Unread(f"a storage whose type the pickle does not tell: {_told(key)}")
+            raise Unread(f"a storage whose type the pickle does not tell: {_shorten(key)}")
         label = said.labels.get(storage.key, f"storage {key}")
         count = cursor.number("<q")
         if count != storage.count:
@@ -56,7 +58,7 @@ def check(source: Source, findings: Findings) -> None:
     if missing := said.storages.keys() - {
         tensor for tensor in listed.result if isinstance(tensor, str)
     }:
-        raise Broken(f"no values for {counted(len(missing), 'storage')}")
+        raise Broken(f"no values for {count_of(len(missing), 'storage')}")
     if any(storage.dtype == "BYTES" for storage in said.storages.values()):
         # torch 2.13 writes such files and then fails to read them: UntypedStorage has no dtype.
         findings.warn(
@@ -64,13 +66,13 @@ def check(source: Source, findings: Findings) -> None:
         )
     if cursor.left:
         findings.warn(f"{cursor.left:,} bytes follow the last storage")
-    findings.proved.append(f"{counted(len(tensors), 'storage')} at full length")
+    findings.proved.append(f"{count_of(len(tensors), 'storage')} at full length")
     findings.not_proved.append("not loaded by torch: this old format can only be read into memory")
     findings.not_proved.append("values: this format carries no checksum, only the hash covers them")
     look(source, tensors, findings)
 
 
-def _told(value: object) -> str:
+def _shorten(value: object) -> str:
     """A value that a file defines, shortened. Written out in full it could be endless."""
     if isinstance(value, str):
         return repr(value[:40])

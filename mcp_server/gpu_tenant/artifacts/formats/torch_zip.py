@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Findings,
     Source,
     Unread,
-    counted,
+    count_of,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, TensorSample, report, samples
 from gpu_tenant.artifacts.formats.pickle_allowlist import WEIGHTS_ONLY
@@ -56,7 +56,7 @@ def check(source: Source, findings: Findings) -> None:
         except Unread as reason:
             raise Broken(f"{member.name!r:.80} {reason}: torch never writes that") from reason
     if any(member.crc is not None for member in members.values()):
-        findings.proved.append(f"{counted(len(members), 'member')} whole, by CRC-32")
+        findings.proved.append(f"{count_of(len(members), 'member')} whole, by CRC-32")
     else:
         findings.not_proved.append(
             "values: written with checksums turned off, only the hash covers them"
@@ -159,7 +159,7 @@ def _storages(
             tensors[f"data/{key}"] = Tensor(
                 label, storage.dtype, member.content_at, storage.count, order
             )
-    findings.proved.append(f"{counted(len(said.storages), 'storage')} at full length")
+    findings.proved.append(f"{count_of(len(said.storages), 'storage')} at full length")
     return tensors
 
 

@@ -77,7 +77,7 @@ def main(memory: str) -> None:
             resource_limits.limit_computing(
                 resource_limits.allowance_s(sum(x["size_bytes"] for x in files))
             )
-            answered = partial(_answered, wanted["how"], len(files) == 1)
+            answered = partial(_answer, wanted["how"], len(files) == 1)
             # Reading two at once keeps both the storage and a core busy.
             for answer in threads.map(answered, files) if len(files) > 1 else map(answered, files):
                 asker.tell(answer)
@@ -85,7 +85,7 @@ def main(memory: str) -> None:
                 return
 
 
-def _answered(how: str, is_alone: bool, file: Mapping[str, str]) -> object:
+def _answer(how: str, is_alone: bool, file: Mapping[str, str]) -> object:
     answer = _read(how, file)
     if not is_alone and (
         resource_limits.is_strained() or resource_limits.NO_MEMORY in json.dumps(answer)

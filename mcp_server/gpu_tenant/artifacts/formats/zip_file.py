@@ -15,9 +15,9 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Findings,
     Source,
     Unread,
-    counted,
+    count_of,
 )
-from gpu_tenant.artifacts.formats.inflate import Measure, Zlib, check_measure, inflated
+from gpu_tenant.artifacts.formats.inflate import Measure, Zlib, check_measure, inflate
 
 _LOCATOR = b"PK\x06\x07"
 _ONE_DISK = (bytes(8), bytes(4) + b"\1\0\0\0")
@@ -66,7 +66,7 @@ def check(source: Source, findings: Findings) -> None:
             unread.setdefault(str(reason), member.name)
     if unread:
         raise Unread("; ".join(f"{name!r:.80} {reason}" for reason, name in unread.items()))
-    findings.proved.append(f"{counted(count, 'member')} whole, by CRC-32")
+    findings.proved.append(f"{count_of(count, 'member')} whole, by CRC-32")
 
 
 def members(source: Source, findings: Findings) -> Iterator[Member]:
@@ -109,9 +109,9 @@ def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
         case 0:
             pieces: Iterator[bytes | memoryview] = source.pieces(member.content_at, end)
         case 8:
-            pieces = inflated(measure.taking(packed), Zlib(-zlib.MAX_WBITS), measure)
+            pieces = inflate(measure.taking(packed), Zlib(-zlib.MAX_WBITS), measure)
         case 12:
-            pieces = inflated(measure.taking(packed), bz2.BZ2Decompressor(), measure)
+            pieces = inflate(measure.taking(packed), bz2.BZ2Decompressor(), measure)
         case other:
             raise Unread(f"is packed by method {other}, which is not read here")
     crc = seen = 0
@@ -174,7 +174,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
         raise Broken(f"no directory entry at byte {cursor.at - _ENTRY.size:,}")
     raw_name = cursor.take(named)
     name = raw_name.decode("utf-8" if flags & 0x800 else "cp437", "replace")
-    size, packed, offset = _widened(cursor.take(extra), size, packed, offset)
+    size, packed, offset = _widen(cursor.take(extra), size, packed, offset)
     cursor.skip(comment)
     header_at = start + offset
     header = source.read(header_at, 30)
@@ -185,7 +185,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
     return Member(name, method, bool(flags & _ENCRYPTED), crc, packed, size, header_at, content_at)
 
 
-def _widened(extra: bytes, *fields: int) -> list[int]:
+def _widen(extra: bytes, *fields: int) -> list[int]:
     """The fields. Those that did not fit are taken from the zip64 extra field, in their order."""
     at = 0
     while at + 4 <= len(extra):

@@ -13,7 +13,7 @@ from gpu_tenant.artifacts.stores.rclone import S3_REMOTE, RcloneStore
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
-from gpu_tenant.providers.credentials import configured, resolve
+from gpu_tenant.providers.credentials import read_table, resolve
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
 # The name of a remote, and no connection string: that could hold a password and would be visible in
@@ -161,7 +161,7 @@ def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
     """What was said, as settings, and its name if it has one."""
     if "/" in said or ":" in said or not said:
         return None, Settings(url=said)
-    named = configured(configuration, "stores")
+    named = read_table(configuration, "stores")
     if said not in named:
         raise _no_store(said, configuration, tuple(named))
     try:

@@ -46,7 +46,7 @@ class StoreDoubt:
     is_the_box: bool
 
 
-async def doubted(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
+async def store_doubt(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
     """Why a store there may vanish with the lease's box. None if it cannot, or is a directory here."""
     if where.unknown is not None:
         return StoreDoubt(where.unknown, is_the_box=False)

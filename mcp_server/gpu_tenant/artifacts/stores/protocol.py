@@ -105,7 +105,9 @@ async def brought_back(
         yield into
 
 
-async def held(store: DurableStore, name: str, *, like: Reread, scratch: Path) -> Reread | None:
+async def reread_held(
+    store: DurableStore, name: str, *, like: Reread, scratch: Path
+) -> Reread | None:
     """What the store's bytes for `name` are now, expected to equal `like`. None if the store has none.
 
     Raises:

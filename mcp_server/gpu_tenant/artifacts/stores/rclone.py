@@ -139,7 +139,7 @@ class RcloneStore:
 
     def _place(self, name: str) -> str:
         root = self._root if self._root.endswith(":") else f"{self._root}/"
-        return root + _written(name)
+        return root + _quote_name(name)
 
     async def _must(self, *words: str, within_s: float) -> None:
         status, said = await self._run(*words, within_s=within_s)
@@ -215,7 +215,7 @@ class RcloneStore:
         )
 
 
-def _written(name: str) -> str:
+def _quote_name(name: str) -> str:
     """`name` as rclone takes it. rclone uses one kind of quotation mark for its own purposes."""
     return name.replace("‛", "%E2%80%9B")
 

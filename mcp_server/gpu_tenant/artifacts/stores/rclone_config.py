@@ -47,21 +47,21 @@ def leads(root: str, settings: Settings, environ: Mapping[str, str]) -> Whereabo
         if named is None:
             return Whereabouts(unknown="it leads on by words that are not read here")
         name, path = named["name"], named["path"]
-        says = _said(name, settings, environ)
+        says = _settings_of(name, settings, environ)
         kind = says.get("type", "")
         if kind == "local":
             return Whereabouts(directory=Path(os.path.abspath(path)))  # noqa: PTH100
         if kind in _WRAPS:
-            root = _joined(says.get("remote", ""), path)
+            root = _join(says.get("remote", ""), path)
         elif kind == "combine":
             first, _, rest = path.strip("/").partition("/")
-            root = _joined(_upstream(says.get("upstreams", ""), first), rest)
+            root = _join(_upstream(says.get("upstreams", ""), first), rest)
         else:
-            return _served(kind, says)
+            return _whereabouts_of(kind, says)
     return Whereabouts(unknown="it leads on and on")
 
 
-def _served(kind: str, says: Mapping[str, str]) -> Whereabouts:
+def _whereabouts_of(kind: str, says: Mapping[str, str]) -> Whereabouts:
     if kind in _SERVICES:
         said = says.get(_SERVICES[kind], "")
         if not said:
@@ -81,7 +81,7 @@ def _served(kind: str, says: Mapping[str, str]) -> Whereabouts:
     return Whereabouts(host=host) if host else Whereabouts(unknown="it names no host")
 
 
-def _said(name: str, settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+def _settings_of(name: str, settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """A remote's settings. Its own variables win over those of its kind, and these win over the file."""
     own = _variables(f"RCLONE_CONFIG_{name.upper()}_", environ)
     of_file = settings.get(name, {})
@@ -105,7 +105,7 @@ def _upstream(said: str, directory: str) -> str:
     return found.get(directory, "")
 
 
-def _joined(base: str, path: str) -> str:
+def _join(base: str, path: str) -> str:
     if not base or not path.strip("/"):
         return base
     return base + path.lstrip("/") if base.endswith((":", "/")) else f"{base}/{path.lstrip('/')}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpu_tenant.artifacts.formats import prove
-from gpu_tenant.artifacts.stores.locality import doubted
+from gpu_tenant.artifacts.stores.locality import store_doubt
 from gpu_tenant.artifacts.stores.protocol import (
     DurableStore,
     brought_back,
@@ -40,7 +40,7 @@ class Witness:
 
     async def doubt(self) -> str | None:
         """Why the store may vanish with the box itself. None if it cannot, or is a directory here."""
-        doubt = await doubted(await self._store.where(), self._lease)
+        doubt = await store_doubt(await self._store.where(), self._lease)
         return None if doubt is None else doubt.words
 
     async def proves(self, entry: SealedFile) -> Evidence | str:

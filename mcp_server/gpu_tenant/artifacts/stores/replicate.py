@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu_tenant.artifacts.stores.locality import doubted
+from gpu_tenant.artifacts.stores.locality import store_doubt
 from gpu_tenant.artifacts.stores.protocol import (
     DurableStore,
-    held,
+    reread_held,
     seal_stored_as,
     stored_as,
     superseded_as,
@@ -160,10 +160,10 @@ async def _keep(
     """The entry is in the store, as it was read back. Returns whether it had to be sent."""
     name = stored_as(lease.id, entry.name)
     wanted = Reread(entry.size_bytes, entry.sha256 or "")
-    if name in there and await held(store, name, like=wanted, scratch=scratch) == wanted:
+    if name in there and await reread_held(store, name, like=wanted, scratch=scratch) == wanted:
         return False
     await store.put(source, name, superseded=superseded_as(lease.id, stamp, entry.name))
-    if await held(store, name, like=wanted, scratch=scratch) != wanted:
+    if await reread_held(store, name, like=wanted, scratch=scratch) != wanted:
         raise _other_bytes(store, entry.name)
     return True
 
@@ -175,11 +175,11 @@ async def _keep_seal(
     paper = scratch / "seal.json"
     paper.write_text(seal.model_dump_json(by_alias=True), encoding="utf-8")
     name, wanted = seal_stored_as(lease.id, seal.digest), reread(paper)
-    if wanted is None or await held(store, name, like=wanted, scratch=scratch) == wanted:
+    if wanted is None or await reread_held(store, name, like=wanted, scratch=scratch) == wanted:
         return
     aside = superseded_as(lease.id, stamp, f".seals/{seal.digest}.json")
     await store.put(paper, name, superseded=aside)
-    if await held(store, name, like=wanted, scratch=scratch) != wanted:
+    if await reread_held(store, name, like=wanted, scratch=scratch) != wanted:
         raise _other_bytes(store, "the seal")
 
 
@@ -198,7 +198,7 @@ async def _require_elsewhere(
     lease: Lease, seal: Manifest, directory: Path, store: DurableStore
 ) -> None:
     where = await store.where()
-    doubt = await doubted(where, lease)
+    doubt = await store_doubt(where, lease)
     on_the_box = BadRequest(
         f"the store {store.words} is on the box itself and would go with it",
         remedy="name a store that outlives the box",

@@ -13,8 +13,8 @@ from gpu_tenant.box.audit.findings import (
     Needs,
     blocker,
     gib,
+    no_answer,
     ok,
-    unseen,
     warning,
 )
 from gpu_tenant.box.audit.gpu_checks import judge_gpus, judge_torch
@@ -41,7 +41,7 @@ from gpu_tenant.box.audit.probe import (
     read_smi,
 )
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 
 __all__ = ["Audit", "Finding", "Needs", "audit", "judge", "no_python"]
 
@@ -144,7 +144,7 @@ def _cpu(observed: Mapping[str, object]) -> Iterator[Finding]:
     cpu, cgroup = part(observed, "cpu", SeenCpu), part(observed, "cgroup", SeenCgroup)
     usable, shown = _cpus(observed), cpu.affinity or cpu.host_cores
     if usable is None or shown is None:
-        yield unseen("cpu", cpu)
+        yield no_answer("cpu", cpu)
     elif math.ceil(usable) < shown:
         threads = max(1, int(usable))
         reason = (
@@ -152,9 +152,11 @@ def _cpu(observed: Mapping[str, object]) -> Iterator[Finding]:
         )
         yield warning("cpu", f"a quota of {usable:g} cores, {shown} shown", reason)
     elif cgroup.error:
-        yield unseen("cpu quota", cgroup)
+        yield no_answer("cpu quota", cgroup)
     else:
-        yield ok("cpu", f"{usable:g} cores, {quoted(cpu.model) if cpu.model else 'model not told'}")
+        yield ok(
+            "cpu", f"{usable:g} cores, {quote_text(cpu.model) if cpu.model else 'model not told'}"
+        )
 
 
 def _ram_bytes(observed: Mapping[str, object]) -> int | None:
@@ -171,7 +173,7 @@ def _memory(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
     host = read_meminfo(memory.meminfo or "").get("MemTotal")
     ours = _ram_bytes(observed)
     if ours is None:
-        yield unseen("memory", memory)
+        yield no_answer("memory", memory)
         return
     seen = f"{gib(ours):.1f} GiB"
     if host and ours < host:
@@ -193,14 +195,14 @@ def _work_place(places: tuple[SeenPlace, ...]) -> SeenPlace | None:
 def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
     disks = part(observed, "disks", SeenDisks)
     if disks.error:
-        yield unseen("disk", disks)
+        yield no_answer("disk", disks)
         return
     work = _work_place(disks.places)
     measured: set[int | None] = set()
     # The job's own directory comes first, so that it is named if several places share its filesystem.
     for place in sorted(disks.places, key=lambda place: place != work):
         if place.error:
-            yield unseen(f"disk {quoted(place.path)}", place)
+            yield no_answer(f"disk {quote_text(place.path)}", place)
         elif place.role == "shm":
             yield _shm(place, needs)
         elif place.device not in measured:
@@ -230,8 +232,8 @@ def _platform_paths(
 
 
 def _disk(place: SeenPlace, wanted_gib: float) -> Finding:
-    subject = f"disk {quoted(place.path)}"
-    seen = f"{gib(place.free_bytes):.1f} of {gib(place.total_bytes):.1f} GiB free, {quoted(place.kind or 'unknown')}"
+    subject = f"disk {quote_text(place.path)}"
+    seen = f"{gib(place.free_bytes):.1f} of {gib(place.total_bytes):.1f} GiB free, {quote_text(place.kind or 'unknown')}"
     if "ro" in (place.options or "").split(","):
         fault = warning if place.role == "mount" else blocker
         return fault(subject, f"{seen}, read-only", "nothing can be written there")
@@ -248,10 +250,10 @@ def _inodes(place: SeenPlace) -> Iterator[Finding]:
     seen = f"{place.free_inodes} of {place.total_inodes} inodes free"
     if place.free_inodes == 0:
         reason = "no file can be made, however many bytes are free"
-        yield blocker(f"inodes {quoted(place.path)}", seen, reason)
+        yield blocker(f"inodes {quote_text(place.path)}", seen, reason)
     elif place.free_inodes < place.total_inodes * 0.05:
         reason = "data sets of many small files will not fit"
-        yield warning(f"inodes {quoted(place.path)}", seen, reason)
+        yield warning(f"inodes {quote_text(place.path)}", seen, reason)
 
 
 def _shm(place: SeenPlace, needs: Needs) -> Finding:
@@ -266,20 +268,20 @@ def _shm(place: SeenPlace, needs: Needs) -> Finding:
 
 def _writes(writes: SeenWrites) -> Iterator[Finding]:
     if writes.error:
-        yield unseen("writing", writes)
+        yield no_answer("writing", writes)
     for test in (writes.home, writes.work):
         if test is not None and not test.same:
-            seen = quoted(test.error) if test.error else "what was written came back different"
-            yield blocker(f"writing in {quoted(test.path)}", seen, "nothing can be kept there")
+            seen = quote_text(test.error) if test.error else "what was written came back different"
+            yield blocker(f"writing in {quote_text(test.path)}", seen, "nothing can be kept there")
 
 
 def _python(python: SeenPython, needs: Needs) -> Iterator[Finding]:
     numbers = re.match(r"(\d{1,3})\.(\d{1,3})", python.version or "")
     if not numbers:
-        yield unseen("python", python)
+        yield no_answer("python", python)
         return
     version = (int(numbers[1]), int(numbers[2]))
-    seen = f"Python {quoted(python.version or '')} at {quoted(python.path or 'unknown')}"
+    seen = f"Python {quote_text(python.version or '')} at {quote_text(python.path or 'unknown')}"
     for least, who in ((OLDEST_PYTHON, "caretaker"), (needs.python, "job")):
         if least and version < tuple(map(int, least.split("."))):
             yield blocker("python", seen, f"the {who} needs Python {least} or newer")
@@ -289,7 +291,7 @@ def _python(python: SeenPython, needs: Needs) -> Iterator[Finding]:
 
 def _clock(clock: SeenClock, asked_at: datetime, answered_at: datetime) -> Iterator[Finding]:
     if clock.started_s is None or clock.ended_s is None:
-        yield unseen("clock", clock)
+        yield no_answer("clock", clock)
         return
     # The box read its clock between our two times, which bounds how far off the clock can be.
     most_s = clock.started_s - asked_at.timestamp()
@@ -307,15 +309,15 @@ def _clock(clock: SeenClock, asked_at: datetime, answered_at: datetime) -> Itera
 def _neighbours(observed: Mapping[str, object]) -> Iterator[Finding]:
     processes = part(observed, "processes", SeenProcesses)
     if processes.error:
-        yield unseen("neighbours", processes)
+        yield no_answer("neighbours", processes)
         return
     our_uid = part(observed, "user", SeenUser).uid
     if strangers := sorted({p.name for p in processes.on_gpu if p.uid not in (our_uid, 0)}):
-        seen = f"{', '.join(map(quoted, strangers[:5]))} on a GPU"
+        seen = f"{', '.join(map(quote_text, strangers[:5]))} on a GPU"
         yield warning("neighbours", seen, "another user computes on these GPUs")
     elif processes.others:
         users = sorted({other.user for other in processes.others})
-        seen = f"programs of {', '.join(map(quoted, users[:5]))}" + ", and others" * (
+        seen = f"programs of {', '.join(map(quote_text, users[:5]))}" + ", and others" * (
             len(users) > 5
         )
         yield warning("neighbours", seen, "they share its memory, and may read what is not locked")
@@ -325,7 +327,7 @@ def _neighbours(observed: Mapping[str, object]) -> Iterator[Finding]:
 
 def _system(system: SeenSystem) -> Iterator[Finding]:
     if system.error:
-        yield unseen("system", system)
+        yield no_answer("system", system)
     elif system.open_files is not None and 0 <= system.open_files < 1024:
         yield warning(
             "open files", str(system.open_files), "data loaders need more: ulimit -n 4096"
@@ -333,7 +335,7 @@ def _system(system: SeenSystem) -> Iterator[Finding]:
     else:
         yield ok(
             "system",
-            f"kernel {quoted(system.kernel or 'unknown')}, up {(system.uptime_s or 0) / 3600:.1f} h",
+            f"kernel {quote_text(system.kernel or 'unknown')}, up {(system.uptime_s or 0) / 3600:.1f} h",
         )
 
 
@@ -344,19 +346,19 @@ def _reach(observed: Mapping[str, object]) -> Iterator[Finding]:
     told = {str(host): part(asked, host, SeenReach) for host in list(asked)[:20]}
     if all(reach.error for reach in told.values()):
         seen = "; ".join(
-            f"{quoted(host)}: {quoted(reach.error or '')}" for host, reach in told.items()
+            f"{quote_text(host)}: {quote_text(reach.error or '')}" for host, reach in told.items()
         )
         yield warning("network", seen, "nothing asked for was reached: push what the job needs")
         return
     for host, reach in told.items():
         if reach.error:
             yield warning(
-                f"network {quoted(host)}",
-                quoted(reach.error),
+                f"network {quote_text(host)}",
+                quote_text(reach.error),
                 "use a mirror, or push what it would fetch",
             )
         else:
             yield ok(
-                f"network {quoted(host)}",
+                f"network {quote_text(host)}",
                 f"reached in {reach.took_s:g} s" if reach.took_s else "reached",
             )

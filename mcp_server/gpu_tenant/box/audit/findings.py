@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gpu_tenant.box.audit.probe import GIB, ProbePart
 from gpu_tenant.domain.record import Line, Record
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 
 CARD_ROUNDING = 0.96
 """This share of the needed memory is enough: a card sold as 80 GB shows 79.6 GiB."""
@@ -53,11 +53,11 @@ def blocker(subject: str, seen: str, reason: str) -> Finding:
     return Finding(subject=subject, level="blocker", seen=seen, reason=reason)
 
 
-def unseen(subject: str, seen: ProbePart) -> Finding:
+def no_answer(subject: str, seen: ProbePart) -> Finding:
     """A finding that the probe could not tell about a part."""
     return warning(
         subject,
-        f"not seen: {quoted(seen.error) if seen.error else 'nothing was told'}",
+        f"not seen: {quote_text(seen.error) if seen.error else 'nothing was told'}",
         "unknown is not well: look by hand",
     )
 

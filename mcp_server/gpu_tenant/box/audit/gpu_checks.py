@@ -26,7 +26,7 @@ from gpu_tenant.box.audit.probe import (
     read_smi,
     read_xids,
 )
-from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.untrusted_text import quote_text
 
 GHOST_BYTES = GIB
 """More memory than a driver takes for itself on an unused card."""
@@ -60,16 +60,16 @@ def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding
     processes = part(observed, "processes", SeenProcesses)
     for gpu in driver.gpus:
         faults = [*_gpu_memory(gpu, processes, needs), *_gpu_health(gpu), *_gpu_xids(gpu, log)]
-        yield from faults or [ok(f"gpu {gpu.index}", _described(gpu))]
+        yield from faults or [ok(f"gpu {gpu.index}", _describe(gpu))]
     yield from _foreign_xids(driver, log)
 
 
 def _why_no_gpu(smi: SeenSmi, devices: SeenDevices) -> tuple[str, str]:
     told = smi.err.strip() or smi.out.strip()[:300]
-    said = quoted(told) if told else ""
+    said = quote_text(told) if told else ""
     if smi.error:
         return (
-            f"nvidia-smi: {quoted(smi.error)}",
+            f"nvidia-smi: {quote_text(smi.error)}",
             "a driver that does not answer is often a GPU that hangs",
         )
     if "Driver/library version mismatch" in told:
@@ -83,7 +83,7 @@ def _why_no_gpu(smi: SeenSmi, devices: SeenDevices) -> tuple[str, str]:
 
 def _gpu_count(driver: Driver, devices: SeenDevices, wanted: int) -> Finding:
     count = len(driver.gpus)
-    seen = f"{count} x {quoted(driver.gpus[0].name)}"
+    seen = f"{count} x {quote_text(driver.gpus[0].name)}"
     if count < wanted:
         return blocker("gpus", seen, f"the job needs {wanted}")
     if count < len(devices.nodes):
@@ -92,11 +92,11 @@ def _gpu_count(driver: Driver, devices: SeenDevices, wanted: int) -> Finding:
     return ok("gpus", seen)
 
 
-def _described(gpu: Gpu) -> str:
+def _describe(gpu: Gpu) -> str:
     memory = f"{gib(gpu.total_bytes):.0f} GiB" if gpu.total_bytes else "memory not told"
     heat = f"{gpu.temperature_c} °C" if gpu.temperature_c is not None else "temperature not told"
     ecc = "no ECC" if gpu.ecc_uncorrected is None else f"{gpu.ecc_uncorrected} ECC errors"
-    return f"{quoted(gpu.name)}, {memory}, {heat}, {ecc}"
+    return f"{quote_text(gpu.name)}, {memory}, {heat}, {ecc}"
 
 
 def _gpu_memory(gpu: Gpu, processes: SeenProcesses, needs: Needs) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _gpu_memory(gpu: Gpu, processes: SeenProcesses, needs: Needs) -> Iterator[Fi
         return
     if gpu.processes or processes.on_gpu:
         names = {process.name for process in gpu.processes} or {p.name for p in processes.on_gpu}
-        who = ", ".join(map(quoted, sorted(names)[:5]))
+        who = ", ".join(map(quote_text, sorted(names)[:5]))
         yield warning(subject, f"{seen}; in use by {who}", "somebody's programs are on this GPU")
     else:
         hidden = "the driver names pids of the host, so it may be a neighbour" * (
@@ -147,7 +147,7 @@ def _gpu_xids(gpu: Gpu, log: SeenKernelLog) -> Iterator[Finding]:
                 xid.number, ("warning", "most often a fault of some program's")
             )
             subject = f"gpu {gpu.index} xid {xid.number}"
-            yield Finding(subject=subject, level=level, seen=quoted(xid.line), reason=reason)
+            yield Finding(subject=subject, level=level, seen=quote_text(xid.line), reason=reason)
 
 
 def _foreign_xids(driver: Driver, log: SeenKernelLog) -> Iterator[Finding]:
@@ -155,7 +155,7 @@ def _foreign_xids(driver: Driver, log: SeenKernelLog) -> Iterator[Finding]:
     for xid in read_xids(log.lines):
         if xid.bus not in ours and XIDS.get(xid.number, ("ok", ""))[0] == "blocker":
             reason = "not a GPU of the list: one of ours that was lost, or a neighbour's"
-            yield warning(f"xid {xid.number}", quoted(xid.line), reason)
+            yield warning(f"xid {xid.number}", quote_text(xid.line), reason)
 
 
 def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
         yield ok("torch", "not installed")
     elif torch.error:
         yield warning(
-            "torch", f"not imported: {quoted(torch.error)}", "a slow disk, or a broken install"
+            "torch", f"not imported: {quote_text(torch.error)}", "a slow disk, or a broken install"
         )
     elif driver and driver.gpus and not torch.cuda_available:
         seen = f"torch {_word(torch.version)}, built for CUDA {_word(torch.built_for_cuda)}, sees no GPU"
@@ -180,4 +180,4 @@ def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def _word(told: str | None) -> str:
-    return "unknown" if told is None else quoted(told)
+    return "unknown" if told is None else quote_text(told)

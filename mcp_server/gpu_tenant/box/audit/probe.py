@@ -251,8 +251,8 @@ def read_smi(xml: str) -> Driver | None:
     if log.tag != "nvidia_smi_log":
         return None
     return Driver(
-        version=_said(log, "driver_version"),
-        cuda=_said(log, "cuda_version"),
+        version=_text_at(log, "driver_version"),
+        cuda=_text_at(log, "cuda_version"),
         gpus=tuple(_gpu(index, gpu) for index, gpu in enumerate(log.findall("gpu")[:_MOST])),
     )
 
@@ -261,16 +261,16 @@ def _gpu(index: int, gpu: ET.Element) -> Gpu:
     remapped = gpu.find("remapped_rows")
     return Gpu(
         index=index,
-        name=_said(gpu, "product_name") or "unnamed",
-        uuid=_said(gpu, "uuid") or "",
-        bus=pci_address(_said(gpu, "pci/pci_bus_id") or gpu.get("id") or ""),
+        name=_text_at(gpu, "product_name") or "unnamed",
+        uuid=_text_at(gpu, "uuid") or "",
+        bus=pci_address(_text_at(gpu, "pci/pci_bus_id") or gpu.get("id") or ""),
         total_bytes=_mebibytes(gpu, "fb_memory_usage/total"),
         used_bytes=_mebibytes(gpu, "fb_memory_usage/used"),
         temperature_c=_number(gpu, "temperature/gpu_temp"),
         slowdown_c=_number(gpu, "temperature/gpu_temp_slow_threshold"),
         ecc_uncorrected=_ecc(gpu),
-        remap_pending=remapped is not None and _said(remapped, "remapped_row_pending") == "Yes",
-        remap_failed=remapped is not None and _said(remapped, "remapped_row_failure") == "Yes",
+        remap_pending=remapped is not None and _text_at(remapped, "remapped_row_pending") == "Yes",
+        remap_failed=remapped is not None and _text_at(remapped, "remapped_row_failure") == "Yes",
         throttles=_throttles(gpu),
         processes=tuple(_processes(gpu)),
     )
@@ -308,20 +308,20 @@ def _processes(gpu: ET.Element) -> list[GpuProcess]:
     for process in gpu.findall("processes/process_info")[:100]:
         pid = _number(process, "pid")
         if pid is not None:
-            name = _said(process, "process_name") or "?"
+            name = _text_at(process, "process_name") or "?"
             used = _mebibytes(process, "used_memory")
             found.append(GpuProcess(pid=pid, name=name, used_bytes=used))
     return found
 
 
-def _said(element: ET.Element, path: str) -> str | None:
+def _text_at(element: ET.Element, path: str) -> str | None:
     """The text there. None if the driver says that it does not know."""
     said = plain(element.findtext(path) or "", max_line=120).replace("\n", " ").strip()
     return None if said in ("", "N/A", "[N/A]", "Unknown Error", "Not Supported") else said
 
 
 def _number(element: ET.Element, path: str) -> int | None:
-    match = re.match(r"\d{1,15}", _said(element, path) or "")
+    match = re.match(r"\d{1,15}", _text_at(element, path) or "")
     return int(match[0]) if match else None
 
 

@@ -32,7 +32,7 @@ class Recorded(BaseModel):
     ended_at: float
 
 
-def recorded(ledger: Ledger, lease_id: str) -> Recorded:
+def newest_recorded(ledger: Ledger, lease_id: str) -> Recorded:
     """What the newest environment of that lease was made from.
 
     Raises:
@@ -48,7 +48,7 @@ def recorded(ledger: Ledger, lease_id: str) -> Recorded:
     )
 
 
-def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
+def activation(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
     """The variable that makes a job run in the lease's environment. Empty if none was asked for.
 
     Raises:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import ENDED, JobStatus
 from gpu_tenant.box.environment.git_source import repository
-from gpu_tenant.box.environment.history import Recorded, newest, recorded
+from gpu_tenant.box.environment.history import Recorded, newest, newest_recorded
 from gpu_tenant.box.guard import keep_armed
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
@@ -265,7 +265,7 @@ class Setup:
             "env_names": list(asked.env_names),
         }
         if asked.replay is not None:
-            record = recorded(self._ledger, asked.replay)
+            record = newest_recorded(self._ledger, asked.replay)
             request["replay"] = {
                 "lease": asked.replay,
                 "image": dict(record.image),

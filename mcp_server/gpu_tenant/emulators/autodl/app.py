@@ -33,7 +33,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.autodl.responses import (
     Json,
-    failed,
+    failure,
     ok,
     page,
     shown_image,
@@ -178,9 +178,9 @@ class AutodlEmulator:
     def _admitted(self, do: Answer) -> Answer:
         async def answer(request: Request) -> Response:
             if request.headers.get("authorization") != KEY:
-                return failed("AuthorizeFailed", "登录超时，请重新登录")
+                return failure("AuthorizeFailed", "登录超时，请重新登录")
             if self._world.state.facts.get("unverified"):
-                return failed("TORealName", "请先完成实名认证")
+                return failure("TORealName", "请先完成实名认证")
             return await do(request)
 
         return answer
@@ -198,22 +198,22 @@ class AutodlEmulator:
             or not regions
             or any(region not in _REGIONS for region in regions)
         ):
-            return failed("ParamError", "请求参数错误")
+            return failure("ParamError", "请求参数错误")
         if (refusal := self._refused(request)) is not None:
             return refusal
         box = self._rent(str(body.get("instance_name") or ""), body)
         if not self._world.state.facts.pop("never_ready", False):
             self._world.later(_BOOT_S, "boot", box.id)
         if _struck(request) == "created_despite_error":
-            return failed("InternalError", "系统繁忙，请稍后重试")
+            return failure("InternalError", "系统繁忙，请稍后重试")
         return ok(box.id)
 
     def _refused(self, request: Request) -> Response | None:
         """Why no GPU can be rented now. None if one can."""
         if self._world.state.facts.get("balance_zero"):
-            return failed("ServerError", "账户余额不足，请充值后重试")
+            return failure("ServerError", "账户余额不足，请充值后重试")
         if _struck(request) == "no_capacity":
-            return failed("ServerError", "暂无库存")
+            return failure("ServerError", "暂无库存")
         return None
 
     async def _list(self, request: Request) -> Response:
@@ -248,9 +248,9 @@ class AutodlEmulator:
         if box is None:
             return _nothing()
         if body.get("payload") != "gpu":
-            return failed("ServerError", "不支持的启动模式")
+            return failure("ServerError", "不支持的启动模式")
         if box.status != "shutdown":
-            return failed("ServerError", "当前实例状态不支持开机")
+            return failure("ServerError", "当前实例状态不支持开机")
         if (refusal := self._refused(request)) is not None:
             return refusal
         box.status, box.phase = "starting", "booting"
@@ -263,9 +263,9 @@ class AutodlEmulator:
         if box is None:
             return _nothing()
         if box.status == "shutting_down":
-            return failed("ServerError", "当前实例正在关机中,无需重复操作")
+            return failure("ServerError", "当前实例正在关机中,无需重复操作")
         if box.status in ("shutdown", "releasing"):
-            return failed("ServerError", "当前实例已关机")
+            return failure("ServerError", "当前实例已关机")
         # A box that is still starting was observed to start in spite of a stop.
         if box.phase == "running" or box.id in self._never_ready():
             self._go_down(box)
@@ -285,7 +285,7 @@ class AutodlEmulator:
         if box is None:
             return _nothing()
         if box.status != "shutdown" or _struck(request) == "soft_failure":
-            return failed("ServerError", "请先关机后再释放实例")
+            return failure("ServerError", "请先关机后再释放实例")
         if not self._world.state.facts.get("stuck"):
             box.status = "releasing"
             self._world.bill(box)
@@ -359,7 +359,7 @@ def _struck(request: Request) -> str:
 
 
 def _nothing() -> Response:
-    return failed("RecordNotFoundError", "实例不存在")
+    return failure("RecordNotFoundError", "实例不存在")
 
 
 def _id(what: str) -> str:

@@ -26,7 +26,7 @@ def ok(told: JsonValue = None) -> Response:
     return envelope("Success", told)
 
 
-def failed(code: str, msg: str) -> Response:
+def failure(code: str, msg: str) -> Response:
     """The answer that it was not done."""
     return envelope(code, None, msg)
 

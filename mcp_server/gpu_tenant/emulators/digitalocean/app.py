@@ -20,7 +20,7 @@ from gpu_tenant.emulators.digitalocean.responses import (
     error,
     instant,
     not_found,
-    refused,
+    refusal,
     shown_droplet,
     shown_key,
     shown_size,
@@ -219,7 +219,7 @@ class DigitalOceanEmulator:
     async def _list(self, request: Request) -> Response:
         kind, tag = request.query_params.get("type"), request.query_params.get("tag_name")
         if tag is not None and (kind is not None or "name" in request.query_params):
-            return refused("tag_name can not be combined with name or type.")
+            return refusal("tag_name can not be combined with name or type.")
         rows = [
             shown_droplet(box)
             for box in self._world.listed()
@@ -240,7 +240,7 @@ class DigitalOceanEmulator:
         if wrong is None and fault is not None:
             wrong = {"no_capacity": _FULL, "no_quota": _TOO_MANY}.get(fault.do)
         if wrong is not None:
-            return refused(wrong)
+            return refusal(wrong)
         boxes = [self._droplet({**body, "name": name}) for name in cast("list[str]", names)]
         for box in boxes:
             if not self._world.state.facts.pop("never_ready", False):
@@ -306,7 +306,7 @@ class DigitalOceanEmulator:
         elif kind == "power_on" and box.status == "off":
             self._open(box)
         else:
-            return refused(f"Droplet cannot {kind} while it is {box.status}.")
+            return refusal(f"Droplet cannot {kind} while it is {box.status}.")
         at = instant(self._world.now)
         shown = {
             "id": self._world.number(),
@@ -329,10 +329,10 @@ class DigitalOceanEmulator:
         try:
             digest = hashlib.md5(base64.b64decode(text[1]), usedforsecurity=False).hexdigest()
         except (IndexError, ValueError):
-            return refused("Key invalid, key should be of the format `type key [comment]`")
+            return refusal("Key invalid, key should be of the format `type key [comment]`")
         fingerprint = ":".join(re.findall("..", digest))
         if not name or self._key(fingerprint):
-            return refused("SSH Key is already in use on your account")
+            return refusal("SSH Key is already in use on your account")
         key = self._world.rent(
             str(512_000 + self._world.number()),
             "key",

@@ -181,7 +181,7 @@ def error(status: int, code: str, message: str) -> Response:
     return JSONResponse({"id": code, "message": message, "request_id": uuid_of(message)}, status)
 
 
-def refused(message: str) -> Response:
+def refusal(message: str) -> Response:
     """The answer to a request that is understood but not carried out."""
     return error(422, "unprocessable_entity", message)
 

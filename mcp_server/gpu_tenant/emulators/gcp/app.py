@@ -167,15 +167,15 @@ class GcpEmulator:
                 for box in things.listed():
                     yield f"zones/{box.facts['zone']}", gce.boot_disk(box)
                 for disk in things.listed("disk"):
-                    yield f"zones/{disk.facts['zone']}", gce.shown(disk)
+                    yield f"zones/{disk.facts['zone']}", gce.thing_body(disk)
             case "addresses":
                 for address in things.listed("address"):
-                    yield f"regions/{address.facts['region']}", gce.shown(address)
+                    yield f"regions/{address.facts['region']}", gce.thing_body(address)
             case _:
                 raise Refusal(404, "notFound", f"no aggregated list of {kind}")
 
     async def _snapshots(self, request: Request) -> Body:
-        shown = [gce.shown(thing) for thing in self._world.listed("snapshot")]
+        shown = [gce.thing_body(thing) for thing in self._world.listed("snapshot")]
         return {"kind": "compute#snapshotList", **({"items": shown} if shown else {})}
 
     # --- boxes
@@ -287,7 +287,7 @@ class GcpEmulator:
                 self._world.end(thing, status="DELETED")
             # The limit of a run that has already ended must not stop a later run.
             case _ if event == f"fence-{thing.facts['starts']}" and thing.status == "RUNNING":
-                if gce.scheduling(thing).get("instanceTerminationAction") == "DELETE":
+                if gce.scheduling_body(thing).get("instanceTerminationAction") == "DELETE":
                     self._world.later(0, "deleted", thing.id)
                 else:
                     self._stopping(thing, 0)
@@ -310,7 +310,7 @@ class GcpEmulator:
         body = gce.body_of(box)
         rates = {"gpu": gce.machine_usd_h(body), "disk": gce.disk_usd_h(body)}
         self._world.bill(box, address=gce.ADDRESS_USD_H, **rates)
-        limit = gce.scheduling(box).get("maxRunDuration")
+        limit = gce.scheduling_body(box).get("maxRunDuration")
         if limit:
             self._world.later(int(limit["seconds"]) + _LATE_S, f"fence-{run}", box.id)
 

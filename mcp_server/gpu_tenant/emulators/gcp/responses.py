@@ -167,7 +167,7 @@ def over_quota(metric: str, limit: float, scope: str) -> Refusal:
     return Refusal(403, "quotaExceeded", said)
 
 
-def scheduling(box: Thing) -> Body:
+def scheduling_body(box: Thing) -> Body:
     """How the box was asked to end."""
     return dict(body_of(box).get("scheduling", {}))
 
@@ -298,7 +298,7 @@ def instance(box: Thing) -> Body:
     if box.facts.get("ip"):
         address["natIP"] = str(box.facts["ip"])
     shown: Body = {
-        **named(box),
+        **shared_fields(box),
         "kind": "compute#instance",
         "id": box.facts["number"],
         "status": box.status,
@@ -359,7 +359,7 @@ def boot_disk(box: Thing) -> Body:
     kind, size_gb = _disk(body)
     made_of = body["disks"][0]["initializeParams"]
     return {
-        **named(box),
+        **shared_fields(box),
         "kind": "compute#disk",
         "sizeGb": str(size_gb),
         "status": "READY",
@@ -463,14 +463,14 @@ def nothing(scope: str) -> Body:
     return {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": said, "data": told_of}}
 
 
-def shown(thing: Thing) -> Body:
+def thing_body(thing: Thing) -> Body:
     """A disk, an address or a snapshot as the API shows it."""
     scopes = {f"{kind}s": thing.facts[kind] for kind in ("zone", "region") if kind in thing.facts}
     at = {kind[:-1]: link(f"{kind}/{name}") for kind, name in scopes.items()}
-    return {**named(thing), **at, **body_of(thing)}
+    return {**shared_fields(thing), **at, **body_of(thing)}
 
 
-def named(thing: Thing) -> Body:
+def shared_fields(thing: Thing) -> Body:
     """The fields that everything the API shows begins with."""
     made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
     return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}

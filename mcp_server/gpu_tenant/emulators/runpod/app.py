@@ -93,7 +93,7 @@ class RunpodEmulator:
         ]
         return [
             *(Route(path, self._admitted(do), methods=[method]) for method, path, do in table),
-            Route("/v1/{rest:path}", _retired, methods=everything),
+            Route("/v1/{rest:path}", _retire, methods=everything),
             Route("/v2/{rest:path}", self._admitted(_unknown_path), methods=everything),
         ]
 
@@ -410,7 +410,7 @@ def emulate(world: World, sites: Sites) -> RunpodEmulator:
     return RunpodEmulator(world, sites)
 
 
-async def _retired(request: Request) -> Response:
+async def _retire(request: Request) -> Response:
     return problem(410, "REST v1 was retired; use /v2")
 
 

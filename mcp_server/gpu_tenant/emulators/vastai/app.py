@@ -22,7 +22,7 @@ from gpu_tenant.emulators.vastai.responses import (
     instance,
     ip,
     no,
-    paged,
+    page_of,
     unfit,
     yes,
 )
@@ -254,7 +254,7 @@ class VastEmulator:
     def _list(self, request: Request, body: Row) -> Response:
         things = sorted(self._world.listed(), key=lambda thing: int(thing.id))
         rows = [instance(thing, self._world.now) for thing in things]
-        return paged(rows, request.query_params, self._door.struck(request, "page_boundary"))
+        return page_of(rows, request.query_params, self._door.struck(request, "page_boundary"))
 
     def _manage(self, request: Request, body: Row) -> Response:
         thing, state = self._mine(request), body.get("state")

@@ -299,7 +299,7 @@ class VastMarket:
         disk = Decimal(str(tests.pop("allocated_storage", 8)))
         order, limit = tests.pop("order", []), tests.pop("limit", None)
         rows = [_offer(ask, disk, self._world, kind=kind, free=self.free(ask)) for ask in ASKS]
-        found = _searched(rows, tests, order)
+        found = _search(rows, tests, order)
         if isinstance(found, Response):
             return found
         return JSONResponse({"offers": found[: limit if isinstance(limit, int) else len(found)]})
@@ -366,7 +366,7 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
     }
 
 
-def _searched(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
+def _search(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
     """The rows that pass every filter, in order, or a refusal."""
     for name, wanted in tests.items():
         if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(COMPARE):

@@ -222,7 +222,7 @@ class VastAccount:
             said = "Must provide both 'day' gte and lte filters for instance charges"
             return JSONResponse({"success": False, "msg": said}, 400)
         kinds = filters.get("type", {}).get("in", ["instance", "volume"])
-        rows = [charged(thing, self._world) for thing in self._world.state.things.values()]
+        rows = [charge_row(thing, self._world) for thing in self._world.state.things.values()]
         rows = [row for row in rows if row["type"] in kinds and float(str(row["end"])) >= begin]
         rows = [row for row in rows if float(str(row["start"])) <= until]
         rows.sort(key=lambda row: str(row["source"]), reverse=asked.get("latest_first") == "true")
@@ -246,7 +246,7 @@ class VastAccount:
 # --- instances
 
 
-def paged(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
+def page_of(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
     """One page of those rows, in the form of version 1's list."""
     try:
         filters = json.loads(asked.get("select_filters", "{}"))
@@ -385,7 +385,7 @@ def volume(thing: Thing, usd_h: Decimal) -> Row:
     }
 
 
-def charged(thing: Thing, world: World) -> Row:
+def charge_row(thing: Thing, world: World) -> Row:
     """What that contract has cost so far, in the form of the charges."""
     span: Row = {"start": int(thing.created_at), "end": int(thing.ended_at or world.now)}
     kind = "volume" if thing.kind == "volume" else "instance"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_tenant.domain.wording import dated, size, some, span
+from gpu_tenant.domain.wording import size, some, span, with_dates
 from gpu_tenant.faces.cli.output import usd
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.cards import TornDown
 
 
-def audited(shown: Audited) -> str:
+def audit_line(shown: Audited) -> str:
     """The box's GPUs, and how many blockers and warnings it has."""
     gpus = f"{len(shown.gpus)}x {shown.gpus[0].name}" if shown.gpus else "no GPU"
     return f"{gpus}, {some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}"
@@ -28,7 +28,7 @@ def blockers(shown: Audited) -> str | None:
     return "; ".join(found) or None
 
 
-def watched(shown: Watched) -> str:
+def watch_line(shown: Watched) -> str:
     """The state of the job."""
     code = "" if shown.exit_code is None else f", status {shown.exit_code}"
     ran = "" if shown.running_s is None else f", {span(shown.running_s)}"
@@ -39,16 +39,16 @@ def watched(shown: Watched) -> str:
 
 def why(shown: Watched) -> str | None:
     """Why the job did not end as it should, and the lease's alarm. None if there is neither."""
-    told = [dated(shown.why)] if shown.why else []
+    told = [with_dates(shown.why)] if shown.why else []
     return "; ".join([*told, *([shown.alarm] if shown.alarm else [])]) or None
 
 
-def pushed(shown: Pushed) -> str:
+def push_line(shown: Pushed) -> str:
     """What a push did."""
     return f"{some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), {shown.unchanged_files} unchanged"
 
 
-def collected(shown: Collected) -> str:
+def collect_line(shown: Collected) -> str:
     """What is now kept here."""
     return f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"
 

@@ -136,7 +136,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
     return wrap
 
 
-def joined(words: tuple[str, ...]) -> str:
+def join_words(words: tuple[str, ...]) -> str:
     """The command line that was meant. A single word is taken as it is; several words are quoted again."""
     import shlex
 

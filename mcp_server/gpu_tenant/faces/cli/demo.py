@@ -82,7 +82,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
         else:
             _phase(1, "offers, ranked by the cost of the finished work; then rent the first")
             found = await tenancy.find_offers(hours=1, provider=stage.provider, limit=4)
-            offers_table.found(found)
+            offers_table.print_found(found)
             quotes = [offer.quote for offer in found.offers if offer.quote]
             card = await tenancy.provision(smoke=smoked.id, quotes=quotes, wait_s=3600)
         output.card(card)
@@ -92,9 +92,9 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
         output.audit(await tenancy.audit(lease))
 
         _phase(3, "push, then a detached launch with its outputs declared")
-        output.pushed(await tenancy.push(lease, os.fspath(JOB)))
+        output.print_pushed(await tenancy.push(lease, os.fspath(JOB)))
         command = f"python3 train.py --epochs {EPOCHS}"
-        output.launched(
+        output.print_launched(
             await tenancy.launch_detached(
                 lease, command, ["out/"], env=[f"GPU_TENANT_DEMO=text:{_MARK}"], name="train"
             )
@@ -118,7 +118,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
         _phase(5, "seal and collect, then verify and tear down")
         with bars.bytes_bar("collect"):
             collected = await tenancy.collect(lease, os.fspath(kept))
-        output.collected(collected)
+        output.print_collected(collected)
         output.receipt(await tenancy.verify_and_teardown(lease))
 
 

@@ -113,7 +113,7 @@ async def install(
     if not as_json:
         _tell(planned.changes, there.skills / "gpu-tenant")
         _note(planned)
-    done = planned.wanted and _agreed(yes, as_json)
+    done = planned.wanted and _agrees(yes, as_json)
     if done:
         carry_out(planned)
     answer = _answer(planned, there, done=done)
@@ -145,7 +145,7 @@ def _keep_watch(
         if service.line:
             click.echo(service.line)
         _note(service.plan)
-    done = service.wanted and _agreed(yes, as_json)
+    done = service.wanted and _agrees(yes, as_json)
     if done:
         begin(service)
     nobody_keeps_it = bool(service.line) and yes
@@ -159,7 +159,7 @@ def _keep_watch(
         words = f"nothing to change; {service.then}" if service.then else "nothing to change"
     kept = KeepingWatch(
         by=service.by,
-        changes=_named(service.plan.changes),
+        changes=_file_changes(service.plan.changes),
         diff=_diff(service.plan.changes),
         runs=[service.line] if service.line else runs,
         done=done,
@@ -176,7 +176,7 @@ def _must_be_without(given: object, options: str, what: str) -> None:
         raise BadRequest(f"{options} for {what}", remedy="`gpu-tenant install --help`")
 
 
-def _agreed(yes: bool, as_json: bool) -> bool:
+def _agrees(yes: bool, as_json: bool) -> bool:
     if yes or as_json or not sys.stdin.isatty():
         return yes
     return click.confirm("make these changes?", err=True)
@@ -199,7 +199,7 @@ def _note(planned: Plan) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def _named(changes: tuple[Change, ...]) -> list[FileChange]:
+def _file_changes(changes: tuple[Change, ...]) -> list[FileChange]:
     return [FileChange(path=str(c.path), does=c.does) for c in changes]
 
 
@@ -222,7 +222,7 @@ def _answer(planned: Plan, there: Places, *, done: bool) -> Installation:
         host=there.host,
         skill=str(there.skills / "gpu-tenant"),
         settings=str(there.settings),
-        changes=_named(planned.changes),
+        changes=_file_changes(planned.changes),
         diff=_diff(planned.changes),
         done=done,
         notes=list(planned.notes),

@@ -14,7 +14,7 @@ from gpu_tenant.faces.cli import brief_lines, multinode, output, sweep
 from gpu_tenant.faces.cli.command import (
     Chosen,
     as_json,
-    joined,
+    join_words,
     lease_argument,
     lease_option,
     leases_argument,
@@ -66,7 +66,7 @@ async def audit(
             lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib),
             as_json=as_json,
             words=output.audit,
-            brief=brief_lines.audited,
+            brief=brief_lines.audit_line,
             wrong=brief_lines.blockers,
             status=lambda audited: 1 if audited.blockers else 0,
         )
@@ -110,8 +110,8 @@ async def push(
                 lease, directory, list(include_secret), list(overwrite), list(include)
             ),
             as_json=as_json,
-            words=output.pushed,
-            brief=brief_lines.pushed,
+            words=output.print_pushed,
+            brief=brief_lines.push_line,
             moves="push",
         )
 
@@ -153,7 +153,7 @@ async def launch(
     **over: Any,
 ) -> None:
     """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
-    over_a_grid = sweep.taken(over)
+    over_a_grid = sweep.take_options(over)
     async with output.tenancy() as tenancy:
         if over_a_grid is not None:
             begun = await sweep.launch(
@@ -182,7 +182,7 @@ async def launch(
                 python=python,
                 **over,
             )
-            output.answer(launched_on_all, as_json, multinode.launched)
+            output.answer(launched_on_all, as_json, multinode.print_launched)
             return
         if command[0] in {known.id for known in tenancy.ledger.leases()}:
             lease, command = one_lease(lease, command[0]), command[1:]
@@ -193,7 +193,7 @@ async def launch(
                 )
         launched = await tenancy.launch_detached(
             the_lease(lease, tenancy),
-            joined(command),
+            join_words(command),
             list(artifact),
             list(discard),
             list(env),
@@ -201,7 +201,7 @@ async def launch(
             name,
             python,
         )
-        output.answer(launched, as_json, output.launched)
+        output.answer(launched, as_json, output.print_launched)
     if launched.died:
         sys.exit(1)
 
@@ -232,7 +232,7 @@ async def monitor(
 
             seen = await bars.follow(tenancy, one, job, cursor)
             if as_json:
-                output.answer(seen, as_json, output.watched)
+                output.answer(seen, as_json, output.print_watched)
             if seen.state != "finished":
                 sys.exit(1)
             return
@@ -243,8 +243,8 @@ async def monitor(
                 lease, job, cursor=cursor, wait_s=wait_s, limit_bytes=_LOG_BYTES
             ),
             as_json=as_json,
-            words=output.watched,
-            brief=brief_lines.watched,
+            words=output.print_watched,
+            brief=brief_lines.watch_line,
             wrong=brief_lines.why,
         )
 
@@ -261,8 +261,8 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
             tenancy,
             lambda lease: tenancy.stop_job(lease, job, grace_s),
             as_json=as_json,
-            words=output.watched,
-            brief=brief_lines.watched,
+            words=output.print_watched,
+            brief=brief_lines.watch_line,
             begun="goes on",
         )
 
@@ -331,8 +331,8 @@ async def collect(
                 tenancy,
                 lambda lease: tenancy.collect(lease, to, list(artifact), list(discard)),
                 as_json=as_json,
-                words=output.collected,
-                brief=brief_lines.collected,
+                words=output.print_collected,
+                brief=brief_lines.collect_line,
                 wrong=brief_lines.not_collected,
                 moves="collect",
             )
@@ -379,7 +379,7 @@ def _snapshot(shown: Snapshot) -> None:
         ("proves", shown.proves),
         ("next", shown.next),
     ]
-    output.listed(f"{shown.lease}: a look at what is complete", rows)
+    output.print_list(f"{shown.lease}: a look at what is complete", rows)
 
 
 @verb("teardown")

@@ -18,7 +18,7 @@ from gpu_tenant.faces.cli.command import (
     T,
     as_json,
     command_argument,
-    joined,
+    join_words,
     lease_argument,
     one_lease,
     the_lease,
@@ -52,7 +52,7 @@ async def smoke(
 ) -> None:
     """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
     async with output.tenancy() as tenancy:
-        receipt = await tenancy.smoked(directory, joined(command), time_limit_s, include)
+        receipt = await tenancy.smoked(directory, join_words(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
     if not receipt.passed:
         sys.exit(1)
@@ -122,7 +122,9 @@ async def offers(
             "explain" if explain else "",
             limit,
         )
-        output.answer(found, as_json, offers_table.explained if explain else offers_table.found)
+        output.answer(
+            found, as_json, offers_table.print_explained if explain else offers_table.print_found
+        )
 
 
 _DONE = (
@@ -222,7 +224,7 @@ async def provision(
                 **terms,
             ),
         )
-        output.answer(card, as_json, lease_table.provisioned)
+        output.answer(card, as_json, lease_table.print_provisioned)
     if card.together is not None and card.together.missing:
         sys.exit(1)
 

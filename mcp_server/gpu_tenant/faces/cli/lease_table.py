@@ -9,7 +9,7 @@ import click
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import some, span
-from gpu_tenant.faces.cli.output import card, columns, complain, listed, until, usd
+from gpu_tenant.faces.cli.output import card, columns, complain, print_list, until, usd
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card, Leases
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-def provisioned(shown: Card) -> None:
+def print_provisioned(shown: Card) -> None:
     """What was rented was printed: one lease, or of several how many there are and why."""
     card(shown)
     whole = shown.together
@@ -30,7 +30,7 @@ def provisioned(shown: Card) -> None:
         *(("missing", words) for words in whole.missing),
         ("next", whole.next),
     ]
-    listed(f"{whole.fleet}: {whole.had} of {whole.asked}", rows)
+    print_list(f"{whole.fleet}: {whole.had} of {whole.asked}", rows)
 
 
 def leases(shown: Leases) -> None:
@@ -51,7 +51,7 @@ def leases(shown: Leases) -> None:
     for alarm in shown.alarms:
         complain("alarm", alarm)
     if shown.leases or shown.also_billing or shown.not_counted:
-        click.echo(summed(shown))
+        click.echo(sum_line(shown))
     if shown.watched:
         click.echo(f"watched by: {shown.watched.removeprefix('by ')}")
 
@@ -83,7 +83,7 @@ def _table(shown: Leases) -> None:
     columns(rows)
 
 
-def summed(shown: Leases) -> str:
+def sum_line(shown: Leases) -> str:
     """What bills, what bills unused and what is spent, in one line. Unknown sums are named."""
     burning = [row for row in shown.leases if row.state.live and row.leaking_usd_month is None]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"

@@ -61,7 +61,7 @@ async def limits(as_json: bool, **given: Any) -> None:
     async with output.tenancy() as tenancy:
         if changes:
             _set(tenancy, changes)
-        output.answer(_shown(tenancy), as_json, _listed)
+        output.answer(_show_limits(tenancy), as_json, _print_limits)
 
 
 async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
@@ -74,7 +74,7 @@ async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
         try:
             return await act()
         except Limit as limit:
-            if not (_somebody_is_here() and _raised(tenancy, limit)):
+            if not (_somebody_is_here() and _raise_limit(tenancy, limit)):
                 raise
         except SignatureWanted as wanted:
             if not _somebody_is_here():
@@ -90,12 +90,12 @@ def _somebody_is_here() -> bool:
     return True
 
 
-def _raised(tenancy: Tenancy, limit: Limit) -> bool:
+def _raise_limit(tenancy: Tenancy, limit: Limit) -> bool:
     """Whether the owner has set a new value for the limit."""
     from gpu_tenant.leases.spending_limits import TABLE
-    from gpu_tenant.providers.credentials import configured
+    from gpu_tenant.providers.credentials import read_table
 
-    written = limit.name in configured(tenancy.home.configuration, TABLE)
+    written = limit.name in read_table(tenancy.home.configuration, TABLE)
     by = "you wrote it" if written else "a careful default: nothing is written yet"
     click.echo(f"{limit.message}\n{limit.name} is {limit.value}: {by}", err=True)
     typed = prompts.signature(
@@ -162,11 +162,11 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _shown(tenancy: Tenancy) -> Shown:
+def _show_limits(tenancy: Tenancy) -> Shown:
     from gpu_tenant.leases.spending_limits import TABLE, Limits
-    from gpu_tenant.providers.credentials import configured
+    from gpu_tenant.providers.credentials import read_table
 
-    now, written = tenancy.context.owner.limits, configured(tenancy.home.configuration, TABLE)
+    now, written = tenancy.context.owner.limits, read_table(tenancy.home.configuration, TABLE)
     used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.used()}
     return Shown(
         limits=tuple(
@@ -181,7 +181,7 @@ def _shown(tenancy: Tenancy) -> Shown:
     )
 
 
-def _listed(shown: Shown) -> None:
+def _print_limits(shown: Shown) -> None:
     width = max(len(limit.name) for limit in shown.limits)
     for limit in shown.limits:
         click.echo(f"{limit.name:<{width}}  {limit.value:>8}  {limit.by:<7}  {limit.used}")

@@ -25,7 +25,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.cli.live_frame import NOTES, Frame, LiveState, SilentBox, counted
+from gpu_tenant.faces.cli.live_frame import NOTES, Frame, LiveState, SilentBox, gpu_count
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
 
@@ -183,7 +183,7 @@ class _View:
         for card in leases.leases:
             quote = None if card.lease in seen.gpus else ledger.lease(card.lease).quote
             if quote is not None:
-                seen.gpus[card.lease] = counted(quote.offer.gpu, quote.offer.gpu_count)
+                seen.gpus[card.lease] = gpu_count(quote.offer.gpu, quote.offer.gpu_count)
         seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
 
     async def _look_at_jobs(self) -> None:

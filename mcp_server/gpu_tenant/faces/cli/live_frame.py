@@ -18,7 +18,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span
-from gpu_tenant.faces.cli.lease_table import summed
+from gpu_tenant.faces.cli.lease_table import sum_line
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
 
@@ -91,13 +91,13 @@ class Frame:
             spent = seen.leases.spent_usd + sum(
                 (_since(card, seen.since_s(self._now)) for card in seen.leases.leases), Decimal(0)
             )
-            lines.append(Text(summed(seen.leases.model_copy(update={"spent_usd": spent}))))
+            lines.append(Text(sum_line(seen.leases.model_copy(update={"spent_usd": spent}))))
             lines.append(Text(f"looked {span(seen.since_s(self._now))} ago", style="dim"))
             if seen.leases.alarms:
                 told = some(len(seen.leases.alarms), "alarm")
                 lines[-1].append(f"; {told}, told below", style="bold red")
         if seen.trouble is not None:
-            lines.append(_said(f"the last look failed: {seen.trouble}", "bold red"))
+            lines.append(_plain_text(f"the last look failed: {seen.trouble}", "bold red"))
         return Group(*lines, Text(""))
 
     @property
@@ -110,7 +110,7 @@ class Frame:
         """The table's lines in sight, down to `end`. Only the leases shown are laid out: there may be thousands."""
         first = self.from_line
         cards = self._cards[max(0, first - 1) : end - 1]
-        table = _fitting(cards, self._seen, self._now, console, options)
+        table = _fit_table(cards, self._seen, self._now, console, options)
         # The table's head is the middle's first line.
         return console.render_lines(table, options)[min(first, 1) :]
 
@@ -120,27 +120,29 @@ class Frame:
             return
         if not shown.leases:
             yield Text("no lease is live: no box of ours is billing that this ledger knows of")
-        yield from _titled("IF THIS COMPUTER DIES", _meters(shown.leases))
-        yield from _titled("ALARMS", [_said(words, "red") for words in shown.alarms])
-        yield from _titled("JOBS", list(self._jobs(shown.leases)))
+        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
+        yield from _with_title("ALARMS", [_plain_text(words, "red") for words in shown.alarms])
+        yield from _with_title("JOBS", list(self._jobs(shown.leases)))
         leaks = [
             f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
             for card in shown.leases
             if card.leaking_usd_month is not None
         ]
-        yield from _titled("BILLS THOUGH NOTHING RUNS", [_said(words) for words in leaks])
-        yield from _titled("NOT OURS", [_said(_of_others(box)) for box in shown.foreign])
-        yield from _titled("BILLS WITHOUT A BOX", [_said(words) for words in shown.also_billing])
-        yield from _titled("SWEEPS", [_said(words) for words in shown.sweeps])
-        yield from _titled("NOTES", [_said(words) for words in seen.notes])
+        yield from _with_title("BILLS THOUGH NOTHING RUNS", [_plain_text(words) for words in leaks])
+        yield from _with_title("NOT OURS", [_plain_text(_of_others(box)) for box in shown.foreign])
+        yield from _with_title(
+            "BILLS WITHOUT A BOX", [_plain_text(words) for words in shown.also_billing]
+        )
+        yield from _with_title("SWEEPS", [_plain_text(words) for words in shown.sweeps])
+        yield from _with_title("NOTES", [_plain_text(words) for words in seen.notes])
         if shown.watched:
-            yield from _titled("WATCHED BY", [_said(shown.watched)])
+            yield from _with_title("WATCHED BY", [_plain_text(shown.watched)])
 
     def _jobs(self, cards: tuple[Card, ...]) -> Iterator[RenderableType]:
         for card in cards:
             watched, blind = self._seen.jobs.get(card.lease), self._seen.blind.get(card.lease)
             if blind is not None:
-                yield _said(
+                yield _plain_text(
                     f"{card.lease}: no answer since {blind.since:%H:%M:%S} UTC, which is not an end; "
                     f"it is asked again ({blind.words})",
                     "yellow",
@@ -154,21 +156,24 @@ class Frame:
 _Column = tuple[str, Callable[[Card, LiveState, float], Text]]
 
 _COLUMNS: tuple[_Column, ...] = (
-    ("LEASE", lambda card, seen, past_s: _said(card.lease, "bold")),
-    ("PLATFORM", lambda card, seen, past_s: _said(seen.titles.get(card.provider, card.provider))),
+    ("LEASE", lambda card, seen, past_s: _plain_text(card.lease, "bold")),
+    (
+        "PLATFORM",
+        lambda card, seen, past_s: _plain_text(seen.titles.get(card.provider, card.provider)),
+    ),
     ("STATE", lambda card, seen, past_s: _state(card)),
-    ("GPU", lambda card, seen, past_s: _said(_gpus(card, seen))),
+    ("GPU", lambda card, seen, past_s: _plain_text(_gpus(card, seen))),
     ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
     ("USD/H", lambda card, seen, past_s: Text(_rate(card.price_usd_h))),
-    ("SPENT", lambda card, seen, past_s: Text(_spent(card, past_s))),
+    ("SPENT", lambda card, seen, past_s: Text(_spent_words(card, past_s))),
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
 """The columns to leave out first on a narrow terminal. All others are always shown."""
 
 
-def _fitting(
+def _fit_table(
     cards: tuple[Card, ...],
     seen: LiveState,
     now: datetime,
@@ -189,7 +194,7 @@ def _fitting(
     return table
 
 
-def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableType]:
+def _with_title(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableType]:
     if lines:
         yield Text(f"\n{title}", style="bold")
         yield Padding(Group(*lines), (0, 0, 0, 2))
@@ -201,7 +206,7 @@ def _meters(cards: tuple[Card, ...]) -> list[Text]:
     for card in cards:
         if card.state.live:
             said.setdefault(card.stops_the_meter, []).append(card.lease)
-    return [_said(f"{', '.join(leases)}: {words}") for words, leases in said.items()]
+    return [_plain_text(f"{', '.join(leases)}: {words}") for words, leases in said.items()]
 
 
 def _of_others(box: Foreign) -> str:
@@ -229,15 +234,15 @@ def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
         place = f", {at.unit} {at.done:g}{whole}"
     metrics = [f"{name}={value:g}" for name, value in (at.metrics if at else {}).items()]
     said = f"{watched.job} on {watched.lease}: {watched.state}{code}{place}"
-    yield _said("  ".join([said, *metrics[:_METRICS]]))
+    yield _plain_text("  ".join([said, *metrics[:_METRICS]]))
     if watched.alarm:
-        yield _said(f"  {watched.alarm}", "bold red")
+        yield _plain_text(f"  {watched.alarm}", "bold red")
     if watched.why:
-        yield _said(f"  {watched.why}", "red" if watched.state == "failed" else "")
+        yield _plain_text(f"  {watched.why}", "red" if watched.state == "failed" else "")
     if watched.state in ENDED or watched.state == "absent":
         return
     line = Table.grid(padding=(0, 2, 0, 0))
-    cells: list[RenderableType] = [_said(_load(watched))]
+    cells: list[RenderableType] = [_plain_text(_load(watched))]
     if at is not None and at.fraction is not None:
         bar = ProgressBar(total=1, completed=at.fraction, width=_BAR_WIDTH)
         cells = [bar, Text(f"{at.fraction:.0%}"), *cells]
@@ -247,7 +252,7 @@ def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
         yield Text(f"  {course}")
     last = next((said for said in reversed(watched.log.split("\n")) if said.strip()), "")
     if last:
-        words = _said(f"  box says: {last.strip()}", "dim")
+        words = _plain_text(f"  box says: {last.strip()}", "dim")
         words.no_wrap, words.overflow = True, "ellipsis"
         yield words
 
@@ -255,19 +260,21 @@ def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
 def _load(watched: Watched) -> str:
     """What the job uses of its box."""
     gpus = [
-        f"GPU {gpu.index} {_known(gpu.util_pct)} % {_known(gpu.mem_used_mib)}/{_known(gpu.mem_total_mib)} MiB"
+        f"GPU {gpu.index} {_amount(gpu.util_pct)} % {_amount(gpu.mem_used_mib)}/{_amount(gpu.mem_total_mib)} MiB"
         for gpu in watched.gpus
     ]
     memory = f"memory {size(watched.memory_used_bytes)} of {size(watched.memory_limit_bytes)}"
     return "  ".join([*gpus, memory, f"disk free {size(watched.disk_free_bytes)}"])
 
 
-def _known(amount: float | None) -> str:
+def _amount(amount: float | None) -> str:
     return "unknown" if amount is None else f"{amount:g}"
 
 
 def _state(card: Card) -> Text:
-    return _said(f"{card.phase}, alarm", "bold red") if card.alarm else _said(card.phase)
+    return (
+        _plain_text(f"{card.phase}, alarm", "bold red") if card.alarm else _plain_text(card.phase)
+    )
 
 
 def _gpus(card: Card, seen: LiveState) -> str:
@@ -275,10 +282,10 @@ def _gpus(card: Card, seen: LiveState) -> str:
     watched = seen.jobs.get(card.lease)
     # A row has one line, even if a box reports a GPU name with line breaks.
     names = [" ".join(gpu.name.split()) for gpu in watched.gpus] if watched else []
-    return seen.gpus.get(card.lease, counted(names[0], len(names)) if names else "unknown")
+    return seen.gpus.get(card.lease, gpu_count(names[0], len(names)) if names else "unknown")
 
 
-def counted(gpu: str, count: int) -> str:
+def gpu_count(gpu: str, count: int) -> str:
     """That GPU with its count, in short."""
     return gpu if count == 1 else f"{gpu} x{count}"
 
@@ -306,7 +313,7 @@ def _money(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:.4f}"
 
 
-def _spent(card: Card, past_s: float) -> str:
+def _spent_words(card: Card, past_s: float) -> str:
     return "unknown" if card.cost_usd is None else _money(card.cost_usd + _since(card, past_s))
 
 
@@ -317,6 +324,6 @@ def _since(card: Card, past_s: float) -> Decimal:
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)
 
 
-def _said(words: str, style: str = "") -> Text:
+def _plain_text(words: str, style: str = "") -> Text:
     """Words from any source, without markup and without characters that control a terminal."""
     return Text(plain(words), style=style)

@@ -12,7 +12,7 @@ from gpu_tenant.domain.choices import PORT, Launcher
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
-from gpu_tenant.faces.cli.command import P, T, as_json, joined, verb
+from gpu_tenant.faces.cli.command import P, T, as_json, join_words, verb
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.multinode.preflight import Preflight
@@ -80,7 +80,7 @@ async def preflight(
 
     async with output.tenancy() as tenancy:
         checked = await preflight_of(tenancy.context, leases, interface=interface, port=port)
-        output.answer(checked, as_json, _checked)
+        output.answer(checked, as_json, _print_checked)
     if not checked.passed:
         sys.exit(1)
 
@@ -108,7 +108,7 @@ async def launch(
     return await launch_together(
         tenancy.context,
         words[:count],
-        joined(tuple(words[count:])) if words[count:] else "",
+        join_words(tuple(words[count:])) if words[count:] else "",
         artifact,
         discard,
         env,
@@ -122,19 +122,19 @@ async def launch(
     )
 
 
-def launched(shown: LaunchedTogether) -> None:
+def print_launched(shown: LaunchedTogether) -> None:
     """What was started, and where."""
     rows: list[tuple[str, object]] = [
         (member.lease, "was already started" if member.already else member.command)
         for member in shown.members
     ]
-    output.listed(
+    output.print_list(
         f"{shown.job} over {some(len(shown.members), 'lease')}, by {shown.launcher}",
         [*rows, ("next", shown.next)],
     )
 
 
-def _checked(shown: Preflight) -> None:
+def _print_checked(shown: Preflight) -> None:
     rows: list[tuple[str, object]] = [
         (spot.lease, f"{spot.interface} {spot.address}, {some(spot.gpus, 'GPU')}")
         for spot in shown.nodes
@@ -147,4 +147,4 @@ def _checked(shown: Preflight) -> None:
     rows += [("wrong", words) for words in shown.trouble if not shown.pairs]
     rows += [("warning", words) for words in shown.warnings]
     how = "they can talk" if shown.passed else "they cannot train together"
-    output.listed(f"{how}, on {shown.network}", [*rows, ("next", shown.next)])
+    output.print_list(f"{how}, on {shown.network}", [*rows, ("next", shown.next)])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Found, Ranked
 
 
-def found(shown: Found) -> None:
+def print_found(shown: Found) -> None:
     """A table of offers was printed, best first. Below it stand what was left out, and who did not answer."""
     table = Table(box=None, pad_edge=False)
     for column, justify in (
@@ -35,13 +35,13 @@ def found(shown: Found) -> None:
         Console(highlight=False, soft_wrap=True, width=width).print(table)
     else:
         click.echo("nothing fits")
-    for note, rows in _noted(shown.offers).items():
+    for note, rows in _notes_by_offer(shown.offers).items():
         whose = "each" if len(rows) == len(shown.offers) > 1 else ", ".join(rows)
         click.echo(f"note: {note} ({whose})")
     _rest(shown)
 
 
-def _noted(rows: Sequence[Ranked]) -> dict[str, list[str]]:
+def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
     """Every note, with the offers that it is about."""
     noted: dict[str, list[str]] = {}
     for row in rows:
@@ -50,7 +50,7 @@ def _noted(rows: Sequence[Ranked]) -> dict[str, list[str]]:
     return noted
 
 
-def explained(shown: Found) -> None:
+def print_explained(shown: Found) -> None:
     """Each offer was printed with the terms that make up its expected cost."""
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"

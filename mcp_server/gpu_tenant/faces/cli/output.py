@@ -11,7 +11,7 @@ from unicodedata import east_asian_width
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.wording import dated, size, some, span
+from gpu_tenant.domain.wording import size, some, span, with_dates
 
 # What a verb shows is imported by the verb that shows it.
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def step(words: str) -> str:
     return alone if words == f"`{alone}`" and "`" not in alone else words
 
 
-def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
+def print_list(title: str, lines: Sequence[tuple[str, object]]) -> None:
     """A title was printed, and below it a line for each name and value."""
     click.echo(click.style(title, bold=True))
     width = max(len(name) for name, _ in lines)
@@ -111,7 +111,7 @@ def smoke(receipt: SmokeReceipt) -> None:
         if receipt.exit_status is None
         else f"status {receipt.exit_status}"
     )
-    listed(
+    print_list(
         f"{receipt.id}: {how}",
         [
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
@@ -146,7 +146,7 @@ def card(shown: Card) -> None:
         rows.append(("note", shown.alarm))
     if shown.fleet is not None:
         rows.insert(0, ("fleet", shown.fleet))
-    listed(f"{shown.lease}: {shown.phase}", rows)
+    print_list(f"{shown.lease}: {shown.phase}", rows)
 
 
 def _foretold(shown: Card) -> str:
@@ -185,7 +185,7 @@ def audit(shown: Audited) -> None:
     )
 
 
-def pushed(shown: Pushed) -> None:
+def print_pushed(shown: Pushed) -> None:
     """What a push did was printed."""
     click.echo(
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
@@ -197,12 +197,12 @@ def pushed(shown: Pushed) -> None:
         click.echo(f"sent all the same: {Command('push', 'DIR', include='NAME')}")
 
 
-def launched(shown: Launched) -> None:
+def print_launched(shown: Launched) -> None:
     """What was started was printed."""
     state = "was already started" if shown.already else "started"
     if shown.died:
         state = "started, and ended at once"
-    listed(
+    print_list(
         f"{shown.job} on {shown.lease}: {state}",
         [
             *([("ended", shown.died)] if shown.died else []),
@@ -215,7 +215,7 @@ def launched(shown: Launched) -> None:
     )
 
 
-def watched(shown: Watched) -> None:
+def print_watched(shown: Watched) -> None:
     """One look at a job was printed: its log on stdout, then its state."""
     if shown.log_skipped_bytes:
         click.echo(f"... {size(shown.log_skipped_bytes)} of log passed over ...", err=True)
@@ -223,7 +223,7 @@ def watched(shown: Watched) -> None:
         click.echo(shown.log.rstrip("\n"))
     rows: list[tuple[str, object]] = [("state", state_of(shown))]
     if shown.why:
-        rows.append(("why", dated(shown.why)))
+        rows.append(("why", with_dates(shown.why)))
     if shown.progress is not None:
         rows.append(("progress", progress_of(shown)))
     rows += [
@@ -241,7 +241,7 @@ def watched(shown: Watched) -> None:
         *([("together", shown.gang)] if shown.gang else []),
         ("next", shown.next.removesuffix(" with this cursor")),  # --json has the cursor
     ]
-    listed(f"{shown.job} on {shown.lease}", rows)
+    print_list(f"{shown.job} on {shown.lease}", rows)
 
 
 def state_of(shown: Watched) -> str:
@@ -258,7 +258,7 @@ def progress_of(shown: Watched) -> str:
     return f"{share:.0%}  {metrics}" if share is not None else metrics
 
 
-def collected(shown: Collected) -> None:
+def print_collected(shown: Collected) -> None:
     """What is kept here now was printed, and what stands in the way of a teardown."""
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
@@ -284,7 +284,7 @@ def collected(shown: Collected) -> None:
         for pattern in shown.discarded_nothing
     ]
     rows.append(("next", shown.next))
-    listed(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
+    print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
 
 def receipt(shown: TornDown) -> None:
@@ -315,7 +315,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("warning", words) for words in r.warnings[:5]]
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
-    listed(f"receipt for {shown.lease}: {shown.state}", rows)
+    print_list(f"receipt for {shown.lease}: {shown.state}", rows)
 
 
 def checkup(shown: Checkup) -> None:

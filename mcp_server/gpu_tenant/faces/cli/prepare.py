@@ -52,11 +52,11 @@ async def prepare(
                 click.echo(seen.log, nl=False, err=True)
                 if seen.state in ENDED or seen.state == "absent":
                     break
-        output.answer(made, as_json, _shown)
+        output.answer(made, as_json, _print_prepared)
 
 
-def _shown(made: Prepared) -> None:
-    output.listed(
+def _print_prepared(made: Prepared) -> None:
+    output.print_list(
         f"{made.lease}: {'already prepared' if made.already else 'prepared'}",
         [
             ("from", f"{made.source}" + (f" at {made.commit}" if made.commit else "")),

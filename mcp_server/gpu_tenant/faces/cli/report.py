@@ -48,11 +48,11 @@ async def report(lease: str | None, to: str | None, form: str | None, as_json: b
     written = Reported(
         lease=told.lease, files=tuple(str(place.absolute()) for _, place in places), report=told
     )
-    output.answer(written, as_json, _said)
+    output.answer(written, as_json, _print_written)
 
 
-def _said(written: Reported) -> None:
-    output.listed(
+def _print_written(written: Reported) -> None:
+    output.print_list(
         f"report of {written.lease}",
         [*(("wrote", place) for place in written.files), ("note", written.report.standing)],
     )

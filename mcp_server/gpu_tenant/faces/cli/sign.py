@@ -43,23 +43,23 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
     """
     async with output.tenancy() as tenancy:
         if lost_passkey:
-            from gpu_tenant.leases.passkeys import end_passkeys, told
+            from gpu_tenant.leases.passkeys import alarm_on_changes, end_passkeys
 
             async def end() -> datetime:
                 return end_passkeys(tenancy.ledger, at=tenancy.clock.now())
 
             ends_at = await with_signature(tenancy, "if you have lost it", end)
-            told(tenancy.ledger, at=tenancy.clock.now())
+            alarm_on_changes(tenancy.ledger, at=tenancy.clock.now())
             click.echo(
                 f"the passkeys end at {ends_at:%Y-%m-%d %H:%M} UTC, unless one of them is kept"
             )
             return
         if code is None:
             waiting = OpenRequests(open=tuple(tenancy.ledger.all_asked(tenancy.clock.now())))
-            output.answer(waiting, as_json, _listed)
+            output.answer(waiting, as_json, _print_requests)
             return
         asked = tenancy.ledger.asked(code)
-        output.answer(sign_here(tenancy, asked, "to sign for this"), as_json, _signed)
+        output.answer(sign_here(tenancy, asked, "to sign for this"), as_json, _print_signed)
 
 
 async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Awaitable[T]]) -> T:
@@ -103,7 +103,7 @@ def _lines(asked: SignatureRequest) -> list[str]:
     ]
 
 
-def _listed(waiting: OpenRequests) -> None:
+def _print_requests(waiting: OpenRequests) -> None:
     if not waiting.open:
         click.echo("nothing waits for a signature")
     for asked in waiting.open:
@@ -113,7 +113,7 @@ def _listed(waiting: OpenRequests) -> None:
         )
 
 
-def _signed(signature: Signature) -> None:
+def _print_signed(signature: Signature) -> None:
     click.echo(
         f"{signature.code} is signed by {signature.signed_by}; "
         "the same call that asked for it goes on now"

@@ -14,7 +14,7 @@ import click
 
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.faces.cli import output
-from gpu_tenant.faces.cli.command import joined, lease_option, the_lease, verb
+from gpu_tenant.faces.cli.command import join_words, lease_option, the_lease, verb
 
 if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
@@ -48,7 +48,7 @@ async def ssh(
     """
     # A lease named by --lease is not named again, so all the words are the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
-    wanted = [part for forward in forwards for part in ("-L", forwarded(forward))]
+    wanted = [part for forward in forwards for part in ("-L", forward_argument(forward))]
     async with output.tenancy() as tenancy:
         if setup:
             _include(tenancy)
@@ -67,11 +67,11 @@ async def ssh(
     if not command:
         click.echo(f"the work directory is ~/{login.directory}", err=True)
     options = ["-o", "ExitOnForwardFailure=yes", *wanted] if wanted else []
-    line = [joined(command)] if command else []
+    line = [join_words(command)] if command else []
     _become(["ssh", "-F", login.config, *options, "--", login.lease, *line])
 
 
-def forwarded(forward: str) -> str:
+def forward_argument(forward: str) -> str:
     """The argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
     told = _FORWARD.fullmatch(forward)
     ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []

@@ -13,7 +13,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.faces.cli import output
-from gpu_tenant.faces.cli.command import Chosen, as_json, joined, verb
+from gpu_tenant.faces.cli.command import Chosen, as_json, join_words, verb
 
 if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
@@ -47,7 +47,7 @@ def options(function: Any) -> Any:
     return function
 
 
-def taken(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
+def take_options(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
     """The options of a sweep, taken out of those of a launch. None if no sweep was asked for.
 
     Raises:
@@ -90,11 +90,11 @@ async def launch(
         raise BadRequest("which command?", remedy="put it last, after `--`")
     named = (*([lease] if lease else ()), *words[:count])
     grid = grid_of(
-        joined(tuple(words[count:])),
+        join_words(tuple(words[count:])),
         artifacts=artifact,
         discard=discard,
         matrix=dict(map(_parameter, matrix)),
-        cells=_listed(cells) if cells else (),
+        cells=_read_list(cells) if cells else (),
         prefix=name,
     )
     return await begin_sweep(
@@ -116,7 +116,7 @@ def _parameter(said: str) -> tuple[str, Sequence[object]]:
     return name, values.split(",")
 
 
-def _listed(path: str) -> list[dict[str, object]]:
+def _read_list(path: str) -> list[dict[str, object]]:
     found = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
@@ -239,7 +239,7 @@ def table(shown: SweepReport) -> None:
     told += [("wrong", words) for words in found.wrong]
     told += [("accepted", f"by {found.settled_by}")] if found.settled_by else []
     told += [("not now", words) for words in shown.troubles]
-    output.listed(f"{found.sweep}: {found.command}", [*told, ("next", next_step(found))])
+    output.print_list(f"{found.sweep}: {found.command}", [*told, ("next", next_step(found))])
 
 
 def next_step(found: Reckoning) -> str:

@@ -162,7 +162,7 @@ async def adopt(request: Request) -> Response:
     )
 
 
-async def begun(request: Request) -> Response:
+async def list_errands(request: Request) -> Response:
     """Everything that was started since the dashboard started."""
     errands: Errands = request.app.state.errands
     return answer(Begun(errands=tuple(errands.newest_first)))
@@ -183,7 +183,7 @@ async def credential_test(request: Request) -> Response:
 
 
 ROUTES = [
-    Route("/api/errands", begun),
+    Route("/api/errands", list_errands),
     Route("/api/leases/{lease}/{verb}", act, methods=["POST"]),
     Route("/api/boxes/adopt", adopt, methods=["POST"]),
     Route("/api/credentials", credential, methods=["POST"]),

@@ -78,29 +78,29 @@ class Gate:
         said = _Said(scope["headers"])
         host = said.one(b"host")
         if host not in self._hosts:
-            return _refused(421, "WRONG_HOST", "this is not the name of the dashboard")
+            return _refusal(421, "WRONG_HOST", "this is not the name of the dashboard")
         origin, site = said.one(b"origin"), said.one(b"sec-fetch-site")
         if origin is not None and origin != f"http://{host}":
-            return _refused(403, "OTHER_ORIGIN", "another site asked")
+            return _refusal(403, "OTHER_ORIGIN", "another site asked")
         is_api = scope["path"].startswith("/api/")
         # A link from elsewhere may open the page, but gets none of its data.
         is_link = not is_api and said.one(b"sec-fetch-mode") == "navigate"
         ours = (None, "same-origin") if is_api else (None, "same-origin", "none")
         if site not in ours and not is_link:
-            return _refused(403, "OTHER_ORIGIN", "another site asked")
+            return _refusal(403, "OTHER_ORIGIN", "another site asked")
         if scope["method"] not in ("GET", "HEAD", *(("POST",) if is_api else ())):
-            return _refused(405, "BAD_METHOD", f"{scope['method']} is not spoken here")
+            return _refusal(405, "BAD_METHOD", f"{scope['method']} is not spoken here")
         if not is_api:
             return None
         kind, _, token = (said.one(b"authorization") or "").partition(" ")
         if kind != "Bearer" or not compare_digest(token.encode(), self._token):
-            return _refused(401, "NO_TOKEN", "the token of this start of the dashboard is missing")
+            return _refusal(401, "NO_TOKEN", "the token of this start of the dashboard is missing")
         if scope["method"] == "POST":
             length = said.one(b"content-length") or ""
             if (said.one(b"content-type") or "").split(";")[0].strip() != "application/json":
-                return _refused(415, "BAD_REQUEST", "a request's body is JSON")
+                return _refusal(415, "BAD_REQUEST", "a request's body is JSON")
             if not length.isdigit() or int(length) > MOST_BYTES:
-                return _refused(413, "BAD_REQUEST", "a request is short, and says how long it is")
+                return _refusal(413, "BAD_REQUEST", "a request is short, and says how long it is")
         return None
 
 
@@ -115,6 +115,6 @@ class _Said:
         return None if not found else b",".join(found).decode("latin-1")
 
 
-def _refused(status: int, code: str, words: str) -> JSONResponse:
+def _refusal(status: int, code: str, words: str) -> JSONResponse:
     remedy = f"open the link that {Command('dashboard')} shows in its terminal"
     return JSONResponse({"code": code, "message": words, "remedy": remedy}, status)

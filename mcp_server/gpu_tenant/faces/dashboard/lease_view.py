@@ -22,7 +22,7 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
-from gpu_tenant.faces.timeline_text import told
+from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
 from gpu_tenant.leases.terms_in_force import policy_of
@@ -179,7 +179,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
             for job in ledger.jobs(lease.id)
         ),
         events=tuple(
-            Line(at=line.at, kind=line.kind, words=plain(told(line.event))) for line in events
+            Line(at=line.at, kind=line.kind, words=plain(describe(line.event))) for line in events
         ),
         files=None
         if seal is None
@@ -240,7 +240,7 @@ def _files(
                 kind=entry.kind,
                 size_bytes=entry.size_bytes,
                 sha256=entry.sha256,
-                evidence=_proved(*by_name[entry.name]) if entry.name in by_name else None,
+                evidence=_proved_file(*by_name[entry.name]) if entry.name in by_name else None,
             )
             for entry in seal.entries[:_FILES]
         ),
@@ -251,7 +251,7 @@ def _files(
     )
 
 
-def _proved(at: datetime, evidence: Evidence) -> Proved:
+def _proved_file(at: datetime, evidence: Evidence) -> Proved:
     verdict = evidence.verdict
     return Proved(
         at=at,

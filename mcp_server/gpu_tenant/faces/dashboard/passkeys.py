@@ -52,7 +52,7 @@ class Passkeys:
                 user_name=user,
                 user_id=deployment.encode(),
                 challenge=challenge,
-                exclude_credentials=_described(known),
+                exclude_credentials=_descriptors(known),
                 authenticator_selection=AuthenticatorSelectionCriteria(
                     resident_key=ResidentKeyRequirement.PREFERRED, user_verification=_REQUIRED
                 ),
@@ -74,19 +74,19 @@ class Passkeys:
                 require_user_verification=True,
             )
         except (WebAuthnException, ValueError) as error:
-            raise _refused(error) from error
+            raise _refusal(error) from error
         return bytes_to_base64url(made.credential_id), bytes_to_base64url(
             made.credential_public_key
         )
 
     def to_sign(self, asked: SignatureRequest, known: list[Passkey]) -> str:
         """The options with which the browser signs by a known key: for exactly what is listed, once."""
-        challenge = self._for[asked.code] = secrets.token_bytes(32) + _named(asked)
+        challenge = self._for[asked.code] = secrets.token_bytes(32) + _user_handle(asked)
         return options_to_json(
             generate_authentication_options(
                 rp_id=_NAME,
                 challenge=challenge,
-                allow_credentials=_described(known),
+                allow_credentials=_descriptors(known),
                 user_verification=_REQUIRED,
             )
         )
@@ -102,10 +102,10 @@ class Passkeys:
             said = json.loads(credential)
             chosen = said["id"]
         except (ValueError, KeyError, TypeError) as error:
-            raise _refused(error) from error
+            raise _refusal(error) from error
         key = next((key for key in known if key.id == chosen), None)
-        if key is None or not challenge.endswith(_named(asked)):
-            raise _refused("it is another key's, or another list's")
+        if key is None or not challenge.endswith(_user_handle(asked)):
+            raise _refusal("it is another key's, or another list's")
         try:
             verify_authentication_response(
                 credential=credential,
@@ -119,7 +119,7 @@ class Passkeys:
                 credential_current_sign_count=0,
             )
         except (WebAuthnException, ValueError) as error:
-            raise _refused(error) from error
+            raise _refusal(error) from error
         return json.dumps({"challenge": bytes_to_base64url(challenge), "credential": said})
 
 
@@ -127,17 +127,17 @@ By = Literal["passkey", "terminal", "none"]
 """The ways to sign on this page."""
 
 
-def _named(asked: SignatureRequest) -> bytes:
+def _user_handle(asked: SignatureRequest) -> bytes:
     return sha256(
         "\0".join((asked.code, asked.kind, asked.subject, asked.digest, asked.shown)).encode()
     ).digest()
 
 
-def _described(known: list[Passkey]) -> list[PublicKeyCredentialDescriptor]:
+def _descriptors(known: list[Passkey]) -> list[PublicKeyCredentialDescriptor]:
     return [PublicKeyCredentialDescriptor(id=base64url_to_bytes(key.id)) for key in known]
 
 
-def _refused(error: Exception | str) -> Refused:
+def _refusal(error: Exception | str) -> Refused:
     return Refused(
         f"that is no answer of a passkey of this ledger's owner ({error}); nothing was signed",
         remedy="look at the list once more, and sign with the passkey that was set up here",

@@ -27,7 +27,7 @@ from gpu_tenant.faces.dashboard.lease_rows import (
     sums_of,
 )
 from gpu_tenant.leases.cards import Leases
-from gpu_tenant.leases.watch_actions import standing
+from gpu_tenant.leases.watch_actions import standing_of
 from gpu_tenant.service import Tenancy
 
 _log = logging.getLogger(__name__)
@@ -211,8 +211,7 @@ class Looks:
     async def kept_up(self) -> AsyncIterator[None]:
         """While the block runs, everything is polled as long as a page is open."""
         tasks = [
-            asyncio.create_task(_insisting(turn))
-            for turn in (self._ask, self._notice, self._see_work)
+            asyncio.create_task(_insist(turn)) for turn in (self._ask, self._notice, self._see_work)
         ]
         try:
             yield
@@ -307,7 +306,7 @@ class Looks:
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
             return []
-        there, now = await standing(self.tenancy.context, lease), self.tenancy.clock.now()
+        there, now = await standing_of(self.tenancy.context, lease), self.tenancy.clock.now()
         # Runs of one job differ in the number at the end: of two, the longer or greater is newer.
         self._states[lease] = {
             self.declared(lease, brief.job): LastSeen(at=now, state=brief.state)
@@ -318,7 +317,7 @@ class Looks:
         return [job for job in jobs if job in runs]
 
 
-async def _insisting(turn: Callable[[], Awaitable[None]]) -> None:
+async def _insist(turn: Callable[[], Awaitable[None]]) -> None:
     """Repeats for ever. An unexpected failure is logged, and no page stops hearing news because of it."""
     while True:
         try:

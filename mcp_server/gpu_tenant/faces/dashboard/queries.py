@@ -190,7 +190,7 @@ async def offers(request: Request) -> Response:
         ) from None
 
 
-async def spending(request: Request) -> Response:
+async def read_spending(request: Request) -> Response:
     """What was spent, by day and by lease."""
     return answer(history(tenancy(request)))
 
@@ -215,7 +215,7 @@ ROUTES = [
     Route("/api/leases/{lease}/losses", losses),
     Route("/api/leases/{lease}/report", report),
     Route("/api/offers", offers),
-    Route("/api/history", spending),
+    Route("/api/history", read_spending),
     Route("/api/platforms", known_platforms),
     Route("/api/checkup", checkup),
 ]

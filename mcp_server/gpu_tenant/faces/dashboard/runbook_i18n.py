@@ -189,7 +189,7 @@ HEADINGS: Mapping[str, str] = {
 }
 
 
-def worded(both: Mapping[str, Both], key: str, lang: Lang) -> str:
+def words_for(both: Mapping[str, Both], key: str, lang: Lang) -> str:
     """The words for `key` in that language, or the key itself if there are none."""
     words = both.get(key)
     return key if words is None else words[0 if lang == "en" else 1]

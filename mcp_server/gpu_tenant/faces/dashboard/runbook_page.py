@@ -17,7 +17,7 @@ from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.faces.dashboard import runbook_i18n as words
-from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, worded
+from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
 
 _PLACE = re.compile(r"(?P<part>\w+)(?:\[(?P<entry>[^\]]*)\])?(?:\.(?P<rest>.+))?")
 _ELSEWHERE = ("https://", "http://", "#")
@@ -39,7 +39,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
     """The page of that platform as HTML. The facts stay in the profile's own words."""
     notes = _Notes(profile.facts)
     facts = {fact.place: fact for fact in profile.facts}
-    body, contents = _rendered(profile.runbook)
+    body, contents = _render_body(profile.runbook)
     return (
         _templates()
         .get_template("runbook.html")
@@ -47,12 +47,12 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
             lang=lang,
             profile=profile,
             head=partial(heading, lang=lang),
-            word=lambda table, key: worded(getattr(words, table), key, lang),
+            word=lambda table, key: words_for(getattr(words, table), key, lang),
             events=words.EVENTS,
             names=facts["names"].value if "names" in facts else profile.title,
             trust=facts["trust"].value if "trust" in facts else None,
             steps=[
-                (worded(words.STEPS, verb, lang), said)
+                (words_for(words.STEPS, verb, lang), said)
                 for verb in words.STEPS
                 if profile.console and (said := getattr(profile.console, verb))
             ],
@@ -60,18 +60,18 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
                 (place, [(event, _fate(facts, notes, place.path, event)) for event in words.EVENTS])
                 for place in profile.places
             ],
-            meter=_shown(facts.get("deadman.stops_the_meter"), notes, lang),
-            taken_back=_shown(facts.get("interrupt.how"), notes, lang),
+            meter=_show_fact(facts.get("deadman.stops_the_meter"), notes, lang),
+            taken_back=_show_fact(facts.get("interrupt.how"), notes, lang),
             sections=[
                 (title if lang == "en" else chinese, stated)
                 for title, chinese, parts in words.SECTIONS.values()
-                if (stated := list(_stated(profile.facts, parts, notes, lang)))
+                if (stated := list(_state_facts(profile.facts, parts, notes, lang)))
             ],
-            doubts=[_named(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
+            doubts=[_name_fact(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
             body=body,
             contents=contents,
             sources=[
-                (number, source, day, worded(words.CONFIDENCE, confidence, lang))
+                (number, source, day, words_for(words.CONFIDENCE, confidence, lang))
                 for number, (source, day, confidence) in enumerate(notes.known, start=1)
             ],
         )
@@ -106,51 +106,51 @@ def _fate(facts: dict[str, Fact], notes: _Notes, path: str, event: str) -> tuple
     return ("unknown", None) if fact is None else (fact.value, notes.number(fact))
 
 
-def _stated(
+def _state_facts(
     facts: Sequence[Fact], parts: Sequence[str], notes: _Notes, lang: Lang
 ) -> Iterator[Stated]:
     """The facts of those parts that the page's tables and boxes do not show."""
     for fact in facts:
         part = re.split(r"[.\[]", fact.place, maxsplit=1)[0]
         told = fact.place.endswith((".id", ".path")) or "].survives." in fact.place
-        if part in parts and not told and (shown := _shown(fact, notes, lang)):
+        if part in parts and not told and (shown := _show_fact(fact, notes, lang)):
             yield shown
 
 
-def _shown(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
+def _show_fact(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
     if fact is None:
         return None
-    name, value = _named(fact.place, fact.value, lang)
+    name, value = _name_fact(fact.place, fact.value, lang)
     return Stated(
         name=name,
         value=value,
         note=notes.number(fact),
-        confidence=worded(words.CONFIDENCE, fact.confidence, lang),
+        confidence=words_for(words.CONFIDENCE, fact.confidence, lang),
         weak=fact.confidence in ("folklore", "unknown"),
     )
 
 
-def _named(place: str, value: str, lang: Lang) -> tuple[str, str]:
+def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
     """The fact's name and value, in words if there are any."""
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
-        return worded(words.NAMES, place, lang), _value(place, value, lang)
+        return words_for(words.NAMES, place, lang), _value(place, value, lang)
     rest = found["rest"] or ""
     if rest.startswith("survives."):
-        event = worded(words.EVENTS, rest.removeprefix("survives."), lang)
-        return f"{found['entry']}, {event}", worded(words.FATES, value, lang)
+        event = words_for(words.EVENTS, rest.removeprefix("survives."), lang)
+        return f"{found['entry']}, {event}", words_for(words.FATES, value, lang)
     entry = found["entry"].replace("_", " ") if found["part"] == "clocks" else found["entry"]
-    return f"{entry}: {worded(words.NAMES, rest, lang)}", value
+    return f"{entry}: {words_for(words.NAMES, rest, lang)}", value
 
 
 def _value(place: str, value: str, lang: Lang) -> str:
-    return worded(words.VALUES.get(place, words.ANSWERS), value, lang) or "-"
+    return words_for(words.VALUES.get(place, words.ANSWERS), value, lang) or "-"
 
 
 # The body
 
 
-def _rendered(text: str) -> tuple[Markup, list[tuple[str, str]]]:
+def _render_body(text: str) -> tuple[Markup, list[tuple[str, str]]]:
     """The body as HTML without its title, and its headings as (anchor, words)."""
     markdown = _markdown()
     tokens = markdown.parse(text)
@@ -164,7 +164,7 @@ def _rendered(text: str) -> tuple[Markup, list[tuple[str, str]]]:
             if opening.tag == "h2":
                 contents.append((anchor, "".join(_texts(inside))))
     for token in tokens:
-        _tamed(token)
+        _tame(token)
     return Markup(markdown.renderer.render(tokens, markdown.options, {})), contents  # noqa: S704 - html is off, and the profile is ours
 
 
@@ -173,7 +173,7 @@ def _texts(inline: Token) -> Iterator[str]:
         yield child.content
 
 
-def _tamed(token: Token) -> None:
+def _tame(token: Token) -> None:
     """The token has no inline style, its scrolling blocks are reachable by keyboard, and its links lead somewhere."""
     token.attrs.pop("style", None)
     if token.type in ("fence", "code_block"):

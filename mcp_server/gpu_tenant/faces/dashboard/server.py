@@ -64,7 +64,7 @@ async def serve(
         KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left to the ledger.
     """
     with contextlib.ExitStack() as listened:
-        listening = [listened.enter_context(place) for place in _listening(port)]
+        listening = [listened.enter_context(place) for place in _listen(port)]
         number: int = listening[0].getsockname()[1]
         names = (HOST, NAME) if _is_ours(listening) else (HOST,)
         token = secrets.token_urlsafe(32)
@@ -144,7 +144,7 @@ async def _waited_for(
     closing.cancel()
 
 
-def _listening(port: int) -> list[socket.socket]:
+def _listen(port: int) -> list[socket.socket]:
     """Sockets on the port: at 127.0.0.1, and at ::1 too if there is one and nobody else has the port there."""
     try:
         first = socket.create_server((HOST, port))
@@ -197,7 +197,7 @@ def application(
             *actions.ROUTES,
             *signatures.ROUTES,
         ],
-        exception_handlers={TenantError: _told, Exception: _told},
+        exception_handlers={TenantError: _error_response, Exception: _error_response},
     )
     app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
     app.state.signing, app.state.passkeys = Signing(sign), Passkeys(origin)
@@ -216,7 +216,7 @@ async def _runbook(request: Request) -> Response:
     return HTMLResponse(runbook_page(profile, lang))
 
 
-async def _told(_: Request, error: Exception) -> Response:
+async def _error_response(_: Request, error: Exception) -> Response:
     told = Trouble.of(error)
     status = _STATUS.get(error.exit_status, 500) if isinstance(error, TenantError) else 500
     return JSONResponse(told.model_dump(), status)

@@ -61,7 +61,7 @@ class NextSignature(Record):
     asked: str | None
 
 
-def _signing(request: Request) -> Signing:
+def _signing_of(request: Request) -> Signing:
     found: Signing = request.app.state.signing
     return found
 
@@ -71,7 +71,7 @@ def _passkeys(request: Request) -> Passkeys:
     return found
 
 
-async def waiting(request: Request) -> Response:
+async def list_waiting(request: Request) -> Response:
     """Everything that a person is asked to sign now."""
     opened = tenancy(request)
     now = opened.clock.now()
@@ -80,7 +80,7 @@ async def waiting(request: Request) -> Response:
         OpenSignatures(
             open=tuple(opened.ledger.all_asked(now)),
             by=by(request),
-            passkeys=care.standing(opened.ledger, at=now) if known else (),
+            passkeys=care.ways_to_sign(opened.ledger, at=now) if known else (),
             ends=any(key.ends_at for key in known),
         )
     )
@@ -91,13 +91,13 @@ async def to_sign(request: Request) -> Response:
     opened = tenancy(request)
     asked, how = opened.ledger.asked(request.path_params["code"]), by(request)
     if asked.kind == "lost_passkey":
-        how = "terminal" if _signing(request).tell else "none"
+        how = "terminal" if _signing_of(request).tell else "none"
     options = None
     if how == "passkey":
         known = opened.ledger.passkeys(opened.clock.now())
         options = _passkeys(request).to_sign(asked, known)
     else:
-        _signing(request).ask(asked)
+        _signing_of(request).ask(asked)
     return answer(ToSign(asked=asked, shown=asked.shown, by=how, options=options))
 
 
@@ -115,7 +115,7 @@ async def sign(request: Request) -> Response:
     if known and asked.kind != "lost_passkey":
         proof = _passkeys(request).must_fit(asked, body.credential, known)
     else:
-        _signing(request).must_fit(asked, body.code)
+        _signing_of(request).must_fit(asked, body.code)
     if body.typed.strip() != asked.subject:
         raise Refused(
             f"what was typed is not {asked.subject}; nothing was signed",
@@ -160,11 +160,11 @@ async def signs_now(request: Request) -> Response:
         raise BadRequest("nobody has signed for that passkey", remedy="set it up once more")
     now = opened.clock.now()
     opened.ledger.set_up_passkey(*made, signature, at=now)
-    care.told(opened.ledger, at=now)
+    care.alarm_on_changes(opened.ledger, at=now)
     return answer(signature)
 
 
-async def lost(request: Request) -> Response:
+async def lose_passkeys(request: Request) -> Response:
     """The passkeys end a day from now, or the answer says what must be signed for that."""
     return _over_a_signature(request, "lost")
 
@@ -184,17 +184,17 @@ def _over_a_signature(request: Request, what: str) -> Response:
             care.keep_passkeys(opened.ledger, at=now)
     except SignatureWanted as wanted:
         return answer(NextSignature(asked=wanted.asked))
-    care.told(opened.ledger, at=now)
+    care.alarm_on_changes(opened.ledger, at=now)
     return answer(NextSignature(asked=None))
 
 
 ROUTES = [
-    Route("/api/signatures", waiting),
+    Route("/api/signatures", list_waiting),
     Route("/api/signatures/{code}", to_sign),
     Route("/api/signatures/{code}", sign, methods=["POST"]),
     Route("/api/passkeys/options", to_set_up, methods=["POST"]),
     Route("/api/passkeys", set_up, methods=["POST"]),
-    Route("/api/passkeys/lost", lost, methods=["POST"]),
+    Route("/api/passkeys/lost", lose_passkeys, methods=["POST"]),
     Route("/api/passkeys/keep", keep, methods=["POST"]),
     Route("/api/passkeys/{code}", signs_now, methods=["POST"]),
 ]

@@ -92,7 +92,7 @@ def history(tenancy: Tenancy) -> History:
         days=_days(stretches, now),
         leases=tuple(_past(tenancy, lease, now) for lease in reversed(over)),
         spent_usd=sum((s.usd(s.since, s.until) for s in stretches), Decimal(0)).quantize(CENT),
-        burning=_burning(stretches, now),
+        burning=_burn_rates(stretches, now),
         unknown=tuple(dict.fromkeys(unknown)),
     )
 
@@ -140,7 +140,7 @@ def _days(stretches: Sequence[_Stretch], now: datetime) -> tuple[Day, ...]:
     return tuple(days)
 
 
-def _burning(stretches: Sequence[_Stretch], now: datetime) -> tuple[Burning, ...]:
+def _burn_rates(stretches: Sequence[_Stretch], now: datetime) -> tuple[Burning, ...]:
     first = now - timedelta(days=_DAYS)
     steps: list[tuple[datetime, Decimal]] = []
     for stretch in stretches:

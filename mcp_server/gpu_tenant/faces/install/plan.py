@@ -15,7 +15,7 @@ from gpu_tenant.files.planned_changes import (
     backup_of,
     digest,
     missing_above,
-    replacing,
+    plan_replacement,
     there,
 )
 from gpu_tenant.files.skill_files import skill_directory
@@ -32,7 +32,7 @@ def plan(
     Raises:
         Refused: what is there is not ours to change, or cannot be changed safely.
     """
-    was = read(register).of(places.host, _named(project))
+    was = read(register).of(places.host, _project_name(project))
     if was is not None and was.way != way:
         raise Refused(
             f"the skill is installed there as a {was.way}",
@@ -47,7 +47,7 @@ def plan(
         for name, (content, mode) in _skill(places.host, way).items():
             files[name] = digest(content)
             known = was.files.get(name) if was else None
-            change = replacing(target / name, content, mode, known=known)
+            change = plan_replacement(target / name, content, mode, known=known)
             changes += [change] if change else []
         for name in sorted(set(was.files) - set(files)) if was else ():
             if (old := there(target / name)) is not None and was and digest(old) == was.files[name]:
@@ -58,7 +58,7 @@ def plan(
         text = _text(before)
         after, replaced = with_server(text, places, command)
     except TomlError as error:
-        raise _broken(places, error) from None
+        raise _broken_file(places, error) from None
     untouched = was is not None and digest(before) == was.settings_digest
     if after != text:
         # If nobody has written to it since, the backup from before us stays the backup.
@@ -67,7 +67,7 @@ def plan(
     made = missing_above([*(c.path for c in changes if c.after is not None), register])
     becomes = Installed(
         host=places.host,
-        project=_named(project),
+        project=_project_name(project),
         way=way,
         skill=str(target),
         files=files,
@@ -88,7 +88,7 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
     Raises:
         Refused: the settings cannot be changed safely.
     """
-    was = read(register).of(places.host, _named(project))
+    was = read(register).of(places.host, _project_name(project))
     if was is None:
         return Plan((), ("nothing was installed there by this command",), register, was, None)
     notes: list[str] = []
@@ -107,7 +107,7 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
         try:
             after = _settings_without(before, backup, was, places)
         except TomlError as error:
-            raise _broken(places, error) from None
+            raise _broken_file(places, error) from None
         if after != before:
             used_up = after == backup or backup is None
             changes.insert(
@@ -161,7 +161,7 @@ def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777 if path.exists() else 0o600
 
 
-def _named(project: Path | None) -> str | None:
+def _project_name(project: Path | None) -> str | None:
     return None if project is None else str(project)
 
 
@@ -179,7 +179,7 @@ def _settings_without(before: bytes, backup: Content, was: Installed, places: Pl
     return without_server(_text(before), places, was.replaced).encode()
 
 
-def _broken(places: Places, error: TomlError) -> Refused:
+def _broken_file(places: Places, error: TomlError) -> Refused:
     return Refused(
         f"{places.settings}, line {error.line}: {error}; nothing was changed",
         remedy=f"mend that line, or add the server by hand: {ALIAS!r} is `gpu-tenant serve`",

@@ -59,7 +59,7 @@ def must_start_alone(program: Sequence[str]) -> None:
         )
 
 
-def lacking(
+def what_is_lacking(
     program: Sequence[str],
     configuration: Path,
     profiles: Iterable[Profile],
@@ -96,7 +96,7 @@ def lacking(
 
 def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
     """The clusters that only this shell names. Without the shell another one may be asked."""
-    said = _said(configuration)
+    said = _read_settings(configuration)
     for variable, table, settles, line in _OF_A_CLUSTER:
         value, named = environ.get(variable), said.get(table)
         if value and isinstance(named, dict) and settles.isdisjoint(named):
@@ -115,7 +115,7 @@ def _put(profile: Profile, configuration: Path) -> str:
 
 def _references(configuration: Path) -> Iterator[str]:
     """Every variable that the configuration refers to, anywhere in it."""
-    waiting: list[object] = [_said(configuration)]
+    waiting: list[object] = [_read_settings(configuration)]
     while waiting:
         said = waiting.pop()
         if isinstance(said, dict):
@@ -126,6 +126,6 @@ def _references(configuration: Path) -> Iterator[str]:
             yield said.removeprefix("env:")
 
 
-def _said(configuration: Path) -> dict[str, object]:
+def _read_settings(configuration: Path) -> dict[str, object]:
     content = there(configuration)
     return tomllib.loads(content.decode()) if isinstance(content, bytes) else {}

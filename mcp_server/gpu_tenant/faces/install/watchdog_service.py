@@ -21,14 +21,14 @@ from gpu_tenant.faces.install.registry import (
     carry_out,
     read,
 )
-from gpu_tenant.faces.install.service_environment import lacking, must_start_alone
+from gpu_tenant.faces.install.service_environment import must_start_alone, what_is_lacking
 from gpu_tenant.files.planned_changes import (
     Change,
     Content,
     backup_of,
     digest,
     missing_above,
-    replacing,
+    plan_replacement,
     there,
 )
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
@@ -111,7 +111,7 @@ def plan(
             remedy="first `gpu-tenant install watchdog --remove`",
         )
     must_start_alone(program)
-    notes = [*lacking(program, home.configuration, profiles, environ)]
+    notes = [*what_is_lacking(program, home.configuration, profiles, environ)]
     match chosen:
         case "systemd":
             return _systemd(home, program, every_s or EVERY_S, environ, was, notes)
@@ -287,7 +287,7 @@ def _plan(
     for path, content in files.items():
         known = was.wrote(path) if was else None
         before = there(path)
-        change = replacing(path, content, 0o644, known=known.digest if known else None)
+        change = plan_replacement(path, content, 0o644, known=known.digest if known else None)
         if change is not None and change.before is None:
             change = replace(change, backup="kept")  # the diff of such a change is shown whole
         changes += [change] if change else []

@@ -46,8 +46,8 @@ def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) ->
     ]
     if not points:
         return None
-    at_x = _scaled([a for a, _ in points], _LEFT, _WIDTH - _RIGHT, floor=None)
-    at_y = _scaled(
+    at_x = _scale_of([a for a, _ in points], _LEFT, _WIDTH - _RIGHT, floor=None)
+    at_y = _scale_of(
         [b for _, b in points], _HEIGHT - _BOTTOM, _TOP, floor=None if y == "number" else 0.0
     )
     return Markup(
@@ -61,10 +61,10 @@ def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) ->
         key,
         title,
         key,
-        _described(curves, y),
+        _describe(curves, y),
         Markup("").join(_ticks_up(at_y, y)),
         Markup("").join(_ticks_across(at_x, x)),
-        Markup("").join(_drawn(n, curve, at_x, at_y) for n, curve in enumerate(curves)),
+        Markup("").join(_draw(n, curve, at_x, at_y) for n, curve in enumerate(curves)),
     )
 
 
@@ -90,7 +90,7 @@ def amount(value: float, y: Up) -> str:
             return f"{value:.4g} TB"
 
 
-def _scaled(values: Sequence[float], start: float, end: float, *, floor: float | None) -> _Scale:
+def _scale_of(values: Sequence[float], start: float, end: float, *, floor: float | None) -> _Scale:
     low, high = min(values), max(values)
     low = low if floor is None else min(low, floor)
     if high - low <= abs(high) * 1e-9:
@@ -100,7 +100,7 @@ def _scaled(values: Sequence[float], start: float, end: float, *, floor: float |
     return _Scale(low, high, start, end)
 
 
-def _described(curves: Sequence[Curve], y: Up) -> str:
+def _describe(curves: Sequence[Curve], y: Up) -> str:
     said = []
     for curve in curves:
         known = [value for value in curve.ys if value is not None]
@@ -112,7 +112,7 @@ def _described(curves: Sequence[Curve], y: Up) -> str:
     return "; ".join(said)
 
 
-def _drawn(number: int, curve: Curve, at_x: _Scale, at_y: _Scale) -> Markup:
+def _draw(number: int, curve: Curve, at_x: _Scale, at_y: _Scale) -> Markup:
     path = []
     pen = "M"
     for a, b in zip(curve.xs, curve.ys, strict=True):

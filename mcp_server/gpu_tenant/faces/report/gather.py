@@ -30,7 +30,7 @@ from gpu_tenant.faces.report.records import (
     KeptFiles,
     Report,
 )
-from gpu_tenant.faces.timeline_text import told
+from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
@@ -71,7 +71,7 @@ async def report_of(context: Context, lease: str) -> Report:
         title=profile.title,
         state=found.state,
         is_over=not found.state.live,
-        standing=_standing(found, now),
+        standing=_standing_words(found, now),
         box=None if found.box_id is None else plain(found.box_id),
         gpu=None if quoted is None else f"{plain(quoted.gpu)} x{quoted.gpu_count}",
         created_at=found.created_at,
@@ -85,23 +85,23 @@ async def report_of(context: Context, lease: str) -> Report:
         if_this_computer_dies=protection(profile, found, armed).words,
         receipt=ledger.receipt(found.id),
         cost=_cost(found, events, now, ledger.receipt(found.id)),
-        kept=_kept(found, ledger, events),
+        kept=_kept_files(found, ledger, events),
         given_up=tuple(_given_up(jobs, events)),
         jobs=tuple(
             [
                 await _job(job, events, logs, {other.id for other in jobs} - {job.id}, charted)
-                for job, charted in _charted(shown)
+                for job, charted in _charts(shown)
             ]
         ),
         jobs_left_out=len(jobs) - len(shown),
         readings=await asyncio.to_thread(readings_of, context.home, found.id),
         events=tuple(
-            EventTold(at=line.at, kind=line.kind, words=told(line.event)) for line in events
+            EventTold(at=line.at, kind=line.kind, words=describe(line.event)) for line in events
         ),
     )
 
 
-def _standing(lease: Lease, now: datetime) -> str:
+def _standing_words(lease: Lease, now: datetime) -> str:
     match lease.state:
         case LeaseState.GONE:
             return "It is over: its provider lists no such box, seen twice."
@@ -142,7 +142,7 @@ def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
         rates=tuple(rates),
-        parked_s=_parked(events, until).total_seconds(),
+        parked_s=_time_parked(events, until).total_seconds(),
         counts=receipt.counts if receipt and receipt.counts else counted_words(lease, billed),
         not_counted=tuple(_not_counted(lease, rates)),
         billed_usd=billed.usd if billed else None,
@@ -153,7 +153,7 @@ def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -
     )
 
 
-def _parked(events: Lines, until: datetime) -> timedelta:
+def _time_parked(events: Lines, until: datetime) -> timedelta:
     """How long its box was parked, by our own record."""
     total, since = timedelta(), None
     for at, event in events:
@@ -177,7 +177,7 @@ def _not_counted(lease: Lease, rates: Sequence[Charged]) -> Iterator[str]:
 # What was kept
 
 
-def _kept(lease: Lease, ledger: Ledger, events: Lines) -> KeptFiles | None:
+def _kept_files(lease: Lease, ledger: Ledger, events: Lines) -> KeptFiles | None:
     seal = ledger.seal(lease.id)
     if seal is None:
         return None
@@ -264,7 +264,7 @@ def _given_up(jobs: Sequence[Job], events: Lines) -> Iterator[GivenUp]:
 # Its jobs
 
 
-def _charted(jobs: Sequence[Job]) -> Iterator[tuple[Job, Charting]]:
+def _charts(jobs: Sequence[Job]) -> Iterator[tuple[Job, Charting]]:
     for number, job in enumerate(jobs):
         yield job, "charted" if number >= len(jobs) - _MOST_CHARTED else "named"
 
@@ -293,7 +293,7 @@ async def _job(
         env_names=tuple(map(plain, job.env_names)),
         declared_at=job.declared_at,
         launched_at=job.launched_at,
-        last_seen=told(seen[-1]) if seen else None,
+        last_seen=describe(seen[-1]) if seen else None,
         metrics=metrics,
         metrics_from=words,
     )

@@ -92,7 +92,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"cell": _cell, "fenced": _fenced}
+    made.filters |= {"cell": _cell, "fenced": _fence}
     return made
 
 
@@ -128,7 +128,7 @@ def _cell(value: object) -> str:
     return said.replace("://", ":&#47;&#47;").replace("@", "&#64;").replace("www.", "www&#46;")
 
 
-def _fenced(value: object) -> str:
+def _fence(value: object) -> str:
     """The value as code, in a fence that it cannot close."""
     said = plain(str(value))
     longest = max((len(ticks) for ticks in re.findall(r"`+", said)), default=0)

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.untrusted_text import bare, coloured
+from gpu_tenant.domain.untrusted_text import bare, keep_colours
 from gpu_tenant.jobs.logs.source import Log, LogBytes, Source, stretch
 
 MOST_WINDOW_BYTES = 4 << 20
@@ -89,7 +89,7 @@ async def window(log: Log, *, start: int, limit: int) -> LogWindow:
     last = _end(got, place + limit)
     if last <= first:
         last = max(first, _end(got, place + _ENOUGH_BYTES))
-    text = await asyncio.to_thread(_shown, got.raw[first:last])
+    text = await asyncio.to_thread(_show, got.raw[first:last])
     return LogWindow(
         from_=got.at + first, to=got.at + last, size=got.size, text=text, source=log.source
     )
@@ -121,7 +121,7 @@ async def search(
         here, end = min(at, got.size) - got.at, at - got.at + _SEARCHED_BYTES
         end = _boundary(got.raw, end) if end < len(got.raw) else len(got.raw)
         part = _Part(got.raw, got.at, _before(got.raw, here), here, end)
-        found, at = await asyncio.to_thread(_found, part, wanted, case, _MOST_HITS - len(hits))
+        found, at = await asyncio.to_thread(_find, part, wanted, case, _MOST_HITS - len(hits))
         hits += found
         if at >= got.size or len(hits) >= _MOST_HITS or clock() >= until:
             return Hits(hits=tuple(hits), scanned_to=at, size=got.size, source=log.source)
@@ -134,8 +134,8 @@ def _end(got: LogBytes, place: int) -> int:
     return _between(got.raw, len(got.raw)) if got.grows else len(got.raw)
 
 
-def _shown(raw: bytes) -> str:
-    return coloured(raw.decode("utf-8", "replace"))
+def _show(raw: bytes) -> str:
+    return keep_colours(raw.decode("utf-8", "replace"))
 
 
 # Where a log may be cut. Only the bytes before a position decide, so every reader cuts at the same ones.
@@ -199,12 +199,10 @@ def _before(raw: bytes, place: int) -> int:
     return begin
 
 
-def _found(
-    part: _Part, wanted: str, case: Literal["no", "yes"], most: int
-) -> tuple[list[Hit], int]:
+def _find(part: _Part, wanted: str, case: Literal["no", "yes"], most: int) -> tuple[list[Hit], int]:
     """At most `most` lines of the part that contain the text, and the log position up to which was searched."""
     raw = part.raw[part.begin : part.end]
-    text = _folded(raw, case)
+    text = _fold(raw, case)
     lines: list[int] = []
     place = text.find(wanted, _known_characters(part, wanted, case))
     line, counted = 0, 0
@@ -225,7 +223,7 @@ def _found(
     return hits, offset + begins[lines[-1] + 1]
 
 
-def _folded(raw: bytes, case: Literal["no", "yes"]) -> str:
+def _fold(raw: bytes, case: Literal["no", "yes"]) -> str:
     """The text to search in. It has as many lines as the bytes."""
     text = bare(raw.decode("utf-8", "replace"))
     return text if case == "yes" else text.casefold()
@@ -237,7 +235,7 @@ def _known_characters(part: _Part, wanted: str, case: Literal["no", "yes"]) -> i
     rest = part.raw[part.unseen : part.end if newline < 0 else newline].rstrip(b"\r")
     if part.unseen == part.begin or b"\r" in rest:
         return 0  # a redrawn line no longer shows what it was before
-    known = _folded(part.raw[part.begin : part.unseen], case)
+    known = _fold(part.raw[part.begin : part.unseen], case)
     return max(0, len(known) - len(wanted) + 1)
 
 

@@ -50,7 +50,7 @@ class Foothold:
         return f"{self.interface} {self.address}"
 
 
-def chosen(
+def choose_interface(
     seen: Mapping[str, Sequence[Interface]], wanted: str | None
 ) -> tuple[str, Mapping[str, Foothold]]:
     """The name of what was chosen, and the place of each box in it.
@@ -64,7 +64,9 @@ def chosen(
     """
     standing = {box: _footholds(interfaces) for box, interfaces in seen.items()}
     if wanted is not None:
-        return wanted, {box: _wanted(box, there, wanted) for box, there in standing.items()}
+        return wanted, {
+            box: _wanted_foothold(box, there, wanted) for box, there in standing.items()
+        }
     fits = []
     for first in next(iter(standing.values())):
         if _is_for_itself(first) or first.is_public:
@@ -84,7 +86,7 @@ def chosen(
     return str(best.network), met
 
 
-def shared(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
+def shared_addresses(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
     """The addresses that more than one box considers its own, each with those boxes."""
     by_address: dict[str, list[str]] = {}
     for box, foothold in at.items():
@@ -104,7 +106,7 @@ def _footholds(interfaces: Sequence[Interface]) -> list[Foothold]:
     return found
 
 
-def _wanted(box: str, there: Sequence[Foothold], wanted: str) -> Foothold:
+def _wanted_foothold(box: str, there: Sequence[Foothold], wanted: str) -> Foothold:
     network = _network(wanted)
     found = (
         _in(network, there)

@@ -8,15 +8,20 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpu_tenant.box.script_replies import told
+from gpu_tenant.box.script_replies import reply_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.untrusted_text import plain, quoted
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.jobs.multinode.interfaces import Foothold, Interface, chosen, shared
+from gpu_tenant.jobs.multinode.interfaces import (
+    Foothold,
+    Interface,
+    choose_interface,
+    shared_addresses,
+)
 
 _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
@@ -120,9 +125,9 @@ async def preflight(
         BoxUnreachable, BoxTrouble: a box did not say what it has.
     """
     names = [str(lease.id) for lease in leases]
-    listed = await asyncio.gather(*(_seen(lease, ways[lease.id]) for lease in leases))
+    listed = await asyncio.gather(*(_look_at(lease, ways[lease.id]) for lease in leases))
     seen = dict(zip(names, listed, strict=True))
-    network, at = chosen({name: each.interfaces for name, each in seen.items()}, wanted)
+    network, at = choose_interface({name: each.interfaces for name, each in seen.items()}, wanted)
     spots = tuple(
         Spot(
             lease=name,
@@ -137,7 +142,7 @@ async def preflight(
     trouble = [
         f"{' and '.join(boxes)} each call {address} their own: it is the inside of a container or behind "
         "a translator, and leads nowhere; publish an address of their own (host network), or --interface another"
-        for address, boxes in shared(at).items()
+        for address, boxes in shared_addresses(at).items()
     ]
     pairs: tuple[Pair, ...] = ()
     if not trouble:
@@ -147,7 +152,7 @@ async def preflight(
         met = await asyncio.gather(
             *(_meet(lease, ways[lease.id], nodes, ports, secret) for lease in leases)
         )
-        pairs = judged(dict(zip(names, met, strict=True)), at, ports)
+        pairs = judge_pairs(dict(zip(names, met, strict=True)), at, ports)
         trouble += [f"{x.source} -> {x.target}: {x.words}" for x in pairs if x.state != "talks"]
     warnings = [*_unlike(spots), *(_public(at))]
     again = str(Command("preflight", *names))
@@ -164,8 +169,8 @@ async def preflight(
     )
 
 
-async def _seen(lease: Lease, way: Transport) -> NodeReport:
-    said = await _asked(lease, way, "list", {}, within_s=_LIST_WITHIN_S)
+async def _look_at(lease: Lease, way: Transport) -> NodeReport:
+    said = await _ask(lease, way, "list", {}, within_s=_LIST_WITHIN_S)
     try:
         return NodeReport.model_validate(said)
     except ValidationError as error:
@@ -181,12 +186,12 @@ async def _meet(
     """What it met, or the error if it did not say. The error is returned, so that the others are still heard."""
     request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
     try:
-        return await _asked(lease, way, "meet", request, within_s=_MEET_WITHIN_S)
+        return await _ask(lease, way, "meet", request, within_s=_MEET_WITHIN_S)
     except TenantError as trouble:
         return trouble
 
 
-async def _asked(
+async def _ask(
     lease: Lease, way: Transport, verb: str, request: Mapping[str, object], *, within_s: float
 ) -> object:
     text = script("pairs.py").read_text(encoding="ascii")
@@ -199,12 +204,12 @@ async def _asked(
         raise BoxTrouble(
             f"there is no python3 on the box of {lease.id}", remedy=str(Command("audit", lease.id))
         )
-    reply = told(finished)
+    reply = reply_of(finished)
     if reply is None:
         lines = plain(finished.stderr.decode("utf-8", "replace"), max_line=200).split("\n")
         words = next((line for line in reversed(lines) if line.strip()), "nothing")
         raise BoxTrouble(
-            f"{lease.id} did not say what it sees: {quoted(words)}",
+            f"{lease.id} did not say what it sees: {quote_text(words)}",
             remedy=f"{Command('audit', lease.id)} looks at the box",
         )
     return reply
@@ -220,15 +225,15 @@ def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
 # What the answers mean
 
 
-def judged(
+def judge_pairs(
     said: Mapping[str, object], at: Mapping[str, Foothold], ports: Sequence[int]
 ) -> tuple[Pair, ...]:
     """Every ordered pair of those boxes, by what each one reported, or by the error there was."""
-    met = {box: _understood(box, answer) for box, answer in said.items()}
+    met = {box: _understand(box, answer) for box, answer in said.items()}
     return tuple(_pair(a, b, at, met, ports) for a in met for b in met if a != b)
 
 
-def _understood(box: str, answer: object) -> _Met | str:
+def _understand(box: str, answer: object) -> _Met | str:
     if isinstance(answer, TenantError):
         return answer.message
     try:
@@ -252,7 +257,7 @@ def _pair(
     first = tries[0] if tries else None
     if isinstance(there, _Met):
         for port in ports:
-            held = quoted(there.listening.get(port, "yes"))
+            held = quote_text(there.listening.get(port, "yes"))
             if held != "yes":
                 words = f"{target} cannot listen on {at[target].address}:{port} ({held})"
                 if port == ports[0]:
@@ -265,7 +270,9 @@ def _pair(
         )
     words = "talks"
     if first.source is not None and first.source != at[source].address:
-        words = f"talks, and arrives as {quoted(first.source)}: an address is translated on the way"
+        words = (
+            f"talks, and arrives as {quote_text(first.source)}: an address is translated on the way"
+        )
     return Pair(
         source=source,
         target=target,
@@ -296,7 +303,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
             )
         case "other":
             return (
-                f"at {place} {quoted(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
+                f"at {place} {quote_text(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
                 "--interface one where each has its own"
             )
         case "stranger":
@@ -307,7 +314,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
                 f"set the same MTU everywhere ({there.interface} of {target} has {there.mtu})"
             )
         case _:
-            return f"there is no way to {place} ({quoted(failed.said)}); --interface another"
+            return f"there is no way to {place} ({quote_text(failed.said)}); --interface another"
 
 
 def _unlike(spots: Sequence[Spot]) -> list[str]:

@@ -23,11 +23,11 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, ordered, owners_word
-from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejected, words
-from gpu_tenant.providers.list_rows import in_fields, read_each, tried
+from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, order_of, owners_word
+from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejection, words
+from gpu_tenant.providers.list_rows import in_fields, read_each, try_read
 from gpu_tenant.providers.response_limits import Leafing
 
 _PRO, _BALANCE = "/api/v1/dev/instance/pro", "/api/v1/dev/wallet/balance"
@@ -113,10 +113,10 @@ class AutodlConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`. Our key gets in through the command that the box runs when it starts."""
-        quote = wanted(lease)
+        quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
-        owner, what = self._owner(), ordered(quote.offer.id)
+        owner, what = self._owner(), order_of(quote.offer.id)
         if what is None:
             raise NoCapacity(
                 f"AutoDL has no offer {quote.offer.id}", remedy=f"{Command('offers')} has others"
@@ -156,7 +156,7 @@ class AutodlConnector:
         details = {
             shown.uuid: await self._snapshot(shown.uuid)
             for row in there
-            if isinstance(shown := tried(_INSTANCE.validate_python, row), _Instance)
+            if isinstance(shown := try_read(_INSTANCE.validate_python, row), _Instance)
             and self._is_looked_into(shown)
         }
         return read_each(
@@ -418,7 +418,7 @@ class AutodlConnector:
             return NoCapacity(what, remedy=f"{Command('offers')} has others; or later")
         if code == "InternalError":
             return ProviderSilent(what, remedy=f"{Command('leases')} looks again")
-        return rejected(200, said, what)
+        return rejection(200, said, what)
 
 
 def _mark(shown: _Instance) -> str | None:

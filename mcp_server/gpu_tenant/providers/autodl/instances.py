@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.record import Record
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 
 _SPECS = {
     "4090D": ("RTX 4090D", 24),
@@ -109,7 +109,7 @@ class Ordered(NamedTuple):
     """Regions with `+` between them, or ANYWHERE."""
 
 
-def ordered(offer_id: str) -> Ordered | None:
+def order_of(offer_id: str) -> Ordered | None:
     """What that offer is for. None if the id is not one that AutoDL's offers have."""
     told = re.fullmatch(r"(.+):([1-4])@(.+)", offer_id)
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
@@ -118,7 +118,7 @@ def ordered(offer_id: str) -> Ordered | None:
 def offers(wish: Wish, owner: AutodlSettings, held_cny: Decimal, *, today: date) -> list[Offer]:
     """An offer for each kind of GPU. Whether one is in stock is known only when a box is created."""
     if wish.offer is not None:
-        again = ordered(wish.offer)
+        again = order_of(wish.offer)
         return [] if again is None else [_offer(again, owner, held_cny, today)]
     meant = (wish.region or "").casefold()
     regions = [region for region in _REGIONS if meant in region.casefold()]
@@ -134,7 +134,7 @@ def offers(wish: Wish, owner: AutodlSettings, held_cny: Decimal, *, today: date)
 
 def _offer(order: Ordered, owner: AutodlSettings, held_cny: Decimal, today: date) -> Offer:
     called, vram_gib = _SPECS[order.spec]
-    model = known(called)
+    model = known_gpu(called)
     each_cny = owner.cny_h.get(order.spec)
     cny = None if each_cny is None else each_cny * order.gpu_count
     return Offer(

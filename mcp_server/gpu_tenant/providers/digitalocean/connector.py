@@ -16,10 +16,10 @@ from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, Provid
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.response_limits import Leafing
@@ -167,7 +167,7 @@ class DigitalOceanConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
-        quote = wanted(lease)
+        quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
         size, region, image = quote.offer.id.split("@")
@@ -440,7 +440,7 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
     amount = gpu.vram.amount if gpu.vram else None
     # Some sizes state the memory of all GPUs together, others of one. The GPU catalog tells which.
     for each in (amount, amount // gpu.count if amount and gpu.count else None):
-        model = known(called) or known(f"{called} {each}GB")
+        model = known_gpu(called) or known_gpu(f"{called} {each}GB")
         if model is not None and each in (None, model.vram_gib):
             return model.name, model.vram_gib
     return plain(gpu.model), amount if gpu.count == 1 else None

@@ -9,7 +9,7 @@ from typing import Literal
 
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.providers.gcp.client import Message
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 
 AS_OF = "2026-10-04"
 """The day on which cloud.google.com/products/compute/pricing showed these prices. In USD."""
@@ -196,7 +196,7 @@ def fits(sold: Sold, wish: Wish) -> bool:
     """Whether it meets the wish, judged by the catalog alone."""
     if wish.offer is not None:
         return sold.id == wish.offer
-    model = known(sold.gpu_name)
+    model = known_gpu(sold.gpu_name)
     vram_gib = model.vram_gib if model else None
     return (
         wish.gpu in (None, sold.gpu_name)
@@ -255,7 +255,7 @@ def room(
     return Room(boxes, tightest)
 
 
-def seen(sold: Sold, quotas: Mapping[str, object]) -> bool:
+def shows_quota(sold: Sold, quotas: Mapping[str, object]) -> bool:
     """Whether this API shows the quota for exactly this GPU."""
     return _METRICS.get(sold.gpu) in quotas
 

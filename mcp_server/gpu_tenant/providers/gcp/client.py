@@ -22,14 +22,14 @@ from gpu_tenant.domain.errors import (
     RateLimited,
 )
 from gpu_tenant.domain.ports import Clock, Credential
-from gpu_tenant.providers.http_client import rejected, words
+from gpu_tenant.providers.http_client import rejection, words
 from gpu_tenant.providers.response_limits import (
     BOUNDS,
     PIECE_BYTES,
     Aside,
     Bounds,
     Leafing,
-    bounded,
+    read_bounded,
 )
 
 Message: TypeAlias = Any
@@ -198,7 +198,7 @@ class GcpClient:
 
     def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
         """The answer's body was read here, within the limit, before the client could read all of it."""
-        body = bounded(
+        body = read_bounded(
             answer.raw.stream(PIECE_BYTES, decode_content=True),
             "Google Cloud: an answer",
             self._bounds,
@@ -283,7 +283,7 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         )
     if status >= 500 or status in (0, 408):
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
-    return rejected(status, message, what)
+    return rejection(status, message, what)
 
 
 def _whole(service: str, page: Message) -> None:

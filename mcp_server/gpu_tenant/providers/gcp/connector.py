@@ -40,12 +40,12 @@ from gpu_tenant.providers.gcp.catalog import (
     quotas_of,
     room,
     sales,
-    seen,
+    shows_quota,
     sold_as,
     unused_address_usd_month,
 )
 from gpu_tenant.providers.gcp.client import GcpClient, Message, failure
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import key_hash, place, words
 from gpu_tenant.providers.list_rows import Subject, read_each
 
@@ -326,7 +326,7 @@ class GcpConnector:
                 if left.boxes == 0:
                     full[left.tightest] += 1
                     continue
-                unseen = () if seen(sold, quotas) else (_UNSEEN,)
+                unseen = () if shows_quota(sold, quotas) else (_UNSEEN,)
                 found.append(self._offer(sold, disk_gb, (f"quota: {left.tightest}", *unseen)))
         if full and not found:
             raise NoQuota(
@@ -336,7 +336,7 @@ class GcpConnector:
         return found
 
     def _offer(self, sold: Sold, disk_gb: int, quotas: tuple[str, ...]) -> Offer:
-        price, model = self._price(sold, disk_gb), known(sold.gpu_name)
+        price, model = self._price(sold, disk_gb), known_gpu(sold.gpu_name)
         notes = list(quotas)
         missing = {
             f'"{sold.rate_key}" = USD per hour': price.gpu_usd_h,
@@ -412,21 +412,21 @@ class GcpConnector:
         return [
             *(_disk(disk) for disk in disks if not disk.users),
             *(
-                _left("address", address, None, unused_address_usd_month(last(address.region)))
+                _leftover("address", address, None, unused_address_usd_month(last(address.region)))
                 for address in addresses
                 if address.status == "RESERVED" and address.address_type == "EXTERNAL"
             ),
             # What a snapshot costs depends on where and how it is kept.
-            *(_left("snapshot", shot, shot.storage_bytes / 1e9, None) for shot in snapshots),
+            *(_leftover("snapshot", shot, shot.storage_bytes / 1e9, None) for shot in snapshots),
         ]
 
 
 def _disk(disk: Message) -> Leftover:
     usd = disk_usd_gb_month(last(disk.zone).rpartition("-")[0], last(disk.type_))
-    return _left("disk", disk, disk.size_gb, usd * disk.size_gb if usd is not None else None)
+    return _leftover("disk", disk, disk.size_gb, usd * disk.size_gb if usd is not None else None)
 
 
-def _left(
+def _leftover(
     kind: Literal["disk", "address", "snapshot"],
     thing: Message,
     size_gb: float | None,

@@ -14,14 +14,14 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     RateLimited,
 )
-from gpu_tenant.providers.http_client import rejected, words
+from gpu_tenant.providers.http_client import rejection, words
 from gpu_tenant.providers.response_limits import (
     BOUNDS,
     PIECE_BYTES,
     Aside,
     Bounds,
     Leafing,
-    bounded,
+    read_bounded,
 )
 
 Shown: TypeAlias = Mapping[str, Any]
@@ -179,7 +179,7 @@ class _Pools:
         """
         answer = self._pools.request(*said, **{**more, "preload_content": False})
         try:
-            body = bounded(
+            body = read_bounded(
                 answer.stream(PIECE_BYTES, decode_content=True),
                 "Kubernetes: an answer",
                 self._bounds,
@@ -240,7 +240,7 @@ def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
         )
     if not status or status >= 500 or status == 408:
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
-    return rejected(status, body, what)
+    return rejection(status, body, what)
 
 
 def silent(what: str) -> ProviderSilent:

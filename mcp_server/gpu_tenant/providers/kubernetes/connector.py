@@ -11,10 +11,10 @@ from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Setting, wanted
+from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import asked_for, known
+from gpu_tenant.providers.gpu_catalog import asked_for, known_gpu
 from gpu_tenant.providers.kubernetes.client import KubernetesClient, Shown, silent
 from gpu_tenant.providers.kubernetes.cluster_identity import (
     Identity,
@@ -34,7 +34,7 @@ from gpu_tenant.providers.kubernetes.job_manifest import (
     mark_on,
 )
 from gpu_tenant.providers.kubernetes.status import JobView, look
-from gpu_tenant.providers.list_rows import Subject, read_each, tried
+from gpu_tenant.providers.list_rows import Subject, read_each, try_read
 
 _SETUP_S = 600
 """For an image of ten gigabytes, on a node that an autoscaler has yet to start."""
@@ -86,7 +86,7 @@ class KubernetesConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`. The Job's name is derived from the mark, so there cannot be a second one."""
-        quote = wanted(lease)
+        quote = wanted_quote(lease)
         asked = job(
             lease.mark,
             self._where,
@@ -128,7 +128,7 @@ class KubernetesConnector:
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
-        if any(isinstance(tried(mark_on, shown), str) for shown in jobs):
+        if any(isinstance(try_read(mark_on, shown), str) for shown in jobs):
             # A Job that was not made from this state directory may become a lease too.
             note_once(here, self._note_of_cluster)
         return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
@@ -161,8 +161,8 @@ class KubernetesConnector:
         return bool(shown["metadata"]["uid"] != uid)
 
     async def _noted_look(self, shown: Shown, pods: Sequence[Shown]) -> JobView | Exception:
-        seen = tried(lambda it: look(it, _owned(it, pods)), shown)
-        if isinstance(seen, Exception) or isinstance(tried(_identity, shown), Exception):
+        seen = try_read(lambda it: look(it, _pods_of(it, pods)), shown)
+        if isinstance(seen, Exception) or isinstance(try_read(_identity, shown), Exception):
             return seen
         return await self._note(shown, seen)
 
@@ -237,7 +237,7 @@ class KubernetesConnector:
         found = []
         for gpus in self._where.gpus:
             gpu, most = asked_for(gpus)
-            model = known(gpu)
+            model = known_gpu(gpu)
             if wish.gpu_count > most:
                 continue
             offer = Offer(
@@ -389,13 +389,13 @@ def _identity(shown: Shown) -> str:
 def _subject(row: tuple[Shown, object]) -> Subject:
     shown, _ = row
     told = [
-        tried(lambda it: it["metadata"]["annotations"][MARK], shown),
-        tried(lambda it: it["metadata"]["labels"][MARK], shown),
+        try_read(lambda it: it["metadata"]["annotations"][MARK], shown),
+        try_read(lambda it: it["metadata"]["labels"][MARK], shown),
     ]
-    identity = tried(_identity, shown)
+    identity = try_read(_identity, shown)
     # Without both, it is unknown whose it is.
     has_mark = all(isinstance(each, str) for each in told)
-    mark = tried(mark_on, shown) if has_mark else None
+    mark = try_read(mark_on, shown) if has_mark else None
     return Subject(
         identity if isinstance(identity, str) else None,
         mark if isinstance(mark, str) else None,
@@ -403,7 +403,7 @@ def _subject(row: tuple[Shown, object]) -> Subject:
     )
 
 
-def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
+def _pods_of(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
     """The pods of that Job.
 
     Raises:
@@ -412,7 +412,7 @@ def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
     uid = shown["metadata"]["uid"]
     found, nobody_s = [], 0
     for pod in pods:
-        owners = tried(_owners, pod)
+        owners = try_read(_owners, pod)
         if isinstance(owners, Exception):
             nobody_s += 1
         elif uid in owners:

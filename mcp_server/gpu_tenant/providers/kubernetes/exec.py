@@ -26,8 +26,8 @@ from gpu_tenant.domain.model import PodAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener
 from gpu_tenant.providers.kubernetes.client import KubernetesClient
 from gpu_tenant.providers.kubernetes.websocket import FAR_END, ExecOutput, Frames
-from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
-from gpu_tenant.transports.shell import refused, taking
+from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, run_uninterrupted
+from gpu_tenant.transports.shell import refusal_for, write_command
 
 _STALL_S = 300
 _DIAL_S = 30.0
@@ -85,7 +85,7 @@ class PodTransport:
             raise _unreadable(source, exc.strerror) from exc
         with original:
             size_bytes = os.fstat(original.fileno()).st_size
-            argv = taking(destination, size_bytes=size_bytes, mode=mode)
+            argv = write_command(destination, size_bytes=size_bytes, mode=mode)
             try:
                 async with asyncio.timeout(_STALL_S) as limit:
 
@@ -93,7 +93,7 @@ class PodTransport:
                         left = size_bytes
                         while left:
                             read = partial(original.read, min(CHUNK_BYTES, left))
-                            chunk = await uninterrupted(read)
+                            chunk = await run_uninterrupted(read)
                             if not chunk:
                                 raise _unreadable(source, "it became shorter while it was sent")
                             left -= len(chunk)
@@ -106,7 +106,7 @@ class PodTransport:
                     f"nothing moved for too long ({_STALL_S} s)", remedy=_AUDIT
                 ) from None
         if ended.exit_status:
-            raise refused(destination, ended)
+            raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
         """The command was sent over a websocket of its own, because there is no connection to reuse here.

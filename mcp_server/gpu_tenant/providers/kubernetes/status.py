@@ -35,7 +35,7 @@ def look(job: Shown, pods: Sequence[Shown]) -> JobView:
     own = next((pod for pod in pods if _metadata(pod)["uid"] == first), None)
     if first is None and pods:
         own = min(pods, key=lambda pod: str(_metadata(pod).get("creationTimestamp")))
-    ended = _ended(job)
+    ended = _end_of(job)
     if own is not None:
         seen = _of_pod(own, ended)
     elif ended is not None:
@@ -48,7 +48,7 @@ def look(job: Shown, pods: Sequence[Shown]) -> JobView:
     if _metadata(job).get("deletionTimestamp"):
         return JobView(
             BoxState.BROKEN,
-            _joined("it is being deleted", seen.words),
+            _join("it is being deleted", seen.words),
             seen.taken or "stopped_by_provider",
         )
     return seen
@@ -58,7 +58,7 @@ def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
     status = pod.get("status", {})
     phase, said = status.get("phase"), plain(str(status.get("message", "")))
     reason = str(status.get("reason", ""))
-    taken = _taken(pod)
+    taken = _fate_of(pod)
     if phase in ("Failed", "Succeeded"):
         if taken is not None:
             return JobView(BoxState.BROKEN, taken[1], taken[0])
@@ -66,16 +66,16 @@ def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
             return JobView(
                 BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
             )
-        died = _death(pod) or _joined(reason, said) or "its first process has ended"
+        died = _death(pod) or _join(reason, said) or "its first process has ended"
         also = f"; {ended.words}" if ended is not None and ended.words else ""
         return JobView(BoxState.BROKEN, f"{died}{also}", "stopped_by_provider")
     if phase == "Unknown" or reason == "NodeLost":
-        return JobView(BoxState.UNKNOWN, _joined("its node does not answer", said))
+        return JobView(BoxState.UNKNOWN, _join("its node does not answer", said))
     if _metadata(pod).get("deletionTimestamp"):
         fate, words = taken or ("preempted", "its pod is being deleted")
         return JobView(BoxState.BROKEN, words, fate)
     if phase == "Pending":
-        return _pending(pod)
+        return _pending_view(pod)
     if phase == "Running":
         if taken is not None and taken[0] == "host_lost":
             return JobView(BoxState.UNKNOWN, taken[1])
@@ -84,7 +84,7 @@ def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
     return JobView(BoxState.UNKNOWN, f"Kubernetes calls its pod {plain(str(phase))}")
 
 
-def _taken(pod: Shown) -> tuple[Fate, str] | None:
+def _fate_of(pod: Shown) -> tuple[Fate, str] | None:
     """What took the pod, if the cluster itself says so."""
     status = pod.get("status", {})
     reason, said = str(status.get("reason", "")), plain(str(status.get("message", "")))
@@ -98,21 +98,21 @@ def _taken(pod: Shown) -> tuple[Fate, str] | None:
         own_fault = _LIMIT in said.casefold()
         return (
             "stopped_by_provider" if own_fault else "preempted",
-            _joined("it was evicted", said),
+            _join("it was evicted", said),
         )
     if reason in ("Preempting", "Preempted") or why == "PreemptionByScheduler":
-        return ("preempted", _joined("a pod of higher priority has its place", said or more))
+        return ("preempted", _join("a pod of higher priority has its place", said or more))
     if (
         reason in ("NodeLost", "NodeShutdown", "Shutdown", "Terminated")
         or why == "DeletionByTaintManager"
     ):
-        return ("host_lost", _joined("its node is gone, or shut down", said or more))
+        return ("host_lost", _join("its node is gone, or shut down", said or more))
     if why == "DeletionByPodGC":
-        return ("host_lost", _joined("its node is not there any more", more))
+        return ("host_lost", _join("its node is not there any more", more))
     if why in ("EvictionByEvictionAPI", "TerminationByKubelet"):
-        return ("preempted", _joined("it was evicted, as when a node is drained", said or more))
+        return ("preempted", _join("it was evicted, as when a node is drained", said or more))
     if reason in ("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfcpu", "OutOfmemory"):
-        return ("stopped_by_provider", _joined(f"its node would not have it: {reason}", said))
+        return ("stopped_by_provider", _join(f"its node would not have it: {reason}", said))
     ready = _condition(pod, "Ready")
     if ready and ready.get("reason") == "NodeNotReady":
         return ("host_lost", "its node does not answer")
@@ -131,13 +131,13 @@ def _death(pod: Shown) -> str | None:
     return None
 
 
-def _pending(pod: Shown) -> JobView:
+def _pending_view(pod: Shown) -> JobView:
     placed = _condition(pod, "PodScheduled")
     if placed and placed.get("status") == "False":
         said = plain(str(placed.get("message", "")))
         return JobView(
             BoxState.BOOTING,
-            _joined(
+            _join(
                 f"it waits for a place, and costs nothing: {plain(str(placed.get('reason')))}", said
             ),
         )
@@ -146,7 +146,7 @@ def _pending(pod: Shown) -> JobView:
         if waits:
             reason, said = plain(str(waits.get("reason", ""))), plain(str(waits.get("message", "")))
             state = BoxState.BROKEN if reason in _HOPELESS else BoxState.BOOTING
-            return JobView(state, _joined(_IMAGE.get(reason, reason) or "it starts", said))
+            return JobView(state, _join(_IMAGE.get(reason, reason) or "it starts", said))
     return JobView(BoxState.BOOTING)
 
 
@@ -158,7 +158,7 @@ _IMAGE = {
 }
 
 
-def _ended(job: Shown) -> JobView | None:
+def _end_of(job: Shown) -> JobView | None:
     """What the Job itself says about its end. None while it has not ended."""
     failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
     if failed and failed.get("status") == "True":
@@ -168,7 +168,7 @@ def _ended(job: Shown) -> JobView | None:
                 BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
             )
         return JobView(
-            BoxState.BROKEN, _joined(f"its Job has failed: {reason}", said), "stopped_by_provider"
+            BoxState.BROKEN, _join(f"its Job has failed: {reason}", said), "stopped_by_provider"
         )
     complete = _condition(job, "Complete")
     if complete and complete.get("status") == "True":
@@ -206,5 +206,5 @@ def _metadata(thing: Shown) -> Mapping[str, Any]:
     return found
 
 
-def _joined(*said: str | None) -> str:
+def _join(*said: str | None) -> str:
     return ": ".join(part for part in said if part)

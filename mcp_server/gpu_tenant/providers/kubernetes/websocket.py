@@ -162,7 +162,7 @@ class Frames:
         else:
             head = struct.pack(">BBQ", 0x80 | kind, 0x80 | 127, size)
         mask = os.urandom(4)
-        self._going += head + mask + _masked(content, mask)
+        self._going += head + mask + _mask(content, mask)
 
     def _send(self) -> None:
         try:
@@ -212,7 +212,7 @@ class Frames:
         return kind, content
 
 
-def _masked(content: bytes, mask: bytes) -> bytes:
+def _mask(content: bytes, mask: bytes) -> bytes:
     whole = mask * (len(content) // 4 + 1)
     size = len(content)
     mixed = int.from_bytes(content, "big") ^ int.from_bytes(whole[:size], "big")

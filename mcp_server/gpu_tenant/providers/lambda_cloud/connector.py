@@ -22,10 +22,10 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
 
@@ -153,7 +153,7 @@ class LambdaCloudConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
-        quote = wanted(lease)
+        quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
         instance_type, _, region = quote.offer.id.partition("@")
@@ -324,7 +324,7 @@ class LambdaCloudConnector:
             taken="preempted" if shown.status == "preempted" else None,
             # The API does not tell an instance's age. This is our own note from just before its
             # launch.
-            created_at=instant(_tagged(shown, _CREATED_TAG)),
+            created_at=instant(_tag(shown, _CREATED_TAG)),
             made_by_word_of="request",
         )
 
@@ -380,7 +380,7 @@ def _code(reply: Reply) -> str | None:
         return None
 
 
-def _tagged(shown: _Instance, key: str) -> str | None:
+def _tag(shown: _Instance, key: str) -> str | None:
     return next((tag.value for tag in shown.tags or [] if tag.key == key), None)
 
 
@@ -437,7 +437,7 @@ def _gpu(kind: _Type) -> tuple[str, float | None]:
         return plain(kind.description), None
     model, gb, form = told["model"], told["gb"], told["form"]
     for called in (f"{model} {form} {gb}GB", f"{model} {form}", f"{model} {gb}GB", model):
-        gpu = known(called)
+        gpu = known_gpu(called)
         # One model is sold with two sizes of memory, so the name alone may mean the other.
         if gpu is not None and gpu.vram_gib == int(gb):
             return gpu.name, gpu.vram_gib

@@ -15,7 +15,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting
 from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.console.registry import Lent
-from gpu_tenant.providers.gpu_catalog import asked_for, known
+from gpu_tenant.providers.gpu_catalog import asked_for, known_gpu
 
 _SETUP_S = 10.0
 """The machine is on already, so this is only the time of the first contact."""
@@ -132,7 +132,7 @@ def _bad(name: str, why: str) -> LocalTrouble:
 
 def _offer(machine: OwnMachine, wish: Wish) -> Offer:
     gpu, gpu_count = asked_for(machine.gpus)
-    model = known(gpu)
+    model = known_gpu(gpu)
     # The owner's rate covers everything, so if it is known, nothing else is billed.
     rest = None if machine.rate_usd_h is None else Decimal(0)
     notes = [f"your own, at {machine.address}: trusted as far as you trust it"]

@@ -18,10 +18,10 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Wire, words
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.response_limits import Leafing
@@ -84,7 +84,7 @@ class RunpodConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
-        quote = wanted(lease)
+        quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
         order = self._order(lease.mark, quote.offer.id, quote.wish.disk_gb)
@@ -230,7 +230,7 @@ class RunpodConnector:
 
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`: network volumes, which outlive every pod."""
-        mounted = {volume for pod in await self._pods() for volume in _mounted(pod)}
+        mounted = {volume for pod in await self._pods() for volume in _mounts(pod)}
         volumes = await self._every("/v2/network-volumes", "networkVolumes", {})
         return [leftover(volume) for volume in volumes if volume.get("id") not in mounted]
 
@@ -329,7 +329,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     theirs, memory = gpu.get("id"), gpu.get("memory")
     if not isinstance(theirs, str):
         return None
-    model = known(theirs)
+    model = known_gpu(theirs)
     name = model.name if model else theirs
     vram_gib = float(memory) if isinstance(memory, int) else None
     within = _parts(wish.offer)[3] if wish.offer else ()
@@ -412,7 +412,7 @@ def _places(gpu: Object) -> dict[str, str]:
     }
 
 
-def _mounted(pod: Object) -> list[Json]:
+def _mounts(pod: Object) -> list[Json]:
     """The network volumes that the pod uses."""
     network = _at(pod, "mounts", "network")
     return [_at(mount, "volumeId") for mount in network] if isinstance(network, list) else []

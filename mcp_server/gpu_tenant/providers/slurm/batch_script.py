@@ -57,7 +57,7 @@ def is_named(configuration: Path) -> bool:
     Raises:
         ProviderTrouble: that cannot be told.
     """
-    return "slurm" in _said(configuration)
+    return "slurm" in _read_settings(configuration)
 
 
 def site(configuration: Path, environ: Mapping[str, str]) -> Site:
@@ -67,7 +67,7 @@ def site(configuration: Path, environ: Mapping[str, str]) -> Site:
         ProviderTrouble: they cannot be understood.
     """
     try:
-        found = Site.model_validate(_said(configuration).get("slurm", {}))
+        found = Site.model_validate(_read_settings(configuration).get("slurm", {}))
     except ValidationError as error:
         raise _unclear(configuration, error) from error
     here = environ.get("SLURM_CONF")
@@ -76,7 +76,7 @@ def site(configuration: Path, environ: Mapping[str, str]) -> Site:
     return found
 
 
-def _said(configuration: Path) -> dict[str, object]:
+def _read_settings(configuration: Path) -> dict[str, object]:
     try:
         return tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
     except FileNotFoundError:
@@ -138,7 +138,7 @@ def batch(directory_of: str, *, grace_s: int) -> str:
     end that was announced. If it ended before a preemption, Slurm would not start it again. If it
     ended before the wall time, Slurm would not report a timeout.
     """
-    brought = "\n".join(_brought(name) for name in ("caretaker", "runner"))
+    brought = "\n".join(_script_text(name) for name in ("caretaker", "runner"))
     return f"""\
 #!/bin/sh
 umask 077
@@ -188,7 +188,7 @@ def _at(name: str) -> str:
     return f"gpu-tenant/{name}-{digest}.py"
 
 
-def _brought(name: str) -> str:
+def _script_text(name: str) -> str:
     packed = base64.b64encode(zlib.compress(script(f"{name}.py").read_bytes(), 9)).decode()
     lines = "\n".join(packed[start : start + 76] for start in range(0, len(packed), 76))
     unpack = "import base64, sys, zlib; sys.stdout.buffer.write(zlib.decompress(base64.b64decode(sys.stdin.read())))"

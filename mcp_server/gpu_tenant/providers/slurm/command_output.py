@@ -11,7 +11,7 @@ from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, Provid
 from gpu_tenant.domain.model import MARK_PREFIX, Fate
 from gpu_tenant.domain.ports import Finished
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.list_rows import Subject, tried
+from gpu_tenant.providers.list_rows import Subject, try_read
 
 SEPARATOR = "\x1f"
 """Ends each field. A control character, because a job's name may hold any printable character."""
@@ -183,7 +183,7 @@ be taken for a part.
 """
 
 
-def told(answer: Finished, nonce: str) -> SlurmAnswer:
+def parse_queue(answer: Finished, nonce: str) -> SlurmAnswer:
     """What the answer to `QUEUE` says.
 
     Raises:
@@ -210,7 +210,7 @@ def told(answer: Finished, nonce: str) -> SlurmAnswer:
     if len(named) != 1:
         raise _odd("it does not say which cluster it is")
     known_now, forgotten = "\n".join(lines[queue + 1 : config]), "\n".join(lines[over + 1 : end])
-    over_now, odd_over = ended(forgotten) if status == "0" else ([], [])
+    over_now, odd_over = parse_ended(forgotten) if status == "0" else ([], [])
     listed, odd_now = jobs(known_now)
     rows = {row.id: row for row in (*over_now, *listed)}
     shown = {row.id for row in listed}
@@ -223,7 +223,7 @@ def told(answer: Finished, nonce: str) -> SlurmAnswer:
     return SlurmAnswer(named[0], list(rows.values()), odd)
 
 
-def made(answer: Finished) -> str:
+def parse_submitted(answer: Finished) -> str:
     """The id of the job that `sbatch --parsable` made.
 
     Raises:
@@ -240,10 +240,10 @@ def made(answer: Finished) -> str:
 
 def jobs(text: str) -> tuple[list[SlurmJob], list[Subject]]:
     """The rows of squeue, with `JOB_FIELDS`, and the subjects of those that cannot be read."""
-    return _each(text, JOB_FIELDS, _seen, _id)
+    return _each(text, JOB_FIELDS, _parse_job, _id)
 
 
-def ended(text: str) -> tuple[list[SlurmJob], list[Subject]]:
+def parse_ended(text: str) -> tuple[list[SlurmJob], list[Subject]]:
     """As `jobs`, for the rows of sacct with `ENDED_FIELDS`. They leave out runs that were requeued."""
     return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
 
@@ -259,11 +259,11 @@ def _each(
     for row in _split(text):
         said = dict(zip(fields, row, strict=False))
         is_whole = len(row) >= len(fields) and row[len(fields) :] in ([], [""])
-        one = tried(read, said) if is_whole else None
+        one = try_read(read, said) if is_whole else None
         if isinstance(one, SlurmJob):
             seen.append(one)
             continue
-        named = tried(identity, said)
+        named = try_read(identity, said)
         # Accept a number and nothing else, because a row that was cut wrongly may hold anything.
         found = isinstance(named, str) and re.fullmatch(r"[0-9]{1,18}(?:_[0-9]{1,18})?", named)
         odd.append(
@@ -278,7 +278,7 @@ def _each(
 
 def _seen_ended(said: dict[str, str]) -> SlurmJob:
     array, _, task = said["JobID"].partition("_")
-    return _seen(
+    return _parse_job(
         {
             **dict.fromkeys(JOB_FIELDS, "N/A"),
             "JobID": said["JobIDRaw"],
@@ -357,7 +357,7 @@ def _odd(words: str) -> ProviderSilent:
     )
 
 
-def _seen(told: dict[str, str]) -> SlurmJob:
+def _parse_job(told: dict[str, str]) -> SlurmJob:
     return SlurmJob(
         id=_id(told),
         job=told["JobID"],

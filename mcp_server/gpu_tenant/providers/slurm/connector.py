@@ -19,9 +19,9 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SlurmAddress
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted
+from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted_quote
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.slurm.batch_script import (
     UNCLAIMED,
@@ -44,11 +44,11 @@ from gpu_tenant.providers.slurm.command_output import (
     Pool,
     SlurmAnswer,
     SlurmJob,
-    made,
     odd_row,
+    parse_queue,
+    parse_submitted,
     pools,
     refusal,
-    told,
     words_of,
 )
 from gpu_tenant.providers.slurm.state import SlurmNotes
@@ -81,7 +81,7 @@ class SlurmConnector:
 
         A lease of a fleet gets one task of an array: see `_claimed`.
         """
-        quote, owner = wanted(lease), self._site()
+        quote, owner = wanted_quote(lease), self._site()
         ordered = _OFFER.fullmatch(quote.offer.id)
         if ordered is None:
             raise NoCapacity(
@@ -112,7 +112,9 @@ class SlurmConnector:
                 await self._done(login, owner, "scontrol", "release", box_id)
             else:
                 text = batch(of_lease(lease), grace_s=owner.grace_s)
-                box_id = await self._sbatch(login, owner, text, [*options, *_named(lease.mark)])
+                box_id = await self._sbatch(
+                    login, owner, text, [*options, *_name_arguments(lease.mark)]
+                )
         return Box(
             provider="slurm",
             id=BoxId(box_id),
@@ -222,7 +224,7 @@ class SlurmConnector:
         task = next((row.id for row in rows if row.comment == name and row.is_held), None)
         if task is None:
             at_once = "" if owner.max_running is None else f"%{owner.max_running}"
-            array = ["--hold", f"--array=1-{lease.fleet_size}{at_once}", *_named(name)]
+            array = ["--hold", f"--array=1-{lease.fleet_size}{at_once}", *_name_arguments(name)]
             text = batch(of_task(owner), grace_s=owner.grace_s)
             task = f"{await self._sbatch(login, owner, text, [*options, *array])}_1"
         claim = [f"JobId={task}", f"JobName={lease.mark}", f"Comment={lease.mark}"]
@@ -235,7 +237,7 @@ class SlurmConnector:
         answer = await self._done(
             login, owner, "sbatch", "--parsable", *options, stdin=text.encode()
         )
-        return made(answer)
+        return parse_submitted(answer)
 
     async def _boxes(self, login: Transport, owner: Site) -> Sequence[Box]:
         said = await self._told(login, owner)
@@ -290,7 +292,7 @@ class SlurmConnector:
             running_usd_h=rate,
             booting_usd_h=Decimal(0),
             interruptible=interruptible,
-            words=_said(row),
+            words=_state_words(row),
             taken=row.taken,
             created_at=row.submitted_at,
         )
@@ -304,7 +306,7 @@ class SlurmConnector:
         fields = ",".join(f"{name}:{SEPARATOR}" for name in JOB_FIELDS)
         nonce = secrets.token_hex(8)
         asked = [nonce, fields, ",".join(ENDED_FIELDS), _REMEMBERED, *owner.before]
-        answer = told(await self._run(login, ["sh", "-c", QUEUE, "queue", *asked]), nonce)
+        answer = parse_queue(await self._run(login, ["sh", "-c", QUEUE, "queue", *asked]), nonce)
         if of is not None:
             await asyncio.to_thread(self._notes.begin, of.mark, cluster=answer.cluster)
         self._notes.check(answer.cluster)
@@ -379,7 +381,7 @@ def connect(setting: Setting) -> SlurmConnector:
 
 def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
     gpu = owner.gpus.get(pool.kind or "gpu", pool.kind or "unknown")
-    model = known(gpu)
+    model = known_gpu(gpu)
     rate = None if owner.rate_usd_h is None else owner.rate_usd_h * count
     rest = None if rate is None else Decimal(0)
     notes = [f"{pool.free} of {pool.total} in partition {pool.partition} are free now"]
@@ -420,7 +422,7 @@ def _subject(row: SlurmJob | Subject) -> Subject:
     return row if isinstance(row, Subject) else Subject(row.id, row.mark, mark_is_told=True)
 
 
-def _named(name: str) -> list[str]:
+def _name_arguments(name: str) -> list[str]:
     return [f"--job-name={name}", f"--comment={name}"]
 
 
@@ -429,7 +431,7 @@ def _is_unclaimed(row: SlurmJob) -> bool:
     return row.comment.startswith(UNCLAIMED) and row.is_held
 
 
-def _said(row: SlurmJob) -> str | None:
+def _state_words(row: SlurmJob) -> str | None:
     """Slurm's words for its state, if they say more than ours do."""
     if row.state == "RUNNING" and not row.is_being_preempted:
         return None

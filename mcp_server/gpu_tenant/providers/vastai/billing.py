@@ -23,7 +23,7 @@ _EMPTY = (
 )
 
 
-def asked(lease: Lease, now: datetime) -> dict[str, str]:
+def charges_query(lease: Lease, now: datetime) -> dict[str, str]:
     """The query for the charges of all contracts since the lease began, in the official client's form."""
     since = lease.active_at or lease.created_at
     day = {"gte": int(since.timestamp()) // _DAY_S * _DAY_S, "lte": int(now.timestamp())}

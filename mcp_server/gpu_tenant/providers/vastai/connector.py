@@ -18,10 +18,10 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Method, Reply, Spacing, Wire, words
 from gpu_tenant.providers.list_rows import in_fields, read_each
 from gpu_tenant.providers.response_limits import Leafing, silent
@@ -29,8 +29,8 @@ from gpu_tenant.providers.vastai.billing import (
     CHARGES,
     MONTH_H,
     USER,
-    asked,
     charge,
+    charges_query,
     credit,
     leftover,
     money,
@@ -104,7 +104,7 @@ class VastConnector:
         its bid
         on the way rents at the full price, without any notice.
         """
-        quote = wanted(lease)
+        quote = wanted_quote(lease)
         if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
             return ours
         ask, _, _ = quote.offer.id.partition(":")
@@ -303,7 +303,7 @@ class VastConnector:
     async def billed(self, lease: Lease) -> Billed | None:
         """As `Billing.billed`. The charges name each contract, and cannot be requested for one alone."""
         now = self._setting.clock.now()
-        query = asked(lease, now)
+        query = charges_query(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
         while True:
             page = (await self._call("GET", CHARGES, query=query)).fields
@@ -456,7 +456,7 @@ def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
     """The canonical name, and the memory of each GPU in GiB. Several sizes are sold under one name."""
     gib = None if ram_mb is None else round(ram_mb / 1024)
     called = [ours for ours, names in _THEIR_NAMES.items() if theirs in names]
-    models = [model for model in map(known, called or [theirs]) if model is not None]
+    models = [model for model in map(known_gpu, called or [theirs]) if model is not None]
     if not models:
         return plain(theirs), gib
     # The driver's figure is a little lower than the maker's.

@@ -55,7 +55,7 @@ def counts(window: str) -> list[int]:
     return [min(MOST, number) for number in seen]
 
 
-def drawn(cut: dict[str, list[str]], number: int, draw: random.Random) -> list[list[int]]:
+def draw_lines(cut: dict[str, list[str]], number: int, draw: random.Random) -> list[list[int]]:
     """The lines of one set: so many windows of every kind, in a random order.
 
     Raises:
@@ -86,7 +86,7 @@ def main() -> None:
 
     draw = random.Random(64)  # noqa: S311 (a sample, not a key)
     try:
-        lines = drawn(to_train, TRAIN_WINDOWS, draw) + drawn(to_test, TEST_WINDOWS, draw)
+        lines = draw_lines(to_train, TRAIN_WINDOWS, draw) + draw_lines(to_test, TEST_WINDOWS, draw)
     except ValueError:
         sys.exit(f"error: {checkout} has too little text of one kind: {', '.join(KINDS)}")
     for line in lines:

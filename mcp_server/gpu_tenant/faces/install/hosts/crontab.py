@@ -27,7 +27,7 @@ def read() -> bytes | None:
         return ran.stdout
     if _NONE.search(ran.stderr):
         return None
-    raise _refused("read", ran.stderr)
+    raise _refusal("read", ran.stderr)
 
 
 def write(table: bytes | None) -> None:
@@ -38,7 +38,7 @@ def write(table: bytes | None) -> None:
     """
     ran = _crontab("-r") if table is None else _crontab("-", table)
     if ran.returncode:
-        raise _refused("written", ran.stderr)
+        raise _refusal("written", ran.stderr)
 
 
 def with_lines(table: bytes, name: str, lines: str) -> bytes:
@@ -96,10 +96,10 @@ def _crontab(way: str, table: bytes = b"") -> subprocess.CompletedProcess[bytes]
             env={**os.environ, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _refused("read or written", str(error).encode()) from None
+        raise _refusal("read or written", str(error).encode()) from None
 
 
-def _refused(done: str, words: bytes) -> Refused:
+def _refusal(done: str, words: bytes) -> Refused:
     said = " ".join(words.decode(errors="replace").split())[:200] or "nothing"
     return Refused(
         f"your crontab cannot be {done}; `crontab` says: {said}",

@@ -54,18 +54,18 @@ def with_member(text: str, path: tuple[str, str], value: Json) -> str:
     root = _object(text, _whole(text))
     holder = root.of(outer)
     if holder is None:
-        after = _inserted(text, root, outer, {inner: value}, depth=1)
+        after = _insert(text, root, outer, {inner: value}, depth=1)
     else:
         within = _object(text, holder.value)
         old = within.of(inner)
         if old is None:
-            after = _inserted(text, within, inner, value, depth=2)
+            after = _insert(text, within, inner, value, depth=2)
         else:
-            new = _written(value, _step(text, root), depth=2)
+            new = _write(value, _step(text, root), depth=2)
             after = text[: old.value.start] + new + text[old.value.end :]
     meant = _meant(root.value)
     meant[outer] = {**_meant(meant.get(outer)), inner: value}
-    return _proved(after, meant)
+    return _prove(after, meant)
 
 
 def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = ()) -> str:
@@ -83,27 +83,27 @@ def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = 
     rest = {k: v for k, v in _meant(meant[outer]).items() if k != inner}
     if rest or outer in keep:
         meant[outer] = rest
-        return _proved(_removed(text, holder.value, old), meant)
+        return _prove(_remove(text, holder.value, old), meant)
     del meant[outer]
-    return _proved(_removed(text, root, holder), meant)
+    return _prove(_remove(text, root, holder), meant)
 
 
 def _meant(value: Json) -> dict[str, Json]:
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _proved(after: str, meant: dict[str, Json]) -> str:
+def _prove(after: str, meant: dict[str, Json]) -> str:
     if read(after) != meant:
         raise TomlError("it is written in a way that this program does not change safely", 1)
     return after
 
 
-def _inserted(text: str, holder: _Node, key: str, value: Json, *, depth: int) -> str:
+def _insert(text: str, holder: _Node, key: str, value: Json, *, depth: int) -> str:
     step = _step(text, holder)
     newline = "\r\n" if "\r\n" in text else "\n"
     flat = holder.members and "\n" not in text[holder.start : holder.end]
     new = f"{json.dumps(key)}: " + (
-        json.dumps(value, ensure_ascii=False) if flat else _written(value, step, depth=depth)
+        json.dumps(value, ensure_ascii=False) if flat else _write(value, step, depth=depth)
     )
     new = new.replace("\n", newline)
     before = " " if flat else newline + step * depth
@@ -124,7 +124,7 @@ def _inserted(text: str, holder: _Node, key: str, value: Json, *, depth: int) ->
     return f"{text[:last]}{between}{before}{new}{',' if trailing else ''}{text[rest:]}"
 
 
-def _removed(text: str, holder: _Node, old: _Member) -> str:
+def _remove(text: str, holder: _Node, old: _Member) -> str:
     at = holder.members.index(old)
     start, end = old.start, old.value.end
     comma = _space(text, end)
@@ -150,7 +150,7 @@ def _step(text: str, holder: _Node) -> str:
     return found[1] if found else "  "
 
 
-def _written(value: Json, step: str, *, depth: int) -> str:
+def _write(value: Json, step: str, *, depth: int) -> str:
     lines = json.dumps(value, indent=step, ensure_ascii=False).split("\n")
     return ("\n" + step * depth).join(lines)
 

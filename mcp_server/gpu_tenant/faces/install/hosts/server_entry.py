@@ -50,7 +50,7 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
         Refused: another server has our name.
     """
     wanted = entry(places.host, command)
-    old = _stated(text, places)
+    old = _entry_in(text, places)
     if old is None:
         return _set(text, places, wanted), None
     replaced = _ours(old)
@@ -71,7 +71,7 @@ def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
     Raises:
         Broken: `text` is not in the host's format, or cannot be changed safely.
     """
-    now = _stated(text, places)
+    now = _entry_in(text, places)
     if _ours(now) is None or not isinstance(now, dict):
         return text
     if replaced is not None:
@@ -83,7 +83,7 @@ def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
     return jsonc_edit.without_member(text, path)
 
 
-def _stated(text: str, places: Places) -> Json:
+def _entry_in(text: str, places: Places) -> Json:
     stated = toml_edit.read(text) if places.format == "toml" else jsonc_edit.read(text or "{}")
     servers = stated.get(places.key) if isinstance(stated, dict) else None
     return servers.get(ALIAS) if isinstance(servers, dict) else None

@@ -33,8 +33,8 @@ WantedBy=default.target
 def unit(command: Sequence[str], variables: Mapping[str, str]) -> str:
     """The systemd unit that keeps `command` running while its user's service manager runs."""
     program, *arguments = command
-    lines = [f"ExecStart={_quoted(program)} {' '.join(_argument(word) for word in arguments)}"]
-    lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in variables.items()]
+    lines = [f"ExecStart={_quote(program)} {' '.join(_argument(word) for word in arguments)}"]
+    lines += [f"Environment={_quote(f'{name}={value}')}" for name, value in variables.items()]
     return _UNIT.format(lines="\n".join(lines), again_s=_AGAIN_AFTER_S)
 
 
@@ -72,12 +72,12 @@ def cron_line(
     return f"{when} {words}"
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """A word quoted for systemd: quotes, backslashes and systemd's % are escaped."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{plain}"'
 
 
 def _argument(word: str) -> str:
-    plain = _quoted(word).replace("$", "$$")
+    plain = _quote(word).replace("$", "$$")
     return plain[1:-1] if plain[1:-1].replace("-", "").replace("_", "").isalnum() else plain
