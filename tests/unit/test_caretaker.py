@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from arranged import PATIENCE_S
+from parts import required
 
 from box_scripts.caretaker.failure_cause import seek_reason
 from box_scripts.caretaker.processes import _processes_by_ps
@@ -551,6 +552,7 @@ def test_it_is_python_3_7_and_imports_nothing_but_the_library() -> None:
 
 
 def test_without_proc_a_process_is_known_by_ps() -> None:
+    required("ps")
     seen, me = _processes_by_ps(), os.getpid()
 
     assert (seen[me].parent, seen[me].session) == (os.getppid(), os.getpgrp())
