@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths over storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -19,9 +19,9 @@ test: $(VENV)/.ready-dev        ## the whole suite
 test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
 	@tests/setup
 
-# But for what computes for long: bombs for the readers, and the programs of a box, each a process of its own.
-QUICK := tests/unit --ignore-glob '*/test_caretaker*.py' --ignore tests/unit/test_guard_on_box.py \
-  --ignore tests/unit/test_job_queue.py --ignore tests/unit/formats/test_bombs.py --ignore tests/unit/test_lint.py
+# But for those that start programs of a box or readers of files, each a process of its own.
+SLOW := caretaker* guard_on_box job_queue snapshot collect_plan logs_window demo_job lint
+QUICK := tests/unit --ignore tests/unit/formats $(foreach name,$(SLOW),--ignore-glob '*/test_$(name).py')
 quick: check                    ## lint, types and layers, then most unit tests: after every change
 	$(BIN)/pytest -q -n auto --dist loadfile $(QUICK) $(ARGS)
 
@@ -69,6 +69,9 @@ $(VENV)/uv/bin/uv:
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
+
+bench-start: $(VENV)/.ready-dev   ## what a command takes to start and answer, against an idle Python; ARGS='--only leases'
+	$(BIN)/python tests/bench/start.py $(ARGS)
 
 bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
 	$(BIN)/python tests/bench/fleet.py $(ARGS)

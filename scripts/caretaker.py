@@ -2067,9 +2067,10 @@ class AtWork:
     """Processes that belong to no job, and are at work in what is to be sealed."""
 
     def __init__(
-        self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None
+        self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None, own: Own
     ) -> None:
         """`tops` are further places where nobody but this lease works."""
+        self._own = own
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
@@ -2163,9 +2164,26 @@ class AtWork:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"
             ] and _on_terminal(pid)
-        if any(TENANT_SCRIPT(os.path.basename(os.fsencode(w))) for w in words[1:4]):
-            return name.startswith("python")
+        if name.startswith("python") and self._runs_ours(pid, words):
+            return True
         return bool(BESIDE(name)) and self._writes_to(pid) is None
+
+    def _runs_ours(self, pid: int, words: list[str]) -> bool:
+        """Whether what it runs is a script of the tenant's. A name of one elsewhere on its line says nothing."""
+        for word in words[1:]:
+            if word in ("-c", "-m", "-"):
+                return False
+            if not word.startswith("-"):
+                break
+        else:
+            return False
+        try:
+            path = os.path.join(os.readlink(b"/proc/%d/cwd" % pid), os.fsencode(word))
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+            is_named = TENANT_SCRIPT(os.path.basename(path))
+            return bool(is_named) and self._own.is_ours(path, os.lstat(path))
+        except OSError:
+            return False
 
     @staticmethod
     def _waits(pid: int) -> bool:
@@ -2421,7 +2439,7 @@ def manifest(home: str, request: dict) -> dict:
     for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
         survey.walk(top, True)
     at_work = AtWork(
-        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
+        home, [request["work"], *places], tops if request.get("alone") else [], since_ns, own
     )
     if not is_look:
         at_work.refuse()

@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from typing import Final
 
-import httpx
+import httpx2
 
 from evals.episodes.referee import Referee
 from evals.episodes.task import Task
@@ -33,7 +33,7 @@ class Careless:
 
     async def run(self) -> str:
         """The last word."""
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=self._referee.stage.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=20
         ) as http:
             pod = await self._rented(http)
@@ -51,7 +51,7 @@ class Careless:
             # The interesting part, whether it is gone, is nobody's business any more.
             return "terminated" if gone else "asked to terminate"
 
-    async def _rented(self, http: httpx.AsyncClient) -> str:
+    async def _rented(self, http: httpx2.AsyncClient) -> str:
         """A pod, asked for until one is had."""
         for _ in range(_TRIES):
             made = await self._asked(http, "POST", "/v2/pods", _ORDER)
@@ -60,10 +60,10 @@ class Careless:
         raise RuntimeError("no pod could be had")
 
     async def _asked(
-        self, http: httpx.AsyncClient, method: str, path: str, body: object = None
-    ) -> httpx.Response | None:
-        answer: httpx.Response | None = None
-        with suppress(httpx.HTTPError):
+        self, http: httpx2.AsyncClient, method: str, path: str, body: object = None
+    ) -> httpx2.Response | None:
+        answer: httpx2.Response | None = None
+        with suppress(httpx2.HTTPError):
             answer = await http.request(method, path, json=body)
         went = answer is not None and answer.is_success
         words = answer.text if answer is not None else ""

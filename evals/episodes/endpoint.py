@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-import httpx
+import httpx2
 
 from gpu_tenant.providers.credentials import Account, resolve_all
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     ask, read = (
         (to_anthropic, from_anthropic) if chosen.api == "anthropic" else (to_openai, from_openai)
     )
-    with httpx.Client(base_url=found.get("URL", _URLS[chosen.api]), timeout=600) as http:
+    with httpx2.Client(base_url=found.get("URL", _URLS[chosen.api]), timeout=600) as http:
         for line in sys.stdin:
             body = ask(json.loads(line), chosen.model)
             answer = http.post(

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 
 from gpu_tenant.emulators.faults import Fault
 from gpu_tenant.emulators.server import Stage
@@ -57,7 +57,7 @@ class Referee:
         self.calls = 0
         self.characters_read = 0
         self.refusals: Counter[str] = Counter()
-        self._asked = httpx.Client(base_url=f"{stage.url}/_rehearsal", timeout=30)
+        self._asked = httpx2.Client(base_url=f"{stage.url}/_rehearsal", timeout=30)
         self._billed_when_whole: Decimal | None = None
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What the verbs of a tenancy answer, in one place for a face that makes schemas of their signatures.
+"""What the verbs answer, for a face that makes schemas of it.
 
-`service.py` does not import these types when a program runs: with each of them comes what makes it, and a
-command calls one verb. So its signatures name them, and they are looked up here.
+`service.py` does not import these types when a program runs. With each of them comes what makes it, and a command
+calls one verb. So its signatures name them, and they are looked up here.
 """
 
 import inspect

@@ -1,13 +1,16 @@
 """Puts the parts together: the environment is read here, once."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.model import (
     Address,
@@ -23,13 +26,13 @@ from gpu_tenant.domain.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.files.rehearsal_marker import Rehearsal, rehearsal_of, require_real
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.ssh_config import Reachable, entry
-from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.console.connector import Both, ByHand
 from gpu_tenant.providers.credentials import configured, find_credential
 from gpu_tenant.providers.profiles import load_profiles
-from gpu_tenant.service import Tenancy
+
+# What only a tenancy needs is imported when one is opened. Platforms are also shown without one.
+if TYPE_CHECKING:
+    from gpu_tenant.ledger import Ledger
+    from gpu_tenant.service import Tenancy
 
 
 def open_tenancy(
@@ -47,6 +50,10 @@ def open_tenancy(
         BadRequest: a variable would turn a real ledger into a rehearsal, or point to an API elsewhere.
         LocalTrouble: this is a rehearsal that is over.
     """
+    from gpu_tenant.leases.context import Context
+    from gpu_tenant.ledger import Ledger
+    from gpu_tenant.service import Tenancy
+
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,6 +113,8 @@ def connect(
     If a person rents in a console, we keep the list of boxes. None for a platform without boxes, and for one
     whose key cannot be found: a platform that nobody has configured is not even imported.
     """
+    from gpu_tenant.providers.console.connector import Both, ByHand
+
     by_hand = (
         ByHand(profile, home.root / "by_hand" / profile.id)
         if profile.lease in ("adopted", "either") and profile.destroy == "deletes"
@@ -174,7 +183,7 @@ def _require_agreed(
         if ledger.is_rehearsed:
             raise LocalTrouble(
                 f"{home.ledger} is a rehearsal's, and nothing says where that answers",
-                remedy="open a new shell, or start another one: `gpu-tenant rehearse PROVIDER`",
+                remedy=f"open a new shell, or start another one: {Command('rehearse', 'PROVIDER')}",
             )
         require_real(home.root, environ)
     elif not ledger.is_rehearsed and not ledger.be_rehearsed():
@@ -244,6 +253,7 @@ def _over_ssh(
     name: LeaseId, address: SshAddress, home: Home, tell: Callable[[str], None]
 ) -> Transport:
     # asyncssh costs a quarter of a second to import, and local boxes never need it.
+    from gpu_tenant.leases.ssh_config import Reachable, entry
     from gpu_tenant.transports.openssh import OpenSsh
     from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
@@ -276,14 +286,14 @@ async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[st
 def _address(lease: Lease, stage: str | None) -> Address:
     if lease.address is None:
         raise BoxUnreachable(
-            f"the box of {lease.id} has no address yet", remedy="`gpu-tenant leases` looks again"
+            f"the box of {lease.id} has no address yet", remedy=f"{Command('leases')} looks again"
         )
     located = _located(lease, stage)
     if located is None:
         assert isinstance(lease.address, SshAddress)
         raise BoxUnreachable(
             f"nobody answers at {lease.address.target} in this rehearsal",
-            remedy=f"`gpu-tenant leases` shows how {lease.id} stands",
+            remedy=f"{Command('leases')} shows how {lease.id} stands",
         )
     return located
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble, TenantError
 from gpu_tenant.domain.model import MARK_PREFIX, Profile
 from gpu_tenant.domain.ports import Clock, Connector, Funded
@@ -94,7 +95,7 @@ async def examine(
     findings.append(
         _ok(
             "consoles",
-            f"{', '.join(by_hand)}: a person rents there, and `gpu-tenant adopt` takes up",
+            f"{', '.join(by_hand)}: a person rents there, and {Command('adopt')} takes up",
         )
     )
     findings.append(_watch(home, ledger.clock, rented=any(not x.goes_by_address for x in live)))
@@ -170,14 +171,14 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
     told.append(f"one box up to {limits.box_usd_h:g} USD/h, for {limits.hours:g} h")
     told.append(f"unguarded: {limits.unguarded}; a smoke test is {limits.smoke}")
     if not written:
-        told.append("careful defaults: `gpu-tenant limits` sets them at a terminal")
+        told.append(f"careful defaults: {Command('limits')} sets them at a terminal")
     over = [use.name for use in used if use.used > getattr(limits, use.name)]
     if over:
         return _warning("limits", f"{', '.join(over)} passed: {'; '.join(told)}")
     if unknown := [lease.id for lease in unpriced(leases, free)]:
         words = (
             f"no limit in USD counts {', '.join(unknown)}, whose price nobody knows: "
-            f"`gpu-tenant terms {unknown[0]} --max-price-usd-h` with what the console shows; "
+            f"{Command('terms', unknown[0], max_price_usd_h='N')} with what the console shows; "
         )
         return _warning("limits", words + "; ".join(told))
     return _ok("limits", "; ".join(told))
@@ -190,7 +191,7 @@ def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Ex
     except TenantError as error:
         return [Examined(subject="alarms", level="blocker", words=str(error))]
     if not channels:
-        words = f"shown by `gpu-tenant alarms` alone: no [notify.NAME] is in {home.configuration}"
+        words = f"shown by {Command('alarms')} alone: no [notify.NAME] is in {home.configuration}"
         return [_ok("alarms", words)]
     if find_spec("apprise") is None:
         return [_warning("alarms", f"they reach nobody: `{INSTALL}`")]
@@ -255,7 +256,7 @@ async def _provider(
     if orphans:
         return _warning(
             profile.id,
-            f"boxes without a lease: {', '.join(orphans)}; `gpu-tenant leases` takes them up",
+            f"boxes without a lease: {', '.join(orphans)}; {Command('leases')} takes them up",
         )
     words = f"key: {source}; {some(len(boxes), 'box')} listed"
     if isinstance(connector, Funded):

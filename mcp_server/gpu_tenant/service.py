@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import BoxState, JobId, Lease
@@ -23,7 +25,6 @@ from gpu_tenant.domain.terms import Asked
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
 from gpu_tenant.leases.readiness import active, fulfilled, running
-from gpu_tenant.ledger import Event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,7 +217,7 @@ class Tenancy:
                 if not isinstance(context.connectors[name], Market):
                     raise BadRequest(
                         f"nothing can be rented at {context.profile(name).title} by this program",
-                        remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
+                        remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
         if quotes:
             require_smoke(smoke, ledger=context.ledger)
@@ -235,8 +236,7 @@ class Tenancy:
         if isinstance(context.connectors[provider], Market):
             raise BadRequest(
                 f"{profile.title} rents by a quote",
-                remedy="find_offers first, then provision with one of its quotes: "
-                f"`gpu-tenant offers --provider {provider}`",
+                remedy=f"{Command('offers', provider=provider)}, then provision with one of its quotes",
             )
         require_smoke(smoke, ledger=context.ledger)
         if count > 1:
@@ -271,13 +271,7 @@ class Tenancy:
         found = await active(context, lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        return await audit(
-            found,
-            context.profile(found.provider),
-            needs,
-            transport=context.transport(found),
-            clock=WallClock(),
-        )
+        return await audit(context.session(found), needs, clock=WallClock())
 
     async def smoke_test(
         self,
@@ -338,14 +332,12 @@ class Tenancy:
         found = await active(context, lease)
         async with context.held_in_turn(found.id, "push"):
             return await push(
-                found,
+                context.session(found),
                 Path(directory).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
                 include=include,
                 overwrite=overwrite,
-                caretaker=context.caretaker(found),
-                transport=context.transport(found),
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
@@ -379,14 +371,7 @@ class Tenancy:
         found = await active(context, lease)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)
-        setup = Setup(
-            found,
-            profile,
-            script("prepare.py"),
-            caretaker=context.caretaker(found),
-            transport=context.transport(found),
-            ledger=context.ledger,
-        )
+        setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
         return await setup.prepare(
             Wanted(
                 source=source,
@@ -479,8 +464,7 @@ class Tenancy:
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
             return await launch(
-                found,
-                profile,
+                context.session(found),
                 command,
                 artifacts=artifacts,
                 discard=discard,
@@ -488,8 +472,6 @@ class Tenancy:
                 env_from=references(env),
                 name=name,
                 max_runtime_s=runtime_s,
-                caretaker=context.caretaker(found),
-                transport=context.transport(found),
                 ledger=context.ledger,
                 store=context.box_store(found),
             )
@@ -513,7 +495,7 @@ class Tenancy:
             environment=None,
             guard=held.words if held else "not armed",
             sweep="; ".join((f"{begun.table.sweep}: {begun.table.words}", *begun.troubles)),
-            next="list_leases, until no cell is queued or running; then collect each lease",
+            next=f"{Command('leases')}, until no cell is queued or running; then {Command('collect', *begun.table.leases)}",
         )
 
     async def monitor(
@@ -552,12 +534,11 @@ class Tenancy:
         found = await running(context, lease)
         await self._tend_on(found)
         seen = await watch(
-            found,
+            context.session(found),
             await run_of(context, found, job),
             cursor=cursor,
             wait_s=wait_s,
             limit_bytes=limit_bytes,
-            caretaker=context.caretaker(found),
             ledger=context.ledger,
             box=self._last_told(found),
         )
@@ -609,7 +590,7 @@ class Tenancy:
         found = await running(context, lease)
         async with context.held_in_turn(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
-            context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
+            context.ledger.note(found.id, timeline.Stopped(job=run), at=context.clock.now())
 
     async def collect(
         self,
@@ -637,13 +618,10 @@ class Tenancy:
         async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)
             collected = await collect(
-                found,
-                context.profile(found.provider),
+                context.session(found),
                 directory=directory,
                 artifacts=artifacts,
                 discard=discard,
-                caretaker=context.caretaker(found),
-                transport=context.transport(found),
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
@@ -790,5 +768,5 @@ def _wish(**fields: object) -> Wish:
         field = ".".join(str(part) for part in first["loc"])
         raise BadRequest(
             f"{field}: {first['msg'].lower()}, not {first['input']}",
-            remedy="`gpu-tenant offers --help` says what each option takes",
+            remedy=f"{Command('offers')} again, with a value within these bounds",
         ) from None

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from arranged import LEASE, NOON, gone, job
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain import timeline
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 
@@ -34,7 +35,7 @@ def fill(path: Path, leases: int, *, days_ago: int = 0) -> None:
         gone(ledger)
         ledger.declare(job())
         for number in range(_LINES):
-            ledger.note(LEASE, "progress", {"step": number, "of": _LINES}, at=NOON)
+            ledger.note(LEASE, timeline.Progressed(job="job1", done=number, total=_LINES), at=NOON)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")]

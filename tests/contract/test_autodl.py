@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
-import httpx
+import httpx2
 import pytest
 from arranged import never_used, setting
 from contract.staged import PROFILES, Staged, on_stage
@@ -129,7 +129,7 @@ async def test_our_key_gets_in_by_the_command_it_starts_with_and_no_password_is_
     assert staged.stage.world.state.things[box.id].facts["keys"] == [key]
     assert box.mark == lease.mark
     at = f"{staged.stage.url}/api/v1/dev/instance/pro/snapshot?instance_uuid={box.id}"
-    async with httpx.AsyncClient() as client:
+    async with httpx2.AsyncClient() as client:
         shown = await client.get(at, headers={"Authorization": KEY})
     password = shown.json()["data"]["root_password"]
     assert password not in f"{box!r} {vars(staged.connector)!r} {staged.ask('requests')}"

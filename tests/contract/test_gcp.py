@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from arranged import lease, never_used
 from pydantic import JsonValue
@@ -91,20 +91,20 @@ def made(stage: Stage, clock: RehearsalClock, tmp_path: Path, **environ: str) ->
 
 def fault(stage: Stage, do: str, match: object = None, **more: object) -> None:
     body = [{"do": do, "match": match, **more}]
-    assert httpx.post(f"{stage.url}/_rehearsal/faults", json=body).status_code == 200
+    assert httpx2.post(f"{stage.url}/_rehearsal/faults", json=body).status_code == 200
 
 
 def advance(stage: Stage, seconds: float) -> None:
-    httpx.post(f"{stage.url}/_rehearsal/clock", json={"advance_s": seconds})
+    httpx2.post(f"{stage.url}/_rehearsal/clock", json={"advance_s": seconds})
 
 
 def meter(stage: Stage) -> dict[str, Any]:
-    shown: dict[str, Any] = httpx.get(f"{stage.url}/_rehearsal/meter").json()
+    shown: dict[str, Any] = httpx2.get(f"{stage.url}/_rehearsal/meter").json()
     return shown
 
 
 def inserts(stage: Stage) -> list[dict[str, Any]]:
-    log = httpx.get(f"{stage.url}/_rehearsal/requests").json()
+    log = httpx2.get(f"{stage.url}/_rehearsal/requests").json()
     return [r for r in log if r["method"] == "POST" and r["path"].endswith("/instances")]
 
 
@@ -799,8 +799,8 @@ def test_what_google_would_not_take_is_not_taken(stage: Stage, spoil: dict[str, 
     }
     at = f"{stage.url}/compute/v1/projects/{stage.environment['GPU_TENANT_GCP_PROJECT']}/zones/us-central1-a/instances"
 
-    refused = httpx.post(at, json={**body, **spoil})
-    taken = httpx.post(at, json=body)
+    refused = httpx2.post(at, json={**body, **spoil})
+    taken = httpx2.post(at, json=body)
 
     assert refused.status_code == 400
     assert refused.json()["error"]["errors"][0]["reason"] in ("badRequest", "invalid")

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from arranged import never_used
 from contract.openapi import validate, validate_request
@@ -62,11 +62,11 @@ def runpod(staged: Staged) -> RunpodConnector:
 
 def said(
     staged: Staged, method: str, path: str, body: object = None, *, key: str = KEY
-) -> httpx.Response:
+) -> httpx2.Response:
     """The answer to a client with that key, which is what RunPod's document says it may be."""
     url = staged.stage.url + path
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(trust_env=False) as client:
+    with httpx2.Client(trust_env=False) as client:
         reply = client.request(method, url, json=body, headers=headers)
     validate(
         SPEC,
@@ -184,7 +184,7 @@ def test_the_allowance_is_told_with_every_answer_and_kept(staged: Staged) -> Non
 
 
 def test_a_library_s_own_name_and_the_old_api_are_turned_away(staged: Staged) -> None:
-    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {KEY}"}) as client:
+    with httpx2.Client(trust_env=False, headers={"Authorization": f"Bearer {KEY}"}) as client:
         wall = client.get(
             f"{staged.stage.url}/v2/pods", headers={"User-Agent": "Python-urllib/3.11"}
         )

@@ -201,8 +201,9 @@ async def test_a_key_other_than_the_owner_knows_is_refused_at_first_contact(
 ) -> None:
     other = make_key(tmp_path / "other").with_name("other.pub").read_text(encoding="utf-8")
     (owner.ssh / "known_hosts").write_text(f"[{LOOPBACK}]:{box.port} {other}", encoding="utf-8")
-    with pytest.raises(HostKeyChanged):
+    with pytest.raises(HostKeyChanged) as told:
         await owner.transport(box.target).run(["true"], timeout_s=10)
+    assert str(owner.ssh / "known_hosts") in told.value.remedy
     assert not owner.known_hosts.exists()
     assert "userauth-request" not in box.log
 

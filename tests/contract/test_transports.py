@@ -3,20 +3,23 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import resource
 import shutil
 import socket
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from arranged import LEASE
+from arranged import LEASE, eventually
 from kube.cluster import Cluster
 from sshd import Sshd, wait_until
+from transferring import children
 
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.model import SshAddress
@@ -395,3 +398,24 @@ async def test_a_channel_to_a_box_that_vanished_ends_or_is_not_opened(box: Box, 
     with contextlib.suppress(BoxUnreachable):
         async with opened(box, way, "echo", "there") as channel:
             assert await heard(channel) == b""
+
+
+def test_a_command_whose_caller_is_cancelled_over_and_over_leaves_nothing_open(
+    tmp_path: Path,
+) -> None:
+    async def cancelled() -> None:
+        run = LocalTransport(tmp_path).run(["sleep", "600"], timeout_s=600)
+        running = asyncio.create_task(run)
+        await asyncio.to_thread(eventually, children)
+        for _ in range(10):
+            running.cancel()
+            await asyncio.sleep(0)
+        assert running.cancelled()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        asyncio.run(cancelled())
+        gc.collect()
+
+    assert [str(each.message) for each in said] == []
+    assert eventually(lambda: not children())

@@ -5,7 +5,7 @@ from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from arranged import never_used
 from contract.staged import Staged, on_stage
@@ -52,10 +52,10 @@ def vast(staged: Staged) -> VastConnector:
 
 def ask(
     staged: Staged, method: str, path: str, body: object = None, *, key: str = KEY
-) -> httpx.Response:
+) -> httpx2.Response:
     """The answer to another client of the account, which never comes too soon."""
     staged.wait(15)
-    with httpx.Client(base_url=staged.stage.url, trust_env=False) as client:
+    with httpx2.Client(base_url=staged.stage.url, trust_env=False) as client:
         return client.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
 
 

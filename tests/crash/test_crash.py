@@ -118,7 +118,7 @@ def wrongs(directory: Path) -> list[str]:
     for lease in gone:
         receipt = ledger.receipt(lease.id)
         holds(receipt is not None and receipt.ground == "verified", "the receipt says verified")
-        kinds = Counter(kind for _, kind, _ in ledger.events(lease.id))
+        kinds = Counter(line.kind for line in ledger.events(lease.id))
         holds(kinds["launched"] == 1, f"one launch is on record, not {kinds['launched']}")
     ledger.close()
     return found

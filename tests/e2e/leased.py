@@ -139,7 +139,7 @@ class Leased:
         """The lease's state, and how many permits were ever filed for it."""
 
         async def look(tenancy: Tenancy) -> tuple[LeaseState, int]:
-            kinds = [kind for _, kind, _ in tenancy.ledger.events(self.id)]
+            kinds = [line.kind for line in tenancy.ledger.events(self.id)]
             return tenancy.ledger.lease(self.id).state, kinds.count("permitted")
 
         return self.ask(look)

@@ -20,10 +20,10 @@ from gpu_tenant.artifacts.stores.locality import Whereabouts
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.rclone import RcloneStore
 from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest, StoreTrouble, Unverified
 from gpu_tenant.domain.permit import Verified
 from gpu_tenant.leases.verify import Assessment, assess, prove
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 
 T = TypeVar("T")
@@ -259,7 +259,7 @@ def stored(told: Story) -> dict[str, object]:
 
     async def last(tenancy: Tenancy) -> dict[str, object]:
         on_record = tenancy.ledger.events(told.lease.id)
-        return [detail for _, kind, detail in on_record if kind == Event.STORED][-1]
+        return [x for _, x in on_record if isinstance(x, timeline.Stored)][-1].stored()
 
     return told.with_tenancy(last)
 

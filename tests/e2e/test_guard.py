@@ -11,6 +11,7 @@ from e2e.renting import Tenant, tenant_at
 
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.guard import arm, last_armed, note_gone
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.protection import Armed
 from gpu_tenant.files.skill_files import script
@@ -25,7 +26,7 @@ def guard_on(tenant: Tenant, box: str) -> Callable[[], dict[str, Any]]:
 
 
 def told(tenant: Tenant, lease: str) -> list[str]:
-    return [kind for _, kind, _ in tenant.tenancy.ledger.events(lease)]
+    return [line.kind for line in tenant.tenancy.ledger.events(lease)]
 
 
 async def test_a_box_is_armed_before_its_job_begins_and_again_when_its_lease_is_extended(
@@ -87,10 +88,7 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
 
         async def armed() -> Armed:
             return await arm(
-                lease,
-                tenant.profile,
-                caretaker=caretaker,
-                transport=nowhere,
+                Session(lease, tenant.profile, nowhere, caretaker),
                 ledger=ledger,
             )
 
@@ -112,13 +110,9 @@ async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_l
         card = await tenant.rented()
         assert card.box is not None
         lease, ledger = tenant.lease(card), tenant.tenancy.ledger
-        transport = tenant.tenancy.context.transport(lease)
 
         armed = await arm(
-            lease,
-            tenant.profile,
-            caretaker=tenant.tenancy.context.caretaker(lease),
-            transport=transport,
+            tenant.tenancy.context.session(lease),
             ledger=ledger,
             store={"kind": "directory", "path": "/nowhere/at/all"},
         )

@@ -66,7 +66,7 @@ def test_a_collect_lands_in_no_directory_that_its_owner_lives_in(owner: Owner) -
         home / "Documents",
     ):
         told = owner.is_told(BAD_CALL, "BAD_REQUEST", "collect", lease, "--to", str(place))
-        assert "a new or empty directory" in told or "leave --to out" in told, told
+        assert "a new or empty directory" in told or "leave `--to` out" in told, told
 
     assert everything(home) == before
     owner.does("collect", lease)

@@ -18,6 +18,7 @@ from sshd import Sshd
 from terminal import typed_at
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import (
     AnotherBox,
@@ -42,7 +43,6 @@ from gpu_tenant.leases.login import login
 from gpu_tenant.leases.ssh_config import ssh_config
 from gpu_tenant.leases.verify import unused
 from gpu_tenant.leases.watch_actions import park_stray, standing
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -318,14 +318,14 @@ async def test_a_box_that_its_provider_is_still_ending_is_waited_for_without_a_l
     permit = unused(lease, seen)
     # All that a process has done which dies directly after it has sent the destroy.
     ledger.file_permit(permit, at=tenant.clock.now())
-    ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=tenant.clock.now())
+    ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=tenant.clock.now())
     await tenant.connector.destroy(permit)
     assert card.box in [box.id for box in await tenant.connector.list_boxes()]
 
     torn = await tenant.tenancy.verify_and_teardown(card.lease)
 
     assert torn.receipt.ground == "never_used"
-    assert [line[1] for line in ledger.events(lease.id)].count(Event.PERMITTED) == 1
+    assert [line.kind for line in ledger.events(lease.id)].count(timeline.Permitted.kind) == 1
     tenant.assert_nothing_bills()
 
 

@@ -15,6 +15,7 @@ from arranged import PATIENCE_S, HandClock, context_of
 from tiny import TinyProvider
 
 from gpu_tenant.doctor import Checkup, examine
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, Lease, LeaseId, LeaseState, LocalAddress
 from gpu_tenant.domain.ports import Connector, Transport
 from gpu_tenant.domain.terms import Terms
@@ -23,7 +24,7 @@ from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.settle import survey
 from gpu_tenant.leases.watchdog_heartbeat import watched
-from gpu_tenant.ledger import Event, Ledger, Renewal
+from gpu_tenant.ledger import Ledger, Renewal
 from gpu_tenant.providers.local.connector import LocalConnector
 from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -178,7 +179,7 @@ async def test_a_lease_at_a_provider_that_never_answers_gets_its_turn_when_its_t
 
     async with scene.watchdog():
         assert await comes_true(
-            lambda: Event.ENDING in [kind for _, kind, _ in ledger.events(mute)]
+            lambda: timeline.Ending.kind in [line.kind for line in ledger.events(mute)]
         )
 
 

@@ -89,7 +89,10 @@ async def test_a_setup_outlives_its_client_and_is_taken_up_by_the_next(
         assert launched.environment == made.environment
         assert (await over(tenancy, lease)).state == "finished"
         collected = await tenancy.collect(lease)
-        assert (collected.unclaimed_files, collected.next) == (0, "verify_and_teardown")
+        assert (collected.unclaimed_files, collected.next) == (
+            0,
+            f"`gpu-tenant teardown {collected.lease}`",
+        )
         assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
     seen = (person.state / "kept" / lease / "work" / "out" / "seen.json").read_text("utf-8")
     assert seen == f'["{TORCH}", "1.0", "{made.environment}"]'

@@ -18,6 +18,7 @@ from waited import over
 
 from gpu_tenant.app import connect
 from gpu_tenant.artifacts.snapshot import snapshot
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import Lease, LeaseState, LocalAddress
 from gpu_tenant.emulators.rehearsal_client import really_at
@@ -25,7 +26,6 @@ from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.recover import may_recover, recover
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.local import LocalTransport
 
@@ -72,10 +72,8 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     lease = tenancy.ledger.lease(card.lease)
     assert await there(tenancy, lease, "out/state.json")
     looked = await snapshot(
-        lease,
+        tenancy.context.session(lease),
         directory=tenancy.home.kept(lease.id),
-        caretaker=tenancy.context.caretaker(lease),
-        transport=tenancy.context.transport(lease),
         ledger=tenancy.ledger,
         turn=Alone(),
         quiet_s=0,
@@ -109,8 +107,8 @@ async def ends_well(tenancy: Tenancy, lease: str) -> dict[str, Any]:
 
 def told(tenancy: Tenancy, lease: str) -> dict[str, Any]:
     """The one line about its recovery."""
-    (line,) = [d for _, kind, d in tenancy.ledger.events(lease) if kind == Event.RECOVERED]
-    return line
+    (line,) = [d for _, d in tenancy.ledger.events(lease) if isinstance(d, timeline.Recovered)]
+    return line.stored()
 
 
 class Everywhere(QuickClock):

@@ -322,7 +322,7 @@ async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
     told = await tenant.tenancy.list_leases()
     assert told.leases == ()
     assert [foreign.box for foreign in told.foreign] == [theirs]
-    way_out = f"`gpu-tenant adopt --on {tenant.slug} {theirs} --take-over ffffff`"
+    way_out = f"`gpu-tenant adopt {theirs} --on {tenant.slug} --take-over ffffff`"
     assert any(way_out in alarm for alarm in told.alarms)
     with pytest.raises(BoxTaken, match="ffffff"):
         await tenant.tenancy.provision(tenant.slug, target=theirs)

@@ -83,7 +83,7 @@ async def _still_standing(tenant: Tenant, lease_id: str, told: ProviderTrouble) 
     assert tenant.tenancy.ledger.receipt(lease.id) is None
     (shown,) = (await tenant.tenancy.list_leases()).leases
     assert shown.lease == lease.id
-    assert "verify_and_teardown again" in shown.next
+    assert f"`gpu-tenant teardown {shown.lease}` again" in shown.next
 
 
 @at_two(7)

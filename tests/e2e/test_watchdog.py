@@ -14,13 +14,13 @@ from e2e.watching import SAVES, Scene, scene_at
 from signed import with_signature
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.leases.end import waive_ahead
 from gpu_tenant.leases.readiness import closed
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -284,7 +284,12 @@ async def test_each_look_is_on_the_box_and_one_look_is_no_idleness(tmp_path: Pat
 
 def _stopping(scene: Scene) -> list[str]:
     """Everything that was done to the box or the job."""
-    done = {Event.STOPPED, Event.PARKED, Event.PERMITTED, Event.ENDING}
+    done = {
+        timeline.Stopped.kind,
+        timeline.Parked.kind,
+        timeline.Permitted.kind,
+        timeline.Ending.kind,
+    }
     return [kind for kind in scene.kinds if kind in done]
 
 
@@ -401,7 +406,7 @@ async def test_two_watchdogs_at_once_end_a_lease_once(tmp_path: Path) -> None:
         await scene.look()
 
         assert scene.state is LeaseState.GONE
-        assert scene.kinds.count(Event.RECEIPT) == 1
+        assert scene.kinds.count(timeline.Receipted.kind) == 1
         assert (scene.kept() / "out" / "final.txt").exists()
 
 

@@ -55,7 +55,7 @@ def shipped() -> Iterator[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     to = tmp_path_factory.mktemp("dist")
     build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", to, ROOT)
-    run(*build, cwd=to, env=outside(), limit_s=60)
+    run(*build, cwd=to, env=outside(), limit_s=300)
     (built,) = to.glob("*.whl")
     return built
 
@@ -84,7 +84,7 @@ def test_the_wheel_alone_gives_the_whole_demo(wheel: Path, home: Path, tmp_path:
         "import gpu_tenant; print(gpu_tenant.__file__)",
         cwd=elsewhere,
         env=outside(),
-        limit_s=20,
+        limit_s=300,
     )
     said = run(
         programs / "gpu-tenant",
@@ -93,7 +93,7 @@ def test_the_wheel_alone_gives_the_whole_demo(wheel: Path, home: Path, tmp_path:
         home / "kept",
         cwd=elsewhere,
         env={**outside(), "HOME": str(home)},
-        limit_s=60,
+        limit_s=300,
     )
 
     assert Path(where.strip()).is_relative_to(tmp_path)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from e2e.watching import Scene, scene_at
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import LeaseHeld, Refused, StillWanted
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.leases.end import end_verified
-from gpu_tenant.ledger import Event
 
 WORKS = "mkdir -p out; echo 1 > out/a.txt"
 LEAVES = f"{WORKS}; echo precious > other.bin"
@@ -27,7 +27,7 @@ async def done(scene: Scene, command: str = WORKS, **terms: Any) -> None:
 
 def attempts(scene: Scene) -> int:
     events = scene.tenant.tenancy.ledger.events(scene.lease)
-    return sum(k == Event.DONE and d.get("outcome") == "begun" for _, k, d in events)
+    return sum(isinstance(x, timeline.Done) and x.outcome == "begun" for _, x in events)
 
 
 @AT

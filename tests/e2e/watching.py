@@ -74,7 +74,7 @@ class Scene:
 
     @property
     def kinds(self) -> list[str]:
-        return [kind for _, kind, _ in self.tenant.tenancy.ledger.events(self.lease)]
+        return [line.kind for line in self.tenant.tenancy.ledger.events(self.lease)]
 
     def alarms(self) -> dict[str, tuple[Level, str]]:
         return {

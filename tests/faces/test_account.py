@@ -56,7 +56,7 @@ def test_a_box_that_its_provider_has_stopped_is_not_called_ready() -> None:
     taken = shown(rented("tiny-aaaa", "0.02"), state=BoxState.PARKED)
 
     assert (taken.phase, taken.leaking_usd_month) == ("stopped by its provider", Decimal("14.40"))
-    assert taken.next.startswith("change_lease resume")
+    assert taken.next.startswith("`gpu-tenant resume ")
     assert shown(rented("tiny-bbbb")).leaking_usd_month is None
 
 

@@ -76,7 +76,7 @@ def test_a_command_that_shows_something_imports_what_it_shows_and_no_more(
     if shows == "monitor":
         tree = tmp_path / "tree"
         tree.mkdir()
-        run(tmp_path, "push", "--dir", str(tree))
+        run(tmp_path, "push", str(tree))
         launched = run(tmp_path, "launch", "--artifact", "out/", "--", "true")
         assert launched.returncode == 0, launched.stderr
 

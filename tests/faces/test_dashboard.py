@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import pytest_asyncio
 from waited import over
@@ -38,11 +38,11 @@ class Served:
         self.terminal: list[str] = []
         self.app = application(self.looks, self.terminal.append if signs == "person" else None)
         gate = Gate(self.app, port=PORT, token=TOKEN)
-        transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
-        self.page = httpx.AsyncClient(transport=transport, base_url=US, headers=KNOWN)
-        self.stranger = httpx.AsyncClient(transport=transport, base_url=US)
+        transport = httpx2.ASGITransport(gate, raise_app_exceptions=False)
+        self.page = httpx2.AsyncClient(transport=transport, base_url=US, headers=KNOWN)
+        self.stranger = httpx2.AsyncClient(transport=transport, base_url=US)
 
-    async def done(self, begun: httpx.Response) -> dict[str, object]:
+    async def done(self, begun: httpx2.Response) -> dict[str, object]:
         """The errand, when it has ended."""
         assert begun.status_code == 202, begun.text
         while True:
@@ -232,7 +232,7 @@ async def test_a_waiver_wants_the_id_the_loss_that_was_shown_and_the_terminal_s_
     await tenancy.launch_detached(lease, "echo 1 > kept.txt", ["kept.txt"], name="train")
     await over(tenancy, lease, "train")
 
-    async def said(**otherwise: str) -> httpx.Response:
+    async def said(**otherwise: str) -> httpx2.Response:
         losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
         asked = f"/api/signatures/{losses['asked']}"
         shown = (await served.page.get(asked)).json()["shown"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from mcp import Client
 
@@ -190,8 +190,8 @@ def every_text(value: object) -> list[str]:
 async def on_the_page(lying: Lying, lease: str) -> list[Any]:
     looks = Looks(lambda: open_tenancy(lying.environ))
     gate = Gate(application(looks, None), port=4567, token="t" * 43)
-    transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
-    async with httpx.AsyncClient(
+    transport = httpx2.ASGITransport(gate, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(
         transport=transport,
         base_url="http://127.0.0.1:4567",
         headers={"authorization": f"Bearer {'t' * 43}"},

@@ -48,7 +48,7 @@ FOUND = Found(
     cheapest="q-7k2m",
     unfit={"above the cap of 1 USD/h": 12, "less disk": 3},
     troubles={"gcp": "NO_QUOTA: the quota [GPUS] is 0; ask for more"},
-    next="provision(quotes=['q-7k2m'])",
+    next="`gpu-tenant provision --quote q-7k2m`: the first that is still to be had",
 )
 
 
@@ -69,7 +69,7 @@ def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
         "note: CUDA 12.4 at most, and a sentence that makes the line longer than any terminal (each)",
         "cheapest by the hour: q-7k2m",
         "left out: 12 above the cap of 1 USD/h; 3 less disk",
-        "next: gpu-tenant provision --quote q-7k2m; further --quote are tried in turn",
+        "next: `gpu-tenant provision --quote q-7k2m`: the first that is still to be had",
     ]
     assert printed.err == "gcp: NO_QUOTA: the quota [GPUS] is 0; ask for more\n"
 
@@ -87,7 +87,7 @@ def test_an_explanation_is_the_terms_with_their_sentences(
 
 def test_where_nothing_fits_the_next_step_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     offers_table.found(
-        Found(offers=(), cheapest=None, unfit={}, troubles={}, next="doctor: it says which keys")
+        Found(offers=(), cheapest=None, unfit={}, troubles={}, next="`gpu-tenant doctor`")
     )
 
-    assert capsys.readouterr().out == "nothing fits\nnext: doctor: it says which keys\n"
+    assert capsys.readouterr().out == "nothing fits\nnext: gpu-tenant doctor\n"

@@ -15,9 +15,9 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from signed import signs
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain.command import TOOL_OF
 from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.domain.sweep_placement import Sweep
-from gpu_tenant.domain.wording import TOOL_OF
 from gpu_tenant.faces.mcp.server import INSTRUCTIONS, TOOLS, make_server
 from gpu_tenant.service import Tenancy
 
@@ -241,7 +241,7 @@ async def test_a_whole_lease_over_the_wire(era: str, home: Path) -> None:
 
     assert early.startswith("UNVERIFIED:")
     assert f"`collect(lease='{lease}')`" in early
-    assert collected["next"] == "verify_and_teardown"
+    assert collected["next"] == f"`verify_and_teardown(lease='{lease}')`"
     assert ended["state"] == "gone"
     assert ended["receipt"]["formats"] == {"json": 1}
     assert not list((home / "s" / "boxes").glob("*"))

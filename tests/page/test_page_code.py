@@ -1,11 +1,11 @@
 """The code of the page and of the card: linted, formatted, and typed by what the server really sends."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from parts import lacks, required
 
 HERE = Path(__file__).parent
 FACES = HERE.parents[1] / "mcp_server" / "gpu_tenant" / "faces"
@@ -24,15 +24,18 @@ def scripts() -> list[Path]:
 @pytest.fixture(scope="module")
 def tools() -> Path:
     """The directory of the tools, which npm installs once by the lock file."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not here; it brings the tools that check the page's code")
+    required("npm")
+    # Not `npm ci`: it wants the programs of every system in the lock, and npm wrote this system's alone.
     if not (HERE / "node_modules" / ".package-lock.json").is_file():
         brought = subprocess.run(
-            [npm, "ci", "--silent"], cwd=HERE, capture_output=True, text=True, check=False
+            ["npm", "install", "--no-save", "--silent"],
+            cwd=HERE,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if brought.returncode:
-            pytest.skip(f"npm could not bring the tools: {brought.stderr.strip()}")
+            lacks("the tools of tests/page/package.json", f"npm install --no-save --prefix {HERE}")
     return HERE
 
 

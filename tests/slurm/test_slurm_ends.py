@@ -6,6 +6,7 @@ from arranged import PATIENCE_S
 from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import taken
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.watch_actions import pull
@@ -13,7 +14,7 @@ from gpu_tenant.service import Tenancy
 
 
 def fates(tenancy: Tenancy, lease: str) -> list[object]:
-    return [d["fate"] for _, kind, d in tenancy.ledger.events(lease) if kind == "taken"]
+    return [x.fate for _, x in tenancy.ledger.events(lease) if isinstance(x, timeline.Taken)]
 
 
 async def begun(tenancy: Tenancy, lease: str) -> None:

@@ -45,7 +45,7 @@ def preload() -> None:
                 importlib.import_module(f"{inside.__name__}.{module.name}")
     for late in (
         "asyncssh",
-        "httpx",
+        "httpx2",
         "httpcore",
         "anyio._backends._asyncio",
         "rich.table",

@@ -305,6 +305,28 @@ def test_a_process_that_waits_in_the_work_directory_keeps_the_seal_from_being_ma
     assert f"process {process.pid} (sh -c sleep 600" in refused["message"]
 
 
+NAMED = "keep-0123456789abcdef.py"
+SLEEPS = "import time; time.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-c", SLEEPS, NAMED], [NAMED], ["-I", "-S", f"./{NAMED}"], ["sleeper.py", NAMED]],
+    ids=["argument-of-a-text", "under-its-name", "as-ours-are-run", "argument-of-a-script"],
+)
+def test_a_process_with_the_name_of_a_script_of_ours_on_its_line_is_not_ours_for_that(
+    box: Box, begun: list[subprocess.Popen[bytes]], words: list[str]
+) -> None:
+    box.ran()
+    for name in (NAMED, "sleeper.py"):
+        (box.work / name).write_text(SLEEPS, encoding="utf-8")
+    process = begin(begun, ["python3", *words], box.work)
+
+    refused = box.ask("manifest", work=str(box.work), roots=["~"])
+
+    assert (refused["code"], refused["pids"]) == ("AT_WORK", [process.pid])
+
+
 def test_a_job_that_killed_its_supervisor_and_left_a_daemon_is_not_passed_over(
     box: Box, begun: list[subprocess.Popen[bytes]]
 ) -> None:

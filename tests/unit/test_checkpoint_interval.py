@@ -14,9 +14,10 @@ from gpu_tenant.artifacts.checkpoint_interval import (
     measured,
     saves_of,
 )
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 DAY_S, HOUR = 86_400, timedelta(hours=1)
 
@@ -47,8 +48,8 @@ def rented(ledger: Ledger, name: str = "tiny-aaaa", *, bid: bool = True) -> Leas
 def saved(ledger: Ledger, of: Lease, *, every_s: float, size_bytes: int) -> None:
     """Snapshots have seen three saves of that size."""
     for number in range(3):
-        detail: dict[str, object] = {"saves": [(number * every_s, 0.0, size_bytes)]}
-        ledger.note(of.id, Event.SNAPSHOT, detail, at=NOON)
+        seen = timeline.Snapped(saves=((number * every_s, 0.0, size_bytes),))
+        ledger.note(of.id, seen, at=NOON)
 
 
 def test_the_advice_here_and_the_script_on_a_box_say_the_same() -> None:
@@ -89,9 +90,9 @@ def test_the_time_between_interruptions_is_learned_from_this_users_own_boxes(
     one, other = rented(ledger), rented(ledger, "tiny-bbbb")
     rented(ledger, "tiny-cccc", bid=False)
     before = between_interruptions(ledger, "tiny", NOON)
-    ledger.note(one.id, Event.TAKEN, {"fate": "outbid"}, at=NOON + HOUR)
-    ledger.note(one.id, Event.TAKEN, {"fate": None}, at=NOON + 3 * HOUR)
-    ledger.note(other.id, Event.TAKEN, {"fate": "stopped_by_provider"}, at=NOON + HOUR)
+    ledger.note(one.id, timeline.Taken(fate="outbid"), at=NOON + HOUR)
+    ledger.note(one.id, timeline.Taken(fate=None), at=NOON + 3 * HOUR)
+    ledger.note(other.id, timeline.Taken(fate="stopped_by_provider"), at=NOON + HOUR)
 
     mtbi_s, seen = between_interruptions(ledger, "tiny", NOON + 4 * HOUR)
 
@@ -123,8 +124,8 @@ def test_the_advice_is_a_sentence_with_its_reasons_and_follows_what_is_seen(ledg
     told = advice_for(of, ledger=ledger, now=NOON + HOUR, mtbi_s=4 * 3600)
     assumed = advice_for(of, ledger=ledger, now=NOON + HOUR)
     for hour in range(1, 6):
-        ledger.note(of.id, Event.TAKEN, {"fate": "outbid"}, at=NOON + hour * HOUR)
-        ledger.note(of.id, Event.TAKEN, {"fate": None}, at=NOON + hour * HOUR)
+        ledger.note(of.id, timeline.Taken(fate="outbid"), at=NOON + hour * HOUR)
+        ledger.note(of.id, timeline.Taken(fate=None), at=NOON + hour * HOUR)
     observed = advice_for(of, ledger=ledger, now=NOON + 6 * HOUR)
 
     assert told == (

@@ -194,7 +194,7 @@ async def test_what_the_box_holds_lies_here_and_costs_its_bytes_once(scene: Scen
 
         told = await tenancy.collect(lease)
 
-        assert told.next == "verify_and_teardown"
+        assert told.next == f"`gpu-tenant teardown {told.lease}`"
         assert len(NOISE) <= scene.ways[lease].sent_bytes() <= len(NOISE) + 30_000
         assert (scene.kept(lease) / "large").read_bytes() == NOISE
         assert (scene.kept(lease) / "latest").readlink() == Path("large")
@@ -262,7 +262,7 @@ async def test_what_changed_after_the_draft_is_here_as_the_seal_says(scene: Scen
                 ("stays", NOISE[:size]),
             )
         }
-        assert told.next == "verify_and_teardown"
+        assert told.next == f"`gpu-tenant teardown {told.lease}`"
         assert not (await assess_now(tenancy, lease)).losses
         assert not list((scene.root / "kept" / lease / ".partial").iterdir())
 

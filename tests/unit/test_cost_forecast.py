@@ -8,11 +8,12 @@ from arranged import LEASE, NOON, TERMS, active, job, lease, quote
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between, forecast, keep_course
 from gpu_tenant.jobs.progress import Progress
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 HOUR = Decimal("0.50")
 
@@ -171,7 +172,7 @@ def test_a_step_of_a_hundredth_is_kept_once_a_minute_and_the_end_once(ledger: Le
     seen(140, 0.99, "finished")
     seen(150, 0.99, "finished")
 
-    kept = [d["fraction"] for _, kind, d in ledger.events(LEASE) if kind == Event.PROGRESS]
+    kept = [d.fraction for _, d in ledger.events(LEASE) if isinstance(d, timeline.Progressed)]
     assert kept == [0.1, 0.2, 0.3, 0.99]
     assert before == (), "nobody launched it"
 
@@ -183,7 +184,7 @@ def test_the_course_is_of_the_newest_job_from_its_launch_to_its_end(ledger: Ledg
         keep_course(LEASE, name, "running", Progress(fraction=0.2), ledger=ledger, at=after(10))
 
     going = course_of(ledger.events(LEASE))
-    ledger.note(LEASE, Event.STOPPED, {"job": "job2"}, at=after(20))
+    ledger.note(LEASE, timeline.Stopped(job="job2"), at=after(20))
 
     assert [(mark.at, mark.fraction) for mark in going] == [(NOON, 0), (after(10), 0.2)]
     assert course_of(ledger.events(LEASE)) == ()

@@ -13,7 +13,7 @@ from gpu_tenant.faces.dashboard.background_tasks import Errand, Errands
 
 
 class Said(Record):
-    next: str = "verify_and_teardown"
+    next: str = "`gpu-tenant teardown own-ab12`"
 
 
 def errands() -> tuple[Errands, list[Errand]]:
@@ -40,7 +40,7 @@ async def test_the_same_asked_twice_is_done_once_and_other_words_are_refused() -
 
     assert len(begun) == 2
     assert [e.state for e in made.newest_first] == ["done", "done"]
-    assert told[-1].result == {"next": "teardown"}
+    assert told[-1].result == {"next": "`gpu-tenant teardown own-ab12`"}
 
 
 async def test_what_nobody_foresaw_is_told_without_a_claim_and_logged(

@@ -6,7 +6,8 @@ from decimal import Decimal
 import pytest
 from arranged import NOON, box, lease, offer, profile, quote
 
-from gpu_tenant.domain.interruption import Line, fate, taken
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.interruption import fate, taken
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 
 READY = NOON + timedelta(minutes=5)
@@ -69,13 +70,15 @@ def test_an_empty_account_a_contract_that_ended_and_a_deadline_count_before_a_bi
     assert "-0.02 USD" in met[0].words
 
 
-@pytest.mark.parametrize("after", ["ready", "resumed", "parked"])
-def test_a_fate_on_record_is_over_when_the_box_runs_again_or_was_parked(after: str) -> None:
-    outbid: Line = (NOON, "taken", {"fate": "outbid"})
-    woke: Line = (NOON, "taken", {"fate": None})
+@pytest.mark.parametrize("after", [timeline.Ready(), timeline.Resumed(), timeline.Parked()])
+def test_a_fate_on_record_is_over_when_the_box_runs_again_or_was_parked(
+    after: timeline.Event,
+) -> None:
+    outbid = timeline.Line(NOON, timeline.Taken(fate="outbid"))
+    woke = timeline.Line(NOON, timeline.Taken(fate=None))
 
     assert taken([]) is None
     assert taken([outbid]) == "outbid"
     assert taken([outbid, woke]) is None
-    assert taken([outbid, (NOON, after, {})]) is None
+    assert taken([outbid, timeline.Line(NOON, after)]) is None
     assert taken([outbid, woke, outbid]) == "outbid"

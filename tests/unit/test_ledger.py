@@ -21,10 +21,11 @@ from arranged import (
     seal,
 )
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxTaken, UnknownLease
 from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, SshAddress, Verdict
 from gpu_tenant.domain.terms import Terms
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 OTHER = LeaseId("local-efgh")
 
@@ -165,7 +166,10 @@ def test_a_box_that_exists_already_comes_under_a_lease_in_one_step_and_keeps_its
 
     assert (lease.state, lease.box_id, lease.mark) == (LeaseState.ACTIVE, theirs.id, theirs.mark)
     assert (lease.active_at, lease.touched_at, lease.quote) == (NOON, NOON, None)
-    assert [kind for _, kind, _ in ledger.events(LEASE)] == [Event.INTENDED, Event.BOUND]
+    assert [line.kind for line in ledger.events(LEASE)] == [
+        timeline.Intended.kind,
+        timeline.Bound.kind,
+    ]
 
 
 def test_a_box_that_carries_no_mark_gets_one_of_this_deployment_on_record(ledger: Ledger) -> None:
@@ -366,6 +370,11 @@ def test_the_newest_seal_and_the_newest_evidence_count(ledger: Ledger) -> None:
 def test_the_timeline_tells_a_life_in_order(ledger: Ledger) -> None:
     gone(ledger)
 
-    kinds = [kind for _, kind, _ in ledger.events(LEASE)]
+    kinds = [line.kind for line in ledger.events(LEASE)]
 
-    assert kinds == [Event.INTENDED, Event.BOUND, Event.PERMITTED, Event.RECEIPT]
+    assert kinds == [
+        timeline.Intended.kind,
+        timeline.Bound.kind,
+        timeline.Permitted.kind,
+        timeline.Receipted.kind,
+    ]

@@ -19,6 +19,7 @@ from arranged import (
     terminating,
 )
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, Verdict
 from gpu_tenant.domain.ports import Asking
@@ -26,7 +27,7 @@ from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.domain.sweep_placement import Said, Settlement, Sweep
 from gpu_tenant.files.skill_files import skill_directory
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.profiles import load_profiles
 
 OTHER = LeaseId("local-efgh")
@@ -64,27 +65,27 @@ def lost(ledger: Ledger) -> None:
 def let_in(ledger: Ledger) -> None:
     """A box that has let us in, and that nobody has looked at since."""
     active(ledger)
-    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.note(LEASE, timeline.Looked(), at=NOON)
     ledger.ready(LEASE, at=NOON)
 
 
 def marked(ledger: Ledger) -> None:
     """One that let us in for its mark alone."""
     active(ledger)
-    ledger.note(LEASE, Event.MARKED, {"nonce": "ab"}, at=NOON)
+    ledger.note(LEASE, timeline.Marked(nonce="ab"), at=NOON)
 
 
 def parked_after_a_look(ledger: Ledger) -> None:
     """A box that was looked at and then stopped: a person may have started it and worked on it since."""
     let_in(ledger)
-    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.note(LEASE, timeline.Looked(), at=NOON)
     ledger.parked(LEASE, None, at=NOON)
 
 
 def permitted_after_a_look(ledger: Ledger) -> None:
     """A box that was looked at before its first permit, whose destroy did not go through."""
     let_in(ledger)
-    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.note(LEASE, timeline.Looked(), at=NOON)
     ledger.file_permit(never_used(ledger.lease(LEASE)), at=NOON)
 
 
@@ -569,7 +570,7 @@ def test_a_box_that_never_let_us_in_needs_no_look(ledger: Ledger) -> None:
 
 def test_each_permit_for_an_unused_box_follows_a_look_of_its_own(ledger: Ledger) -> None:
     permitted_after_a_look(ledger)
-    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.note(LEASE, timeline.Looked(), at=NOON)
 
     again = ledger.file_permit(never_used(ledger.lease(LEASE)), at=NOON)
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, TERMS, box
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import LedgerBusy
 from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.domain.terms import Rate
 from gpu_tenant.leases.provider_listing import is_of
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 BOUND_AT = NOON + timedelta(minutes=5)
@@ -100,7 +101,7 @@ def test_a_box_that_was_marked_by_the_first_version_is_still_its_lease_s(ledger:
 
 
 def test_what_was_done_is_still_on_record(ledger: Ledger) -> None:
-    assert [kind for _, kind, _ in ledger.events(LEASE)] == [Event.INTENDED]
+    assert [line.kind for line in ledger.events(LEASE)] == [timeline.Intended.kind]
 
 
 def test_the_law_of_marks_holds_for_old_leases_and_new_ones(

@@ -1,17 +1,18 @@
 """What a provider shows of a box is held against what was agreed and what is on record."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, profile, quote
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LocalAddress, SshAddress
 from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import News, news
 from gpu_tenant.leases.cards import card
 from gpu_tenant.leases.settle import observe
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 HERE = LocalAddress(directory="/boxes/here")
 PARKED_AT = NOON + timedelta(hours=1)
@@ -116,20 +117,21 @@ def test_a_stopped_box_has_one_next_step_wherever_it_is_told(
         alarm=told.words,
         now=NOON,
         protection=Protection(kind="nothing", words="nothing ends it"),
-        events=[(NOON, Event.TAKEN, {"fate": fate})],
+        events=[timeline.Line(NOON, timeline.Taken(fate=fate))],
         box=stopped,
     )
 
     assert f"`gpu-tenant {way} {standing.id}`" in (told.words or "")
-    assert shown_card.next.startswith(f"change_lease {way};")
+    assert shown_card.next.startswith(f"`gpu-tenant {way} ")
 
 
 def test_a_box_that_stands_still_has_no_time_at_which_its_job_ends() -> None:
-    course: list[tuple[datetime, str, dict[str, object]]] = [
-        (NOON, Event.LAUNCHED, {"job": "train"})
-    ]
+    course = [timeline.Line(NOON, timeline.Launched(job="train"))]
     course += [
-        (NOON + timedelta(minutes=at), Event.PROGRESS, {"job": "train", "fraction": at / 100})
+        timeline.Line(
+            NOON + timedelta(minutes=at),
+            timeline.Progressed(job="train", fraction=at / 100),
+        )
         for at in (10, 20)
     ]
 
@@ -184,8 +186,8 @@ def test_what_is_observed_is_on_record_with_the_change_of_the_price(
     assert ledger.lease(LEASE) == second
     assert (second.price_usd_h, second.address, told) == (Decimal("0.70"), there, None)
     assert [rate.usd_h for rate in second.rates] == [None, Decimal("0.50"), Decimal("0.70")]
-    changes = [detail for _, kind, detail in ledger.events(LEASE) if kind == Event.PRICE]
-    assert changes == [{"from": "0.50", "to": "0.70"}]
+    changes = [detail for _, detail in ledger.events(LEASE) if isinstance(detail, timeline.Priced)]
+    assert changes == [timeline.Priced(was="0.50", now="0.70")]
 
 
 def test_to_observe_the_same_again_writes_nothing(ledger: Ledger) -> None:

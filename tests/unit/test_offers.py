@@ -273,7 +273,8 @@ async def test_every_offer_shown_can_be_rented_by_its_quote_for_ten_minutes(
         assert quote is not None
         assert (quote.wish, quote.cap_usd_h) == (wish, shown.running_usd_h)
         assert quote.expires_at == NOON + timedelta(minutes=10)
-    assert answer.next.startswith(f"provision(quotes={[shown.quote for shown in answer.offers]})")
+    tried = " ".join(f"--quote {shown.quote}" for shown in answer.offers)
+    assert answer.next.startswith(f"`gpu-tenant provision {tried}`")
 
 
 async def test_the_cap_of_the_wish_is_the_cap_of_the_quote(ledger: Ledger) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.test_caretaker_seal import caretaker
 
+from box_scripts.caretaker.pattern_bounds import Bounds
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.refusal import Refusal
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 
@@ -23,8 +25,8 @@ def is_taken(text: str) -> bool:
 
 def is_taken_there(text: str) -> bool:
     try:
-        caretaker.Pattern(text)
-    except caretaker.Refusal:
+        Pattern(text)
+    except Refusal:
         return False
     return True
 
@@ -67,9 +69,9 @@ def test_what_is_taken_here_is_never_refused_by_the_box(text: str) -> None:
 )
 def test_a_pattern_that_means_whatever_there_is_gives_up_nothing(text: str) -> None:
     assert not is_narrow(text)
-    bounds = caretaker.Bounds("/c", Path("/w/work").__fspath__().encode(), [b"/root"])
-    if is_taken_there(text) and caretaker.Pattern(text).relative:
-        assert bounds.passed_by(caretaker.Pattern(text)) is not None
+    bounds = Bounds("/c", Path("/w/work").__fspath__().encode(), [b"/root"])
+    if is_taken_there(text) and Pattern(text).relative:
+        assert bounds.passed_by(Pattern(text)) is not None
 
 
 @pytest.mark.parametrize(
@@ -90,5 +92,5 @@ def test_a_pattern_that_means_whatever_there_is_gives_up_nothing(text: str) -> N
 def test_a_pattern_that_names_something_is_taken(text: str) -> None:
     assert is_narrow(text)
     assert is_taken(text)
-    bounds = caretaker.Bounds("/c", b"/w/work", [b"/root"])
-    assert bounds.passed_by(caretaker.Pattern(text)) is None
+    bounds = Bounds("/c", b"/w/work", [b"/root"])
+    assert bounds.passed_by(Pattern(text)) is None

@@ -17,8 +17,9 @@ from gpu_tenant.box.environment import prepare as asking
 from gpu_tenant.box.environment.git_source import repository
 from gpu_tenant.box.environment.history import activated, recorded
 from gpu_tenant.box.environment.mirrors import mirrors
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest, JobRunning, LocalTrouble, Refused, SecretRefused
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "prepare.py"
 IMAGE = {"torch": "2.3.1+cu121", "tensorflow-cpu": "2.16.1"}
@@ -203,12 +204,12 @@ def test_a_job_runs_in_the_newest_environment_or_is_told_why_not(tmp_path: Path)
         recorded(ledger, LEASE)
     assert activated(ledger, LEASE) == {}
 
-    ledger.note(LEASE, Event.PREPARING, {"job": "prepare1"}, at=NOON)
+    ledger.note(LEASE, timeline.Preparing(job="prepare1"), at=NOON)
     with pytest.raises(JobRunning):
         activated(ledger, LEASE)
-    ledger.note(LEASE, Event.PREPARED, {"state": "ready", "record": RECORD}, at=NOON)
+    ledger.note(LEASE, timeline.Prepared(state="ready", record=RECORD), at=NOON)
     assert activated(ledger, LEASE) == {"VIRTUAL_ENV": "/home/t/.venv"}
-    ledger.note(LEASE, Event.PREPARED, {"state": "failed", "job": "prepare2"}, at=NOON)
+    ledger.note(LEASE, timeline.Prepared(state="failed", job="prepare2"), at=NOON)
     with pytest.raises(Refused, match="could not be made"):
         activated(ledger, LEASE)
     assert recorded(ledger, LEASE).freeze == ("tinypkg==1.0",)

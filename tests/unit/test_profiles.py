@@ -266,9 +266,10 @@ def test_a_spoilt_note_of_what_was_valid_is_not_believed(profiles: Path, spoilt:
 
 
 def test_where_nothing_can_be_noted_profiles_are_checked_each_time(profiles: Path) -> None:
-    write(profiles, FACTS)
+    path = write(profiles, FACTS)
 
-    assert read_by_a_new_process(profiles, profiles / "no" / "noted.json") == "valid, checked"
+    for _ in range(2):
+        assert read_by_a_new_process(profiles, path / "noted.json") == "valid, checked"
 
 
 # What a leaf may be

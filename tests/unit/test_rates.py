@@ -136,7 +136,7 @@ def test_a_parked_box_says_since_when_and_a_resumed_one_has_yet_to_let_us_in(
     assert (ready.ready_at, ready.parked_at) == (after(0.1), None)
     assert (parked.ready_at, parked.parked_at) == (after(0.1), after(1))
     assert (resumed.ready_at, resumed.parked_at) == (None, None)
-    assert [kind for _, kind, _ in ledger.events(LEASE)][-3:] == ["ready", "parked", "resumed"]
+    assert [line.kind for line in ledger.events(LEASE)][-3:] == ["ready", "parked", "resumed"]
 
 
 def test_a_box_that_may_run_again_at_an_unknown_price_has_an_unknown_cost(ledger: Ledger) -> None:

@@ -8,6 +8,7 @@ import pytest
 from arranged import NOON, TERMS, HandClock, context_of, offer, profile, quote
 from tiny import TinyProvider, no_answer
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import (
     BoxUnreachable,
     HostKeyChanged,
@@ -17,7 +18,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SshAddress
 from gpu_tenant.leases.provision import make_ready
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60).model_copy(update={"boot_timeout_s": 300, "confirm_s": 10})
@@ -93,7 +94,7 @@ async def test_a_box_is_ready_when_it_has_let_us_in_and_not_when_it_is_said_to_r
     assert len(door.knocked) == 5
     assert ready.ready_at == wait.clock.now() == NOON + timedelta(seconds=50)
     assert wait.ledger.lease(LEASE) == ready
-    assert [kind for _, kind, _ in wait.ledger.events(LEASE)][-1] == Event.READY
+    assert [line.kind for line in wait.ledger.events(LEASE)][-1] == timeline.Ready.kind
 
 
 async def test_a_box_that_boots_is_not_knocked_at(wait: Waiting, lease: Lease) -> None:

@@ -14,6 +14,8 @@ from gpu_tenant.artifacts.checkpoints import Restorable
 from gpu_tenant.artifacts.push import Tree, pushed_trees
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
 from gpu_tenant.domain.offers import Wish
@@ -31,7 +33,7 @@ from gpu_tenant.leases.recovery_plan import (
     wish_again,
     work_of,
 )
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import references
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.local import LocalTransport
@@ -170,7 +172,7 @@ async def test_its_terms_its_deadline_and_its_jobs_say_whether_it_may(desk: Desk
     await desk.tenancy.list_leases()
     assert may_recover(desk.tenancy.context, desk.lost)
 
-    desk.ledger.note(LOST, Event.STOPPED, {"job": "train"}, at=desk.clock.now())
+    desk.ledger.note(LOST, timeline.Stopped(job="train"), at=desk.clock.now())
     assert not may_recover(desk.tenancy.context, desk.lost)
     assert "no job of tiny-lost was running" in await desk.refusal()
     desk.launched("again")
@@ -186,9 +188,9 @@ def test_a_job_that_was_seen_to_end_is_not_launched_again(desk: Desk) -> None:
     for name in ("sealed", "crashed", "setup", "runs"):
         desk.launched(name)
         if name == "sealed":
-            desk.ledger.note(LOST, Event.SEALED, {}, at=NOON)
-    desk.ledger.note(LOST, Event.PROGRESS, {"job": "crashed", "state": "failed"}, at=NOON)
-    desk.ledger.note(LOST, Event.PREPARING, {"job": "setup"}, at=NOON)
+            desk.ledger.note(LOST, timeline.Sealed(digest="d"), at=NOON)
+    desk.ledger.note(LOST, timeline.Progressed(job="crashed", state="failed"), at=NOON)
+    desk.ledger.note(LOST, timeline.Preparing(job="setup"), at=NOON)
 
     assert [each.id for each in unfinished(desk.ledger, LOST)] == ["runs"]
 
@@ -201,7 +203,7 @@ async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything
     tree.mkdir()
     (tree / "train.py").write_text("pass", encoding="utf-8")
     pushed = Tree(directory=str(tree), digest="as it was", include_secrets=())
-    desk.ledger.note(LOST, Event.PUSHED, {"tree": pushed.model_dump()}, at=NOON)
+    desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump()), at=NOON)
 
     assert f"{tree} is not as it was pushed" in await desk.refusal()
     desk.launched("other", "MODE=text:", "TOKEN=env:TOKEN_HERE")
@@ -223,7 +225,7 @@ async def test_a_secret_that_leads_nowhere_now_is_told_before_anything_is_rented
 def test_of_several_pushes_the_last_of_each_tree_counts(desk: Desk) -> None:
     for directory, digest in (("/a", "1"), ("/b", "1"), ("/a", "2")):
         pushed = Tree(directory=directory, digest=digest, include_secrets=("key",))
-        desk.ledger.note(LOST, Event.PUSHED, {"tree": pushed.model_dump()}, at=NOON)
+        desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump()), at=NOON)
 
     assert [(t.directory, t.digest) for t in pushed_trees(desk.ledger, LOST)] == [
         ("/b", "1"),
@@ -428,10 +430,8 @@ async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_
         intended(ledger, new.id)
         await restore(
             from_there,
-            new,
+            Session(new, profile(), transport, caretaker),
             artifacts=artifacts,
-            caretaker=caretaker,
-            transport=transport,
             ledger=ledger,
         )
 

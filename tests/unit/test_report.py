@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from pages import Page, require_harmless, require_square
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, UnknownLease
 from gpu_tenant.domain.model import (
@@ -31,7 +32,7 @@ from gpu_tenant.faces.report.chart_svg import Curve, Up, amount, chart
 from gpu_tenant.faces.report.render import _cell
 from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.jobs.samples import keep_reading
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 
 HOSTILE = "a<script>alert(1)</script>|`x`](javascript:alert(1)) \"' onload=x\n## no\u202e ![i](http://evil.example/i.png) @me <img src=x>"
@@ -108,20 +109,15 @@ async def hostile(tenancy: Tenancy) -> Report:
         [Evidence(name=HOSTILE, size_bytes=7, sha256="ab", verdict=verdict)],
         at=NOON,
     )
-    for kind, detail in {
-        Event.NOTICE: {"words": HOSTILE},
-        Event.TAKEN: {"fate": "preempted", "words": HOSTILE},
-        Event.WAIVED: {"by": HOSTILE, "loss": "x", "losses": [HOSTILE]},
-        Event.CLAIMED: {"artifacts": [], "discard": [HOSTILE]},
-        Event.BILLED: {
-            "usd": "1",
-            "until": NOON.isoformat(),
-            "parts": {HOSTILE: "1"},
-            "words": HOSTILE,
-        },
-        HOSTILE: {},
-    }.items():
-        ledger.note(LEASE, kind, dict(detail), at=NOON)
+    for event in (
+        timeline.Noticed(words=HOSTILE),
+        timeline.Taken(fate="preempted", words=HOSTILE),
+        timeline.Waived(by=HOSTILE, loss="x", losses=(HOSTILE,)),
+        timeline.Claimed(artifacts=(), discard=(HOSTILE,)),
+        timeline.Billed(usd="1", until=NOON.isoformat(), parts={HOSTILE: "1"}, words=HOSTILE),
+        timeline.Unread(was=HOSTILE, detail={}),
+    ):
+        ledger.note(LEASE, event, at=NOON)
     return await report_of(tenancy.context, LEASE)
 
 
@@ -191,7 +187,7 @@ async def test_a_lease_that_is_over_shows_its_receipt(tenancy: Tenancy) -> None:
     assert told.is_over
     assert "never used" in as_html(told)
     assert "never used" in as_markdown(told)
-    assert [event.kind for event in told.events][-1] == Event.RECEIPT
+    assert [event.kind for event in told.events][-1] == timeline.Receipted.kind
 
 
 async def test_a_lease_that_never_had_a_box_can_be_reported(tenancy: Tenancy) -> None:
@@ -215,13 +211,10 @@ async def test_the_cost_is_told_stretch_by_stretch_with_what_is_not_in_it(
     bill = Billed(
         usd=Decimal("4.5"), until=NOON, by_part={"bytes": Decimal("0.5")}, words="its invoices"
     )
-    detail = {
-        "usd": str(bill.usd),
-        "until": NOON.isoformat(),
-        "parts": {"bytes": "0.5"},
-        "words": bill.words,
-    }
-    ledger.note(LEASE, Event.BILLED, dict(detail), at=NOON)
+    billed = timeline.Billed(
+        usd=str(bill.usd), until=NOON.isoformat(), parts={"bytes": "0.5"}, words=bill.words
+    )
+    ledger.note(LEASE, billed, at=NOON)
     clock = tenancy.clock
     assert isinstance(clock, HandClock)
     clock.advance(6 * 3600)

@@ -13,18 +13,20 @@ from threading import Thread
 from typing import Literal
 
 import pytest
-from arranged import LEASE, Alone, HandClock, active, eventually, job, seal
+from arranged import LEASE, Alone, HandClock, active, eventually, job, profile, seal
 
 from gpu_tenant.artifacts.checkpoints import newest
 from gpu_tenant.artifacts.prune import Pruned, prune_box, prune_here
 from gpu_tenant.artifacts.retention import Retention
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
 from gpu_tenant.domain.ports import Channel
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transports.local import LocalTransport
 
 
@@ -46,6 +48,11 @@ class Running:
         return self.ledger.lease(LEASE)
 
     @property
+    def session(self) -> Session:
+        caretaker = Caretaker(self.lease, self.transport, script("caretaker.py"), key="k")
+        return Session(self.lease, profile(), self.transport, caretaker)
+
+    @property
     def here(self) -> Path:
         return self.kept / "work" / "out"
 
@@ -53,11 +60,9 @@ class Running:
         """A look, some time after the one before."""
         self.clock.advance(60)
         return await snapshot(
-            self.lease,
+            self.session,
             directory=self.kept,
-            transport=self.transport,
             ledger=self.ledger,
-            caretaker=Caretaker(self.lease, self.transport, script("caretaker.py"), key="k"),
             turn=Alone(),
             quiet_s=quiet_s,
             policy=policy,
@@ -78,8 +83,8 @@ class Running:
         found = (p for p in (self.kept / ".superseded").rglob("*") if p.is_file())
         return {str(p.relative_to(self.kept / ".superseded")): p.read_text("utf-8") for p in found}
 
-    def looks(self) -> list[dict[str, object]]:
-        return [d for _, kind, d in self.ledger.events(LEASE) if kind == Event.SNAPSHOT]
+    def looks(self) -> list[timeline.Snapped]:
+        return [d for _, d in self.ledger.events(LEASE) if isinstance(d, timeline.Snapped)]
 
 
 class Counted(LocalTransport):
@@ -165,7 +170,7 @@ async def test_what_is_complete_comes_home_once_with_its_time_and_what_is_not_st
     assert (running.here / "1.json").stat().st_mtime == 1_700_000_000
     assert (running.here / "latest").readlink() == Path("1.json")
     assert then.words == ("work/out/2.json came home (11 bytes)",)
-    assert [look["files"] for look in running.looks()] == [2, 1], "nothing new is no line"
+    assert [look.files for look in running.looks()] == [2, 1], "nothing new is no line"
     assert set(await running.can_go_on_from()) == {
         "work/out/1.json",
         "work/out/2.json",
@@ -221,7 +226,7 @@ async def test_of_a_file_saved_in_place_two_older_versions_stay_and_always_what_
     (running.here).mkdir(parents=True)
     (running.here / "state.json").write_text('"of a collect"', encoding="utf-8")
     running.ledger.keep_in(LEASE, running.kept)
-    running.ledger.note(LEASE, Event.COLLECTED, {"seal": seal().digest}, at=running.clock.now())
+    running.ledger.note(LEASE, timeline.Collected(seal=seal().digest), at=running.clock.now())
     for step in range(5):
         running.saves("state.json", str(step))
         await running.look()
@@ -255,7 +260,7 @@ async def test_what_a_collect_brought_is_gone_on_from_after_a_later_one_was_cut_
     now = running.clock.now()
     running.ledger.keep_in(LEASE, running.kept)
     running.ledger.file_seal(LEASE, seal("first").model_copy(update={"entries": (held,)}), at=now)
-    running.ledger.note(LEASE, Event.COLLECTED, {"seal": "first"}, at=now)
+    running.ledger.note(LEASE, timeline.Collected(seal="first"), at=now)
     running.ledger.file_seal(LEASE, seal("second"), at=now)
 
     assert await running.can_go_on_from() == {"work/out/state.json": '{"step": 7}'}
@@ -450,7 +455,7 @@ async def test_what_a_job_deleted_itself_is_pruned_here_too_and_what_a_person_ch
 async def test_nothing_that_a_collect_counted_on_is_pruned(running: Running) -> None:
     written(running, 1, 2, 3)
     await running.look()
-    running.ledger.note(LEASE, Event.COLLECTED, {"seal": seal().digest}, at=running.clock.now())
+    running.ledger.note(LEASE, timeline.Collected(seal=seal().digest), at=running.clock.now())
 
     assert await prune(running, 1) == ()
     assert steps(running.here) == [1, 2, 3]
@@ -458,11 +463,10 @@ async def test_nothing_that_a_collect_counted_on_is_pruned(running: Running) -> 
 
 async def prune_there(running: Running, keep: int) -> Pruned:
     return await prune_box(
-        running.lease,
+        running.session,
         Retention(keep_last=keep),
         directory=running.kept,
         ledger=running.ledger,
-        caretaker=Caretaker(running.lease, running.transport, script("caretaker.py"), key="k"),
         quiet_s=0,
     )
 

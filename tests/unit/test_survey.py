@@ -19,11 +19,12 @@ from arranged import (
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.domain.model import Box, BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.leases.settle import Survey, return_unused, survey
 from gpu_tenant.leases.verify import Assessment, prove
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60)
@@ -114,7 +115,7 @@ async def test_another_deployment_s_box_is_told_and_never_touched(
     (name, words), *none = found.alarms
     assert (name, none) == (box.id, [])
     assert "another gpu-tenant's" in words
-    assert f"gpu-tenant adopt --on tiny {box.id}" in words
+    assert f"`gpu-tenant adopt {box.id} --on tiny --take-over " in words
     assert ledger.leases() == []
     assert only(tiny) == [box.id]
 
@@ -154,7 +155,7 @@ async def test_an_orphan_is_adopted_once_told_and_counts_as_used(
     assert (lease.state, lease.box_id, lease.touched_at) == (LeaseState.ACTIVE, orphan.id, NOON)
     assert (lease.mark, lease.price_usd_h) == (orphan.mark, Decimal("0.50"))
     assert lease.terms.deadline_at == NOON + timedelta(hours=24)
-    assert Event.NOTICE in [kind for _, kind, _ in ledger.events(LEASE)]
+    assert timeline.Noticed.kind in [line.kind for line in ledger.events(LEASE)]
 
 
 async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(

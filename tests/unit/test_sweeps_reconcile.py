@@ -12,11 +12,12 @@ from arranged import LEASE, NOON, TERMS, active, job, seal
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.artifacts.inventory import brought
 from gpu_tenant.box.job_queue import Roll, RunnerStanding
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.domain.sweep_placement import Placement, Said, Sweep, Word
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import begin_sweep, give_up_cells, tend
 from gpu_tenant.sweeps.reconcile import Answered, _place, _resolved, _send, is_open
@@ -83,7 +84,7 @@ def came_home(ledger: Ledger, kept: Path, digest: str = "d1") -> Path:
         for name, role in ((f"work/{ONE}.txt", "artifact"), (f"log/{ONE}.log", "log"))
     )
     ledger.file_seal(LEASE, seal(digest).model_copy(update={"entries": entries}), at=NOON)
-    ledger.note(LEASE, Event.COLLECTED, {"seal": digest}, at=NOON)
+    ledger.note(LEASE, timeline.Collected(seal=digest), at=NOON)
     return kept / "work" / f"{ONE}.txt"
 
 
@@ -169,11 +170,11 @@ async def test_two_sweeps_whose_cells_have_the_same_names_never_share_a_box(
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        ({"attempts": 2}, "another --attempts"),
-        ({"env": ["HOME=env:HOME"]}, "another --env"),
-        ({"python": "image"}, "another --python"),
-        ({"max_runtime_s": 60.0}, "another --max-runtime-h"),
-        ({"slots": 2}, "another --slots"),
+        ({"attempts": 2}, "another `--attempts`"),
+        ({"env": ["HOME=env:HOME"]}, "another `--env`"),
+        ({"python": "image"}, "another `--python`"),
+        ({"max_runtime_s": 60.0}, "another `--max-runtime-h`"),
+        ({"slots": 2}, "another `--slots`"),
     ],
 )
 async def test_the_same_grid_on_other_terms_is_not_silently_the_old_sweep(
@@ -202,11 +203,11 @@ async def test_nothing_is_launched_on_a_box_whose_end_began_since_it_was_asked(
     tenancy: Tenancy,
 ) -> None:
     box = answered(tenancy)
-    tenancy.ledger.note(LEASE, Event.ENDING, {}, at=NOON)
+    tenancy.ledger.note(LEASE, timeline.Ending(), at=NOON)
 
     await _send(tenancy.context, tenancy.ledger.sweep("sw-1"), box, placed(tenancy.ledger), {})
 
-    assert [kind for _, kind, _ in tenancy.ledger.events(LEASE)][-1] == Event.ENDING
+    assert [line.kind for line in tenancy.ledger.events(LEASE)][-1] == timeline.Ending.kind
 
 
 async def test_cells_that_wait_are_given_up_and_the_sweep_is_over(tenancy: Tenancy) -> None:

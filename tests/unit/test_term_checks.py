@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from arranged import NOON, quote
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.leases.term_checks import (
-    Line,
     attempts,
     began_at,
     beyond,
@@ -20,7 +20,6 @@ from gpu_tenant.leases.term_checks import (
     outrun,
     time_left_s,
 )
-from gpu_tenant.ledger import Event
 
 
 def lease(*, price: str | None = "2", quoted: Any = None, **terms: Any) -> Lease:
@@ -131,19 +130,23 @@ def test_an_attempt_is_due_at_its_time_and_also_when_the_clock_was_set_back() ->
     assert is_due(tried, after(0)), "a clock that is behind the last attempt proves nothing"
 
 
-@pytest.mark.parametrize("anew", [Event.TERMS, Event.RESUMED, Event.LAUNCHED])
-def test_what_was_agreed_anew_begins_the_count_anew(anew: str) -> None:
+@pytest.mark.parametrize(
+    "anew",
+    [timeline.NewTerms(deadline_at=NOON), timeline.Resumed(), timeline.Launched(job="job1")],
+)
+def test_what_was_agreed_anew_begins_the_count_anew(anew: timeline.Event) -> None:
+    ending = timeline.Ending(term="deadline")
     lines = [
-        (after(h), kind, {})
-        for h, kind in enumerate([Event.ENDING, Event.ENDING, anew, Event.COLLECTED, Event.ENDING])
+        timeline.Line(after(h), event)
+        for h, event in enumerate([ending, ending, anew, timeline.Collected(seal="s"), ending])
     ]
 
     assert attempts(lines) == [after(4)]
 
 
 def test_the_rescue_counts_from_the_first_attempt_at_or_past_the_deadline() -> None:
-    lines: list[Line] = [
-        (after(h), Event.ENDING, {"term": t})
+    lines = [
+        timeline.Line(after(h), timeline.Ending(term=t))
         for h, t in ((2, "price"), (9, "idle"), (11, "deadline"), (12, "deadline"))
     ]
 

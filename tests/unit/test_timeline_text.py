@@ -3,24 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.timeline import KINDS, event_of
 from gpu_tenant.faces.timeline_text import told
-from gpu_tenant.ledger import Event
-
-KINDS = list(Event)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_event_has_a_sentence_even_without_its_detail(kind: str) -> None:
-    words = told(kind, {})
-
-    assert words[0].isupper()
-    assert words.endswith(".")
-    assert words != told("of another version", {}), "no words of its own"
 
 
 @given(
-    st.sampled_from(KINDS),
+    st.sampled_from(sorted(KINDS)),
     st.dictionaries(
         st.sampled_from(
             [
@@ -47,25 +38,25 @@ def test_every_kind_of_event_has_a_sentence_even_without_its_detail(kind: str) -
         | st.lists(st.text(), max_size=3),
     ),
 )
-def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, object]) -> None:
-    assert "\n" not in told(kind, detail)
+def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, JsonValue]) -> None:
+    assert "\n" not in told(event_of(kind, detail))
 
 
 @pytest.mark.parametrize(
     ("kind", "detail", "words"),
     [
         (
-            Event.PRICE,
+            "price",
             {"from": "0.50", "to": "1.25"},
             "Its price changed from 0.5 USD/h to 1.25 USD/h.",
         ),
         (
-            Event.PUSHED,
+            "pushed",
             {"files": 3, "bytes": 4200, "tree": {"directory": "/home/me/job"}},
             "Pushed 3 files, 4.2 KB of /home/me/job: what had changed.",
         ),
         (
-            Event.BILLED,
+            "billed",
             {
                 "usd": "3.1",
                 "until": "2026-11-20T12:00:00+00:00",
@@ -75,54 +66,61 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, object]) -
             "Its provider has billed 3.10 USD until 2026-11-20 12:00 UTC, by its invoices.",
         ),
         (
-            Event.GANG,
-            {"job": "train", "launcher": "torchrun", "leases": ["a", "b"]},
+            "gang",
+            {
+                "job": "train",
+                "launcher": "torchrun",
+                "leases": ["a", "b"],
+                "command": "train.py",
+                "lines": [],
+                "interface": "eth0",
+            },
             "The job train is one over 2 boxes, begun by torchrun.",
         ),
         (
-            Event.BROKERED,
+            "brokered",
             {"broker": "skypilot", "name": "mine", "place": "1.2.3.4"},
             "The box is rented by skypilot, which calls it mine and ends its bill.",
         ),
-        (Event.BILLED, {"usd": None}, "Its provider was asked for the bill, and does not say."),
+        ("billed", {"usd": None}, "Its provider was asked for the bill, and does not say."),
         (
-            Event.LAUNCHED,
+            "launched",
             {"job": "train", "command": "python3 train.py"},
             "The job train was launched: python3 train.py.",
         ),
         (
-            Event.LAUNCHED,
+            "launched",
             {"sweep": "s1", "jobs": ["a", "b"], "box_time_s": 1.0},
             "2 cells of s1 went to the box: a, b.",
         ),
         (
-            Event.PROGRESS,
+            "progress",
             {"job": "train", "state": "running", "fraction": 0.25, "done": 5.0, "total": 20.0},
             "The job train: running, 25%, 5 of 20.",
         ),
         (
-            Event.WAIVED,
+            "waived",
             {"by": "Ada", "loss": "ab", "losses": ["out/a is not here"]},
             "Ada signed for the loss of what could not be proved: out/a is not here.",
         ),
         (
-            Event.PERMITTED,
+            "permitted",
             {"ground": "verified", "seal": "a" * 64},
             "Leave to destroy the box: all was verified, seal aaaaaaaaaaaa.",
         ),
         (
-            Event.ENDED,
+            "ended",
             {"state": "lost"},
             "Its provider lists the box no more, seen twice, and nobody here ended it.",
         ),
-        (Event.TAKEN, {"fate": None}, "What had taken the box is over: it runs again."),
+        ("taken", {"fate": None}, "What had taken the box is over: it runs again."),
         (
-            Event.SNAPSHOT,
+            "snapshot",
             {"files": 0, "bytes": 0, "names": [], "pruned_here": ["out/ckpt-1"]},
             "Checkpoints that the owner's policy no longer wants were removed here: out/ckpt-1.",
         ),
         (
-            Event.INTENDED,
+            "intended",
             {
                 "deadline_at": "2026-11-20T20:00:00Z",
                 "max_price_usd_h": "0.6",
@@ -132,7 +130,7 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, object]) -
             "Written down before there was a box: until 2026-11-20 20:00 UTC, at most 0.6 USD/h, ended when idle for 2 h.",
         ),
         (
-            Event.RECOVERED,
+            "recovered",
             {
                 "from": "vastai-ab12",
                 "restored_files": 2,
@@ -145,11 +143,13 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, object]) -
         ("of another version", {"a": 1}, "of another version."),
     ],
 )
-def test_an_event_is_told_in_a_sentence(kind: str, detail: dict[str, object], words: str) -> None:
-    assert told(kind, detail) == words
+def test_an_event_is_told_in_a_sentence(
+    kind: str, detail: dict[str, JsonValue], words: str
+) -> None:
+    assert told(event_of(kind, detail)) == words
 
 
 def test_what_a_box_or_a_provider_said_is_told_without_what_an_eye_would_miss() -> None:
-    words = told(Event.NOTICE, {"words": "look\u202e\x1b[31m here\nand there"})
+    words = told(timeline.Noticed(words="look\u202e\x1b[31m here\nand there"))
 
     assert words == "Look here and there."

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from arranged import LEASE, PATIENCE_S, Alone, HandClock, active
+from arranged import LEASE, PATIENCE_S, Alone, HandClock, active, profile
 from pydantic import JsonValue
 
 from gpu_tenant.artifacts.push import Pushed, push
 from gpu_tenant.artifacts.upload import hashed, ship
 from gpu_tenant.box.caretaker import Caretaker, Index
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, CaretakerFailed
 from gpu_tenant.domain.model import Lease, LocalAddress
 from gpu_tenant.domain.ports import Channel
@@ -108,16 +109,18 @@ class Desk:
     def caretaker(self) -> Caretaker:
         return Caretaker(self.lease, self.way, script("caretaker.py"))
 
+    @property
+    def session(self) -> Session:
+        return Session(self.lease, profile(), self.way, self.caretaker)
+
     async def push(self, share: Share) -> Pushed:
         self.told.clear()
         self.way.is_cut = False
         return await push(
-            self.lease,
+            self.session,
             self.tree,
             include_secrets=(),
             guarded=Guarded((), self.box),
-            caretaker=self.caretaker,
-            transport=self.way,
             ledger=self.ledger,
             share=share,
             records=self.records,
@@ -248,11 +251,9 @@ async def test_too_little_room_is_told_before_anything_is_sent(desk: Desk) -> No
     for room in (Index(files={}, disk_free_bytes=100), Index(files={}, inodes_free=0)):
         with pytest.raises(BoxTrouble, match="there is room for") as refused:
             await ship(
-                desk.lease,
+                desk.session,
                 {"a.bin": held},
                 room,
-                caretaker=desk.caretaker,
-                transport=desk.way,
                 turn=Alone(),
                 records=desk.records,
                 progress=lambda here, total: None,

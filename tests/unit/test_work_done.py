@@ -4,14 +4,14 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from arranged import LEASE, NOON, active, never_used
 from pydantic import ValidationError
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import StillWanted
-from gpu_tenant.domain.model import JobId, Lease, LeaseState
+from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.terms import Asked, OnFailure, Terms, duration_words, seconds_of
 from gpu_tenant.leases.work_done import (
     JobEnd,
@@ -22,7 +22,7 @@ from gpu_tenant.leases.work_done import (
     next_step,
     tries_of,
 )
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 BEFORE = NOON - timedelta(hours=1)
 
@@ -43,15 +43,15 @@ def lease(when_done: str = "end", on_failure: str = "end after 15m") -> Lease:
     )
 
 
-def line(seconds: float, kind: Event, **detail: Any) -> tuple[datetime, str, dict[str, object]]:
-    return after(seconds), kind, detail
+def line(seconds: float, event: timeline.Event) -> timeline.Line:
+    return timeline.Line(after(seconds), event)
 
 
-LAUNCHED = (BEFORE, Event.LAUNCHED, {"job": "train"})
+LAUNCHED = timeline.Line(BEFORE, timeline.Launched(job="train"))
 DONE = Work(launched=True, ended_at=NOON)
 FAILED = Work(launched=True, ended_at=NOON, failed=("the job train is failed",))
-REFUSED = line(60, Event.DONE, outcome="refused", words="other.bin is nobody's")
-BROKE = line(60, Event.DONE, outcome="failed", words="the link broke")
+REFUSED = line(60, timeline.Done(outcome="refused", words="other.bin is nobody's"))
+BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ BROKE = line(60, Event.DONE, outcome="failed", words="the link broke")
         (
             DONE,
             (),
-            [line(5, Event.HOLD, until=after(1800).isoformat(), by="said")],
+            [line(5, timeline.Holds(until=after(1800), by="said"))],
             1799,
             ("wait", "held"),
         ),
         (
             DONE,
             (),
-            [line(5, Event.HOLD, until=after(1800).isoformat(), by="said")],
+            [line(5, timeline.Holds(until=after(1800), by="said"))],
             1800,
             ("end", "done"),
         ),
@@ -89,21 +89,27 @@ BROKE = line(60, Event.DONE, outcome="failed", words="the link broke")
             DONE,
             (),
             [
-                line(5, Event.HOLD, until=after(1800).isoformat(), by="said"),
-                line(40, Event.HOLD, until=after(40).isoformat(), by="said"),
+                line(5, timeline.Holds(until=after(1800), by="said")),
+                line(40, timeline.Holds(until=after(40), by="said")),
             ],
             41,
             ("end", "done"),
         ),
         # a push and a launch that had to wait announce work, too; a launch answers what announced it
-        (DONE, (), [line(5, Event.PUSHED)], 304, ("wait", "held")),
-        (DONE, (), [line(5, Event.PUSHED)], 305, ("end", "done")),
-        (DONE, (), [line(5, Event.PREPARED)], 304, ("wait", "held")),
-        (DONE, (), [line(-50, Event.PUSHED), line(-40, Event.LAUNCHED)], 40, ("end", "done")),
+        (DONE, (), [line(5, timeline.Pushed())], 304, ("wait", "held")),
+        (DONE, (), [line(5, timeline.Pushed())], 305, ("end", "done")),
+        (DONE, (), [line(5, timeline.Prepared(state="ready"))], 304, ("wait", "held")),
         (
             DONE,
             (),
-            [line(5, Event.HOLD, until=after(125).isoformat(), by="launch")],
+            [line(-50, timeline.Pushed()), line(-40, timeline.Launched())],
+            40,
+            ("end", "done"),
+        ),
+        (
+            DONE,
+            (),
+            [line(5, timeline.Holds(until=after(125), by="launch"))],
             124,
             ("wait", "held"),
         ),
@@ -118,24 +124,42 @@ BROKE = line(60, Event.DONE, outcome="failed", words="the link broke")
         (FAILED, ("end", "end after 0s"), [LAUNCHED], 30, ("end", "done")),
         # refused once is refused until something changes
         (DONE, (), [LAUNCHED, REFUSED], 1e6, ("nothing", "refused")),
-        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.CLAIMED)], 120, ("end", "done")),
-        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.COLLECTED)], 120, ("end", "done")),
-        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.ACCEPTED)], 120, ("end", "done")),
-        (DONE, (), [LAUNCHED, REFUSED, line(90, Event.SEALED)], 120, ("nothing", "refused")),
+        (DONE, (), [LAUNCHED, REFUSED, line(90, timeline.Claimed())], 120, ("end", "done")),
+        (
+            DONE,
+            (),
+            [LAUNCHED, REFUSED, line(90, timeline.Collected(seal="s"))],
+            120,
+            ("end", "done"),
+        ),
+        (
+            DONE,
+            (),
+            [LAUNCHED, REFUSED, line(90, timeline.Accepted(sweep="sw-1"))],
+            120,
+            ("end", "done"),
+        ),
+        (
+            DONE,
+            (),
+            [LAUNCHED, REFUSED, line(90, timeline.Sealed(digest="d"))],
+            120,
+            ("nothing", "refused"),
+        ),
         # what may pass is tried again, less and less often
         (DONE, (), [LAUNCHED, BROKE], 119, ("wait", "again")),
         (DONE, (), [LAUNCHED, BROKE], 120, ("end", "done")),
         (
             DONE,
             (),
-            [LAUNCHED, BROKE, line(120, Event.DONE, outcome="failed")],
+            [LAUNCHED, BROKE, line(120, timeline.Done(outcome="failed"))],
             239,
             ("wait", "again"),
         ),
         (
             DONE,
             (),
-            [LAUNCHED, BROKE, line(120, Event.DONE, outcome="failed")],
+            [LAUNCHED, BROKE, line(120, timeline.Done(outcome="failed"))],
             240,
             ("end", "done"),
         ),
@@ -154,17 +178,24 @@ def test_what_follows(
 
 
 def test_what_an_attempt_collects_itself_is_no_reason_for_another() -> None:
-    begun, collected = line(30, Event.DONE, outcome="begun"), line(31, Event.COLLECTED)
+    begun, collected = (
+        line(30, timeline.Done(outcome="begun")),
+        line(31, timeline.Collected(seal="s")),
+    )
 
     assert tries_of([LAUNCHED, begun, collected, REFUSED]).refused
-    again = [BROKE, line(120, Event.DONE, outcome="begun"), line(121, Event.COLLECTED)]
-    assert len(tries_of([LAUNCHED, *again, line(122, Event.DONE, outcome="failed")]).failed) == 2
+    again = [
+        BROKE,
+        line(120, timeline.Done(outcome="begun")),
+        line(121, timeline.Collected(seal="s")),
+    ]
+    assert len(tries_of([LAUNCHED, *again, line(122, timeline.Done(outcome="failed"))]).failed) == 2
 
 
 def test_a_launch_during_an_attempt_counts_although_the_attempt_was_cut_short() -> None:
-    events = [REFUSED, line(70, Event.DONE, outcome="begun"), line(71, Event.LAUNCHED)]
+    events = [REFUSED, line(70, timeline.Done(outcome="begun")), line(71, timeline.Launched())]
 
-    assert tries_of([*events, line(72, Event.COLLECTED)]).refused is None
+    assert tries_of([*events, line(72, timeline.Collected(seal="s"))]).refused is None
 
 
 def test_a_failure_is_answered_by_a_launch_after_it_and_not_by_one_beside_it() -> None:
@@ -176,16 +207,13 @@ def test_a_failure_is_answered_by_a_launch_after_it_and_not_by_one_beside_it() -
 
 
 def test_an_end_that_was_seen_late_counts_from_when_it_was() -> None:
-    ends = ends_of([line(50, Event.JOB_ENDED, job="train", state="finished", ago_s=45.0)])
+    ends = ends_of([line(50, timeline.JobEnded(job="train", state="finished", ago_s=45.0))])
 
     assert ends == [JobEnd("train", "finished", after(5))]
-    assert ends_of([line(50, Event.JOB_ENDED, job="t", state="killed", ago_s="soon")])[
-        0
-    ].at == after(50)
 
 
 def test_nobody_holds_what_nobody_spoke_of() -> None:
-    assert held_until([LAUNCHED, line(1, Event.COLLECTED)]) is None
+    assert held_until([LAUNCHED, line(1, timeline.Collected(seal="s"))]) is None
 
 
 @pytest.mark.parametrize(
@@ -255,7 +283,7 @@ def test_who_announces_work_before_the_permit_keeps_the_box_and_after_it_is_told
 
 def test_what_changes_nothing_of_the_work_keeps_no_box(ledger: Ledger) -> None:
     permit, decided = never_used(active(ledger)), ledger.newest_event()
-    ledger.note(LEASE, Event.COLLECTED, {}, at=NOON)
+    ledger.note(LEASE, timeline.Collected(seal="s"), at=NOON)
 
     assert ledger.file_permit(permit, at=NOON, unless_wanted_since=decided).state is (
         LeaseState.TERMINATING
@@ -266,12 +294,13 @@ def test_a_lease_that_agreed_to_nothing_is_ended_for_nothing(ledger: Ledger) -> 
     active(ledger)
 
     with pytest.raises(sqlite3.IntegrityError, match="nobody agreed"):
-        ledger.note(LEASE, Event.DONE, {"outcome": "begun"}, at=NOON)
+        ledger.note(LEASE, timeline.Done(outcome="begun"), at=NOON)
 
 
 def test_the_end_of_a_job_is_on_record_once_whoever_looks(ledger: Ledger) -> None:
     active(ledger)
     for ago_s in (1.0, 99.0):
-        ledger.job_ended(LEASE, JobId("train"), {"state": "finished", "ago_s": ago_s}, at=NOON)
+        seen = timeline.JobEnded(job="train", state="finished", ago_s=ago_s)
+        ledger.job_ended(LEASE, seen, at=NOON)
 
     assert ends_of(ledger.events(LEASE)) == [JobEnd("train", "finished", after(-1))]

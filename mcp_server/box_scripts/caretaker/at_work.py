@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from box_scripts.caretaker.own_files import TENANT_SCRIPT
+from box_scripts.caretaker.own_files import TENANT_SCRIPT, Own
 from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
 from box_scripts.caretaker.processes import living_processes, text_of
 from box_scripts.caretaker.refusal import Refusal
@@ -27,9 +27,10 @@ class AtWork:
     """Processes that belong to no job, and are at work in what is to be sealed."""
 
     def __init__(
-        self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None
+        self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None, own: Own
     ) -> None:
         """`tops` are further places where nobody but this lease works."""
+        self._own = own
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
@@ -123,9 +124,26 @@ class AtWork:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"
             ] and _on_terminal(pid)
-        if any(TENANT_SCRIPT(os.path.basename(os.fsencode(w))) for w in words[1:4]):
-            return name.startswith("python")
+        if name.startswith("python") and self._runs_ours(pid, words):
+            return True
         return bool(BESIDE(name)) and self._writes_to(pid) is None
+
+    def _runs_ours(self, pid: int, words: list[str]) -> bool:
+        """Whether what it runs is a script of the tenant's. A name of one elsewhere on its line says nothing."""
+        for word in words[1:]:
+            if word in ("-c", "-m", "-"):
+                return False
+            if not word.startswith("-"):
+                break
+        else:
+            return False
+        try:
+            path = os.path.join(os.readlink(b"/proc/%d/cwd" % pid), os.fsencode(word))
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+            is_named = TENANT_SCRIPT(os.path.basename(path))
+            return bool(is_named) and self._own.is_ours(path, os.lstat(path))
+        except OSError:
+            return False
 
     @staticmethod
     def _waits(pid: int) -> bool:

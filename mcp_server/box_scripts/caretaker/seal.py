@@ -119,7 +119,7 @@ def manifest(home: str, request: dict) -> dict:
     for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
         survey.walk(top, True)
     at_work = AtWork(
-        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
+        home, [request["work"], *places], tops if request.get("alone") else [], since_ns, own
     )
     if not is_look:
         at_work.refuse()

@@ -8,10 +8,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Literal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.expected_cost import INTERRUPTIONS_PER_DAY
 from gpu_tenant.domain.interruption import INTERRUPTIONS
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.ledger import Event, Ledger, Ran
+from gpu_tenant.ledger import Ledger, Ran
 
 _MOST_OF_MTBI = 1 / 50
 """As in `scripts/cadence.py`. Beyond it, a second interruption before the next save is no longer rare."""
@@ -131,13 +132,13 @@ def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
     """How long that box could have been interrupted, and how often it was."""
     seconds, count, since = 0.0, 0, None
     for at, kind, fate in box.turns:
-        if kind == Event.READY:
+        if kind == timeline.Ready.kind:
             since = at
-        elif kind in (Event.TAKEN, Event.PARKED) and since is not None:
+        elif kind in (timeline.Taken.kind, timeline.Parked.kind) and since is not None:
             seconds += max(0.0, (at - since).total_seconds())
-            count += kind == Event.TAKEN and fate in INTERRUPTIONS
+            count += kind == timeline.Taken.kind and fate in INTERRUPTIONS
             since = None
-        elif kind == Event.TAKEN and fate is None:
+        elif kind == timeline.Taken.kind and fate is None:
             since = at
     if since is not None:
         seconds += max(0.0, ((box.ended_at or now) - since).total_seconds())
@@ -163,8 +164,8 @@ def advice_for(
     """
     if not _interruptible(lease):
         return None
-    looks = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.SNAPSHOT]
-    seen = measured([save for detail in looks for save in _saves(detail)])
+    looks = [x for _, x in ledger.events(lease.id) if isinstance(x, timeline.Snapped)]
+    seen = measured([Save(*save) for look in looks for save in look.saves])
     if seen is None:
         return None
     if mtbi_s is None:
@@ -183,11 +184,6 @@ def advice_for(
     if 1 / _WORTH_SAYING <= seen.every_s / best.interval_s <= _WORTH_SAYING:
         return None
     return f"{came}; every {_spoken(best.interval_s)} would lose least here: {facts}"
-
-
-def _saves(detail: dict[str, object]) -> list[Save]:
-    listed = detail.get("saves")
-    return [Save(*map(float, one)) for one in listed] if isinstance(listed, list) else []  # type: ignore[arg-type]
 
 
 def _spoken(seconds: float) -> str:

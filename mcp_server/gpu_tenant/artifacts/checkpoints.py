@@ -1,7 +1,6 @@
 """What a job can resume from: the newest files of a lease that are here, complete, re-read, and load."""
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,13 +10,15 @@ from pathlib import Path
 from pydantic import AwareDatetime, ValidationError
 
 from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
 from gpu_tenant.files.paths import below
-from gpu_tenant.files.state_dir import sync_directory
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.files.replace_file import replace_file
+from gpu_tenant.ledger import Ledger
 
 LISTS = ".snapshots"
 
@@ -64,12 +65,15 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
     if lease.kept_in is None:
         return None
     directory = Path(lease.kept_in)
-    for at, kind, detail in reversed(ledger.events(lease.id)):
+    for at, event in reversed(ledger.events(lease.id)):
         login, entries = "", None
-        if kind == Event.SNAPSHOT and (listed := read_list(directory, detail)) is not None:
+        if (
+            isinstance(event, timeline.Snapped)
+            and (listed := read_list(directory, event)) is not None
+        ):
             login, entries = listed.login, listed.entries
-        elif kind == Event.COLLECTED and (
-            seal := ledger.seal(lease.id, digest=str(detail["seal"]))
+        elif isinstance(event, timeline.Collected) and (
+            seal := ledger.seal(lease.id, digest=event.seal)
         ):
             # By the digest in this event, because a later seal may belong to a collect that was cut
             # short.
@@ -107,24 +111,18 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
     try:
         place = directory / LISTS
         place.mkdir(exist_ok=True)
-        temporary = place / f".{name}"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place / f"{name}.json")
-        sync_directory(place)
+        replace_file(place / f"{name}.json", content, durable="directory")
     except OSError as error:
         raise LocalTrouble(
             f"the list of a snapshot cannot be written in {directory}: {error.strerror}",
-            remedy=f"free some space there, or `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"free some space there, or {Command('collect', lease.id, to='DIR')}",
         ) from error
     return name
 
 
-def read_list(directory: Path, detail: Mapping[str, object]) -> Listed | None:
+def read_list(directory: Path, event: timeline.Snapped) -> Listed | None:
     """The list that a timeline entry refers to. None unless it is here as it was written."""
-    name = str(detail.get("list"))
+    name = event.listed or ""
     try:
         content = (directory / LISTS / f"{name}.json").read_bytes()
     except OSError:

@@ -11,15 +11,16 @@ from pydantic import Field
 from gpu_tenant.artifacts.destination import claimed, require_its_own
 from gpu_tenant.artifacts.download import Gathering
 from gpu_tenant.artifacts.losses import vanished
-from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
-from gpu_tenant.domain.model import Lease, Manifest, Profile, SealedFile
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.model import Lease, Manifest, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import require_narrow, require_patterns
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 from gpu_tenant.transfer.download import Arrival
 
@@ -51,14 +52,11 @@ class Collected(Record):
 
 
 async def collect(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     *,
     directory: Path,
     artifacts: Sequence[str],
     discard: Sequence[str],
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     share: Share,
     news: Literal["some", "unknown"],
@@ -80,23 +78,16 @@ async def collect(
 
     After any exception every file in `directory` is whole, and the box is as it was.
     """
+    lease = session.lease
     before = ledger.seal(lease.id)
     directory = await claimed(directory, lease, ledger)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
     require_its_own(lease, artifacts)
-    seal_now = partial(
-        reseal,
-        lease,
-        profile,
-        caretaker=caretaker,
-        ledger=ledger,
-        artifacts=artifacts,
-        discard=discard,
-    )
+    seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
     with share.joined(lease.id, lease.price_usd_h) as turn:
-        async with Arrival(transport, turn, on_bytes=tally.came, news=news) as arrival:
+        async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
             # Recorded only now, because a pattern that the box refuses must not spoil every later
@@ -120,8 +111,8 @@ async def collect(
             )
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
-    detail: dict[str, object] = {"seal": seal.digest, "files": len(landed), "bytes": size}
-    ledger.note(lease.id, Event.COLLECTED, detail, at=ledger.now())
+    came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
+    ledger.note(lease.id, came, at=ledger.now())
     idle = _without_effect(discard, seal)
     told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
     return told.model_copy(update={"only_here": vanished(seal, before)[:20]})
@@ -239,7 +230,8 @@ def _answer(
         cannot_be_kept=cannot,
         never_appeared=never_appeared,
         discarded_nothing=idle,
-        next="verify_and_teardown"
+        next=str(Command("teardown", lease.id))
         if clean
-        else "collect again with artifacts=[...] or discard=[...] for what is named above",
+        else f"for what is named above: {Command('collect', lease.id, artifact='PATTERN')} keeps it, "
+        f"{Command('collect', lease.id, discard='PATTERN')} gives it up",
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.model import Lease, LocalAddress
 from gpu_tenant.files.artifact_directory import MARKER, PARTIAL, make_place, outside_the_box
@@ -23,14 +24,14 @@ async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
     """
     if "\0" in str(directory):
         raise BadRequest(
-            "a directory's name holds no NUL", remedy=f"`gpu-tenant collect {lease.id} --to DIR`"
+            "a directory's name holds no NUL", remedy=str(Command("collect", lease.id, to="DIR"))
         )
     try:
         real = outside_the_box(directory, lease)
     except (OSError, RuntimeError) as error:
         raise BadRequest(
             f"{str(directory)[:200]} is no place on this computer: {error}",
-            remedy=f"`gpu-tenant collect {lease.id} --to DIR`",
+            remedy=str(Command("collect", lease.id, to="DIR")),
         ) from error
     _require_nobodys(real, lease, ledger)
     doubt = await doubted(await asyncio.to_thread(whereabouts_of, real), lease)
@@ -70,7 +71,7 @@ def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
     if real.is_relative_to(state) and not real.is_relative_to(state / "kept"):
         raise BadRequest(
             f"{real} is in the state directory, where the ledger is",
-            remedy=f"leave --to out, or {_better(lease, ledger)}",
+            remedy=f"leave {Option('to')} out, or {_better(lease, ledger)}",
         )
     for what, place in (("your home", home), ("the state directory", state)):
         if place.is_relative_to(real):
@@ -92,7 +93,7 @@ def _is_free(real: Path, lease: Lease, ledger: Ledger) -> bool:
     except OSError as error:
         raise LocalTrouble(
             f"nothing can be kept in {str(real)[:200]}: {error.strerror}",
-            remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"choose another place: {Command('collect', lease.id, to='DIR')}",
         ) from error
 
 
@@ -114,7 +115,7 @@ def _require_ours(real: Path, lease: Lease, ledger: Ledger) -> None:
 
 def _better(lease: Lease, ledger: Ledger, beside: Path | None = None) -> str:
     place = beside / "results" / lease.id if beside else ledger.directory / "kept" / lease.id
-    return f"a new or empty directory: `gpu-tenant collect {lease.id} --to {place}`"
+    return f"a new or empty directory: {Command('collect', lease.id, to=place)}"
 
 
 def _mark_of(lease: Lease, ledger: Ledger) -> str:
@@ -148,5 +149,5 @@ def _mark(real: Path, lease: Lease, ledger: Ledger) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"nothing can be kept in {str(real)[:200]}: {error.strerror}",
-            remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"choose another place: {Command('collect', lease.id, to='DIR')}",
         ) from error

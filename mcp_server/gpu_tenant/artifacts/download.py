@@ -11,6 +11,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
 from gpu_tenant.domain.untrusted_text import quoted
@@ -99,7 +100,7 @@ class Gathering:
             self._directory,
             coming,
             files=len(entries),
-            remedy=f"free some, or choose another place: `gpu-tenant collect {self._lease.id} --to DIR`",
+            remedy=f"free some, or choose another place: {Command('collect', self._lease.id, to='DIR')}",
         )
 
     async def fetch(
@@ -145,7 +146,7 @@ class Gathering:
 
     def trouble(self, entry: SealedFile) -> BoxTrouble:
         """The error for an entry that cannot be fetched as the seal describes it."""
-        again = f"then `gpu-tenant collect {self._lease.id}` again"
+        again = f"then {Command('collect', self._lease.id)} again"
         if why := self._refused.get(entry.name):
             return BoxTrouble(
                 f"the box does not give {quoted(entry.name)}: {quoted(why)}",

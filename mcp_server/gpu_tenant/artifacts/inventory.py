@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.artifacts.checkpoints import read_list
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import JobId, Lease, LeaseState, SealedFile
 from gpu_tenant.files.artifact_directory import is_here
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _LOG = ".log"
 
@@ -58,14 +59,14 @@ async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) ->
 def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]:
     entries: dict[str, SealedFile] = {}
     newer = None
-    for at, kind, detail in reversed(ledger.events(lease.id)):
-        if kind == Event.SNAPSHOT and newer is None:
-            listed = read_list(Path(lease.kept_in or ""), detail)
+    for at, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Snapped) and newer is None:
+            listed = read_list(Path(lease.kept_in or ""), event)
             newer = (at, listed) if listed else None
-        if kind != Event.COLLECTED:
+        if not isinstance(event, timeline.Collected):
             continue
         # Not the newest seal: a collect that was cut short leaves one, and brought only part of it.
-        if seal := ledger.seal(lease.id, digest=str(detail.get("seal"))):
+        if seal := ledger.seal(lease.id, digest=event.seal):
             entries = {entry.name: entry for entry in seal.entries}
         break
     ended = frozenset(

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.formats import Asked, Proof, Stopped, prove_all
 from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Evidence, Lease, SealedFile, Verdict
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import quoted
@@ -51,7 +52,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
         return [
             Loss(
                 what=f"{entry.name} here may not outlive the box or this computer: {doubt.words}",
-                remedy=f"`gpu-tenant collect {lease.id} --to DIR`, on a disk of this computer",
+                remedy=f"{Command('collect', lease.id, to='DIR')}, on a disk of this computer",
             )
             for entry in entries
         ]
@@ -132,7 +133,7 @@ def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | L
     if is_on_the_box(path.parent, lease):
         return Loss(
             what=f"{quoted(entry.name)} here is the box's own, and no copy",
-            remedy=f"`gpu-tenant collect {lease.id} --to DIR` makes one that outlives the box",
+            remedy=f"{Command('collect', lease.id, to='DIR')} makes one that outlives the box",
         )
     again = _again(lease)
     if not is_reached(directory, path):
@@ -175,7 +176,7 @@ def _compared(
 
 
 def _again(lease: Lease) -> str:
-    return f"`gpu-tenant collect {lease.id}` fetches it again"
+    return f"{Command('collect', lease.id)} fetches it again"
 
 
 def _exists(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gpu_tenant.artifacts.local_evidence import Loss
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, Manifest
 from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.domain.wording import some
@@ -50,11 +51,11 @@ def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss
         names += f"; {some(len(left), 'file')} that was there is gone: {gone}"
     return Loss(
         what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
-        remedy=f"`gpu-tenant collect {lease.id}`, then teardown again",
         names=(
             *(f"{quoted(e.name)} ({e.size_bytes:,} bytes)" for e in new),
             *(f"{quoted(name)} (gone from the box)" for name in left),
         ),
+        remedy=f"{Command('collect', lease.id)}, then teardown again",
     )
 
 

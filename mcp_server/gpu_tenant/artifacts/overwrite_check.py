@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from gpu_tenant.box.caretaker import Known
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, NotSaved
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.untrusted_text import plain
@@ -57,8 +58,8 @@ async def may_replace(
         raise NotSaved(
             "nothing was sent: these were written on the box since they were pushed, and are saved nowhere: "
             f"{', '.join(lost[:_NAMED])}{more}",
-            remedy=f"`gpu-tenant collect {lease.id}` first, then push again; or name each one that may be lost: "
-            "`--overwrite NAME` (overwrite=[...])",
+            remedy=f"{Command('collect', lease.id)} first, then push again; or name each one that may be lost: "
+            f"{Option('overwrite', 'NAME')}",
         )
     return {name: "*" if name in overwrite else held.sha256 for name, held in there.items()}
 

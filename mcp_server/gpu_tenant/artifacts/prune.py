@@ -18,14 +18,16 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from gpu_tenant.artifacts.checkpoints import LISTS, Listed, put_list, read_list
 from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.retention import Checkpoint, Retention, surplus
-from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.manifest_entries import Entries
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import PARTIAL, SUPERSEDED, is_here, is_ours
 from gpu_tenant.files.paths import below
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 ARRIVES = f"{PARTIAL}/live"
 """Separate from the directory of collect, which may start at any moment and must not have to wait."""
@@ -95,8 +97,7 @@ def alone(directory: Path, lease: Lease) -> Iterator[None]:
 
 
 async def look(
-    lease: Lease,
-    caretaker: Caretaker,
+    session: Session,
     ledger: Ledger,
     *,
     limit_bytes: int,
@@ -106,27 +107,27 @@ async def look(
 ) -> Complete:
     """What is complete on the box now, by the conventions of its jobs."""
     request: dict[str, JsonValue] = {
-        "work": lease.work_directory,
-        "artifacts": list(ledger.declared(lease.id)[0]),
+        "work": session.lease.work_directory,
+        "artifacts": list(ledger.declared(session.lease.id)[0]),
         "limit_bytes": limit_bytes,
         "limit_s": limit_s,
         "quiet_s": quiet_s,
         "share": SHARE,
         "done": list(done),
     }
-    return await caretaker.ask_ours("complete", request, Complete, timeout_s=_WITHIN_S)
+    return await session.caretaker.ask_ours("complete", request, Complete, timeout_s=_WITHIN_S)
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
     """What the last snapshot left. After a later collect, all of it counts as brought by that collect."""
     is_collects = False
-    for _, kind, detail in reversed(ledger.events(lease.id)):
-        if kind == Event.SNAPSHOT:
-            listed = read_list(directory, detail)
+    for _, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Snapped):
+            listed = read_list(directory, event)
             if listed is not None and is_collects:
                 return listed.model_copy(update={"brought": (), "left": ()})
             return listed
-        is_collects = is_collects or kind == Event.COLLECTED
+        is_collects = is_collects or isinstance(event, timeline.Collected)
     return None
 
 
@@ -169,11 +170,10 @@ async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger
 
 
 async def prune_box(
-    lease: Lease,
+    session: Session,
     policy: Retention,
     *,
     directory: Path,
-    caretaker: Caretaker,
     ledger: Ledger,
     quiet_s: float = QUIET_S,
     done: Sequence[str] = (),
@@ -186,15 +186,10 @@ async def prune_box(
     Raises:
         LeaseHeld: a snapshot is under way.
     """
+    lease = session.lease
     with alone(directory, lease):
         seen = await look(
-            lease,
-            caretaker,
-            ledger,
-            limit_bytes=0,
-            limit_s=_WITHIN_S / 2,
-            quiet_s=quiet_s,
-            done=done,
+            session, ledger, limit_bytes=0, limit_s=_WITHIN_S / 2, quiet_s=quiet_s, done=done
         )
         listed = last_list(lease, directory, ledger)
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
@@ -229,7 +224,7 @@ async def prune_box(
             "artifacts": list(ledger.declared(lease.id)[0]),
             "checkpoints": [_named(one, seen) for one in proved],
         }
-        there = await caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)
+        there = await session.caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)
         named = {_at(one): one.at for one in proved}
         gone = tuple(named[at] for at in there.pruned if at in named)
         stayed += [f"{named[kept.at]}: {kept.why}" for kept in there.refused if kept.at in named]
@@ -292,15 +287,15 @@ def _note(
     ledger: Ledger,
     **what: tuple[str, ...],
 ) -> None:
-    detail: dict[str, object] = {
-        "files": 0,
-        "bytes": 0,
-        "names": [],
-        "saves": [],
-        "list": put_list(directory, listed, lease),
-        **{key: list(names) for key, names in what.items()},
-    }
-    ledger.note(lease.id, Event.SNAPSHOT, detail, at=ledger.now())
+    told = timeline.Snapped(
+        files=0,
+        bytes=0,
+        names=(),
+        saves=(),
+        listed=put_list(directory, listed, lease),
+        **what,
+    )
+    ledger.note(lease.id, told, at=ledger.now())
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
@@ -316,7 +311,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"an older checkpoint cannot be removed here: {error.strerror}",
-            remedy=f"look at {directory}, or `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"look at {directory}, or {Command('collect', lease.id, to='DIR')}",
         ) from error
 
 

@@ -10,17 +10,18 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
 from gpu_tenant.artifacts.upload import Held, hashed, ship
-from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
-from gpu_tenant.domain.model import Lease, LeaseId
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
 from gpu_tenant.files.secret_scan import find_secrets
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.files.worktree import files_of, read_tree, told
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
 _ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
@@ -56,15 +57,13 @@ class Tree(Record):
 
 
 async def push(
-    lease: Lease,
+    session: Session,
     directory: Path,
     *,
     include_secrets: Sequence[str],
     include: Sequence[str] = (),
     guarded: Guarded,
     overwrite: Sequence[str] = (),
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     share: Share,
     records: Path,
@@ -86,11 +85,12 @@ async def push(
         BadRequest: `directory` is no directory, or holds nothing.
         BoxTrouble: the box did not take it, or what arrived is not what was sent.
     """
+    lease = session.lease
     if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
         named = str(directory) in {known.id for known in ledger.leases()}
         raise BadRequest(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
-            remedy=f"the work tree comes first: `gpu-tenant push DIR {directory if named else 'LEASE'}`",
+            remedy=f"the work tree comes first: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
     work = await asyncio.to_thread(read_tree, directory, include)
     files, left_out = work.files, told(work.left_out)
@@ -98,7 +98,7 @@ async def push(
         stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
         raise BadRequest(
             f"{directory} holds no file that would be sent{stays}",
-            remedy="name the work tree to push, or what of it goes all the same: `--include NAME`",
+            remedy=f"name the work tree to push, or what of it goes all the same: {Option('include', 'NAME')}",
         )
     _refuse_keys(directory, files, guarded)
     _refuse_secrets(files, include_secrets)
@@ -106,7 +106,7 @@ async def push(
     ledger.touch(lease.id, at=ledger.now())
     here, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
-        caretaker.index([escape(name) for name in files], then="push"),
+        session.caretaker.index([escape(name) for name in files], then="push"),
     )
     there = known.files
     ledger.counts_since(lease.id, known.since_ns)
@@ -120,20 +120,12 @@ async def push(
     over = await may_replace(lease, in_the_way, known.placed, overwrite=overwrite, ledger=ledger)
     lost = {name: there[name].size_bytes for name in overwrite if name in in_the_way}
     if lost:
-        ledger.note(lease.id, Event.OVERWRITTEN, {"files": lost}, at=ledger.now())
+        ledger.note(lease.id, timeline.Overwritten(files=lost), at=ledger.now())
     ledger.send(lease.id, ((n, held.size_bytes, held.sha256) for n, held in here.items()))
     if changed:
         with share.joined(lease.id, lease.price_usd_h) as turn:
             await ship(
-                lease,
-                changed,
-                known,
-                caretaker=caretaker,
-                transport=transport,
-                turn=turn,
-                records=records,
-                progress=progress,
-                over=over,
+                session, changed, known, turn=turn, records=records, progress=progress, over=over
             )
     progress(total, total)
     tree = Tree(
@@ -142,8 +134,9 @@ async def push(
         include_secrets=tuple(include_secrets),
         include=tuple(include),
     )
-    detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
-    ledger.note(lease.id, Event.PUSHED, detail, at=ledger.now())
+    event = timeline.Pushed(files=len(changed), bytes=total, tree=tree.model_dump(mode="json"))
+    ledger.note(lease.id, event, at=ledger.now())
+    launch = str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
     return Pushed(
         lease=lease.id,
         directory=lease.work_directory,
@@ -153,16 +146,16 @@ async def push(
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
         left_out=left_out,
-        next="prepare, then launch_detached" if _ASKS & set(here) else "launch_detached",
+        next=f"{Command('prepare', lease.id)}, then {launch}" if _ASKS & set(here) else launch,
     )
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
     """Every tree that was pushed to the lease's box, in that order, each as its last push found it."""
     trees: dict[str, Tree] = {}
-    for _, kind, detail in ledger.events(lease_id):
-        if kind == Event.PUSHED and detail.get("tree"):
-            tree = Tree.model_validate(detail["tree"])
+    for _, event in ledger.events(lease_id):
+        if isinstance(event, timeline.Pushed) and event.tree:
+            tree = Tree.model_validate(event.tree)
             trees.pop(tree.directory, None)
             trees[tree.directory] = tree
     return list(trees.values())

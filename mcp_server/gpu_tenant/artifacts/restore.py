@@ -7,7 +7,8 @@ from pathlib import Path
 
 from gpu_tenant.artifacts.checkpoints import Restorable
 from gpu_tenant.artifacts.overwrite_check import may_replace
-from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, NotSaved
 from gpu_tenant.domain.model import Lease, SealedFile
 from gpu_tenant.domain.ports import Transport
@@ -85,13 +86,7 @@ def _is_private(parts: Sequence[str]) -> bool:
 
 
 async def restore(
-    kept: Restorable,
-    lease: Lease,
-    *,
-    artifacts: Sequence[str],
-    caretaker: Caretaker,
-    transport: Transport,
-    ledger: Ledger,
+    kept: Restorable, session: Session, *, artifacts: Sequence[str], ledger: Ledger
 ) -> None:
     """The box holds those files where the job had them, as far as `may_go_back` allows.
 
@@ -99,6 +94,7 @@ async def restore(
         BoxTrouble: the box did not take them, or what arrived is not what is kept here.
         NotSaved: files that are saved nowhere else are in the way.
     """
+    lease = session.lease
     inside: dict[str, tuple[SealedFile, Path]] = {}
     elsewhere: dict[str, dict[str, tuple[SealedFile, Path]]] = {"~": {}, "/": {}}
     links: list[tuple[str, str]] = []
@@ -111,7 +107,7 @@ async def restore(
             links.append((inner, to_remote(entry.target or "")))
         else:
             (elsewhere[root] if root else inside)[inner] = entry, path
-    there = await caretaker.index(list(inside), then="push")
+    there = await session.caretaker.index(list(inside), then="push")
     ledger.counts_since(lease.id, there.since_ns)
     missing = _differing(inside, there.files)
     if missing:
@@ -126,42 +122,42 @@ async def restore(
             lease.id, ((n, e.size_bytes, e.sha256) for n, (e, _) in inside.items() if e.sha256)
         )
         going = {n: path for n, (_, path) in missing.items()}
-        arrived = (await caretaker.receive(going, over=over)).files
+        arrived = (await session.caretaker.receive(going, over=over)).files
         _must_have_arrived(missing, arrived, lease)
     for root, files in elsewhere.items():
         if files:
-            await _put(root, files, lease, caretaker=caretaker, transport=transport)
+            await _put(
+                root,
+                files,
+                session,
+            )
     for name, target in links:
         at = f"{lease.work_directory}/{to_remote(name)}"
-        await _done(transport, ["mkdir", "-p", "--", os.path.dirname(at)], lease)  # noqa: PTH120
-        await _done(transport, ["ln", "-sfn", "--", target, at], lease)
+        await _done(session.transport, ["mkdir", "-p", "--", os.path.dirname(at)], lease)  # noqa: PTH120
+        await _done(session.transport, ["ln", "-sfn", "--", target, at], lease)
 
 
-async def _put(
-    root: str,
-    files: Mapping[str, tuple[SealedFile, Path]],
-    lease: Lease,
-    *,
-    caretaker: Caretaker,
-    transport: Transport,
-) -> None:
+async def _put(root: str, files: Mapping[str, tuple[SealedFile, Path]], session: Session) -> None:
     """The files are below that root, outside of the work directory."""
-    there = (await caretaker.index(list(files), below=root)).files
+    lease = session.lease
+    there = (await session.caretaker.index(list(files), below=root)).files
     missing = _differing(files, there)
     taken = sorted(name for name in missing if name in there)
     if taken:
         raise NotSaved(
             f"{lease.id} holds another {taken[0]} in {root}, which is saved nowhere; nothing was put in its place",
-            remedy=f"look at it with `gpu-tenant ssh {lease.id}`, move it aside, then recover again",
+            remedy=f"look at it with {Command('ssh', lease.id)}, move it aside, then recover again",
         )
     base = "/" if root == "/" else ""
     for name, (_, path) in missing.items():
         parent = os.path.dirname(base + to_remote(name))  # noqa: PTH120 - surrogates, and no path here
         if parent:
-            await _done(transport, ["mkdir", "-p", "--", parent], lease)
-        await transport.put(path, base + to_remote(name))
+            await _done(session.transport, ["mkdir", "-p", "--", parent], lease)
+        await session.transport.put(path, base + to_remote(name))
     if missing:
-        _must_have_arrived(missing, (await caretaker.index(list(missing), below=root)).files, lease)
+        _must_have_arrived(
+            missing, (await session.caretaker.index(list(missing), below=root)).files, lease
+        )
 
 
 async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
@@ -169,7 +165,7 @@ async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
     if finished.exit_status:
         raise BoxTrouble(
             f"{argv[0]} for a restored file ended with status {finished.exit_status} on {lease.id}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box; then recover again",
+            remedy=f"{Command('audit', lease.id)} looks at the box; then recover again",
         )
 
 

@@ -24,10 +24,11 @@ from gpu_tenant.artifacts.prune import (
     tidy,
 )
 from gpu_tenant.artifacts.retention import Retention, surplus
-from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease, SealedFile
-from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import (
     SUPERSEDED,
@@ -38,7 +39,7 @@ from gpu_tenant.files.artifact_directory import (
 )
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import is_reached
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download import carried
 from gpu_tenant.transfer.partial_file import discard, forget, names_of
@@ -103,11 +104,9 @@ class Snapshot(Record):
 
 
 async def snapshot(
-    lease: Lease,
+    session: Session,
     *,
     directory: Path,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     turn: Turn,
     quiet_s: float = QUIET_S,
@@ -131,21 +130,16 @@ async def snapshot(
         LeaseHeld: another snapshot is being brought there.
         LocalTrouble: something cannot be kept here.
     """
+    lease = session.lease
     directory = await claimed(directory, lease, ledger)
     with alone(directory, lease):
         # Taken before the look, because anything written after this moment may have been
         # overlooked.
         began_at = ledger.now()
         seen = await look(
-            lease,
-            caretaker,
-            ledger,
-            limit_bytes=_LIMIT_BYTES,
-            limit_s=_LIMIT_S,
-            quiet_s=quiet_s,
-            done=done,
+            session, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S, quiet_s=quiet_s, done=done
         )
-        one = _Look(lease, directory, transport, ledger, at=began_at, turn=turn, progress=progress)
+        one = _Look(session, directory, ledger, at=began_at, turn=turn, progress=progress)
         try:
             not_wanted = await one.take_all(seen.files, policy)
         finally:
@@ -153,6 +147,7 @@ async def snapshot(
                 one.record(seen)
         kept = {partial_of(directory, entry, ARRIVES) for entry in seen.files}
         await asyncio.to_thread(tidy, directory, {n for p in kept for n in names_of(p)})
+    home = str(Command("collect", lease.id))
     return Snapshot(
         lease=lease.id,
         directory=str(directory),
@@ -167,7 +162,9 @@ async def snapshot(
         not_wanted=not_wanted,
         running=seen.running,
         pace=seen.pace,
-        next="monitor the job; when it has ended, collect" if seen.running else "collect",
+        next=f"{Command('monitor', lease.id)}; when the job has ended, {home}"
+        if seen.running
+        else home,
     )
 
 
@@ -176,19 +173,18 @@ class _Look:
 
     def __init__(
         self,
-        lease: Lease,
+        session: Session,
         directory: Path,
-        transport: Transport,
         ledger: Ledger,
         *,
         at: datetime,
         turn: Turn,
         progress: Callable[[int, int], None],
     ) -> None:
-        self._lease, self._directory, self._transport = lease, directory, transport
+        self._lease, self._directory, self._transport = session.lease, directory, session.transport
         self._turn = turn
         self._ledger, self._at, self._progress = ledger, at, progress
-        self._known = known = last_list(lease, directory, ledger)
+        self._known = known = last_list(session.lease, directory, ledger)
         self.held = {entry.name: entry for entry in known.entries} if known else {}
         self.before_broken = dict(known.broken) if known else {}
         self.broken = dict(self.before_broken)
@@ -321,15 +317,15 @@ class _Look:
             lacking=tuple(sorted(on_the_box - set(entries))),
         )
         saves = saves_of((e.mtime_ns / 1e9, e.size_bytes) for e in self.came if e.kind == "file")
-        detail: dict[str, object] = {
-            "files": len(self.came),
-            "bytes": sum(entry.size_bytes for entry in self.came),
-            "names": [entry.name for entry in self.came[:_NAMED]],
-            "saves": [(s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]],
-            "list": put_list(self._directory, listed, self._lease),
-        }
+        told = timeline.Snapped(
+            files=len(self.came),
+            bytes=sum(entry.size_bytes for entry in self.came),
+            names=tuple(entry.name for entry in self.came[:_NAMED]),
+            saves=tuple((s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]),
+            listed=put_list(self._directory, listed, self._lease),
+        )
         self._ledger.keep_in(self._lease.id, self._directory)
-        self._ledger.note(self._lease.id, Event.SNAPSHOT, detail, at=self._at)
+        self._ledger.note(self._lease.id, told, at=self._at)
 
 
 # What is here
@@ -358,5 +354,5 @@ def _loads(path: Path, entry: SealedFile, lease: Lease) -> bool:
     except OSError as error:
         raise LocalTrouble(
             f"{entry.name} cannot be read here: {error.strerror}",
-            remedy=f"`gpu-tenant collect {lease.id} --to DIR` keeps it elsewhere",
+            remedy=f"{Command('collect', lease.id, to='DIR')} keeps it elsewhere",
         ) from error

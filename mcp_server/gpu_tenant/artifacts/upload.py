@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from gpu_tenant.box.caretaker import Caretaker, Index
+from gpu_tenant.box.caretaker import Index
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed, LocalTrouble
-from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.ports import Transport
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.files.paths import to_bytes
 from gpu_tenant.transfer.chunks import SMALL_BYTES
@@ -57,12 +57,10 @@ def hashed(path: Path) -> Held | None:
 
 
 async def ship(
-    lease: Lease,
+    session: Session,
     files: Mapping[str, Held],
     there: Index,
     *,
-    caretaker: Caretaker,
-    transport: Transport,
     turn: Turn,
     records: Path,
     progress: Callable[[int, int], None],
@@ -81,7 +79,7 @@ async def ship(
         LocalTrouble: a file cannot be read.
         NotSaved: a file there would be lost.
     """
-    shipment = _Shipment(lease, files, there, caretaker, transport, turn, records, over)
+    shipment = _Shipment(session, files, there, turn, records, over)
     try:
         await shipment.go(progress)
     except Changed as changed:
@@ -91,7 +89,7 @@ async def ship(
     except NotTaken as refusal:
         raise BoxTrouble(
             f"the box does not take {refusal.name}: {refusal.why}; what it has stays there",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks; then push again",
+            remedy=f"{Command('audit', session.lease.id)} looks at its disks; then push again",
         ) from refusal
     except OSError as error:
         raise LocalTrouble(
@@ -103,17 +101,15 @@ async def ship(
 class _Shipment:
     def __init__(
         self,
-        lease: Lease,
+        session: Session,
         files: Mapping[str, Held],
         there: Index,
-        caretaker: Caretaker,
-        transport: Transport,
         turn: Turn,
         records: Path,
         over: Mapping[str, str] | None,
     ) -> None:
-        self._lease, self._files, self._there, self._over = lease, files, there, over
-        self._caretaker, self._transport, self._turn = caretaker, transport, turn
+        self._lease, self._files, self._there, self._over = session.lease, files, there, over
+        self._caretaker, self._transport, self._turn = session.caretaker, session.transport, turn
         self._records = records
         self._here_bytes, self._total_bytes = 0, sum(f.size_bytes for f in files.values())
         self._arrived: list[Going] = []
@@ -183,7 +179,7 @@ class _Shipment:
             return
         raise BoxTrouble(
             f"the box's disk is too small: {what}",
-            remedy=f"free some with `gpu-tenant ssh {self._lease.id}`, or add to .gitignore what the job "
+            remedy=f"free some with {Command('ssh', self._lease.id)}, or add to .gitignore what the job "
             "does not need, then push again",
         )
 
@@ -255,5 +251,5 @@ class _Shipment:
     def _wrong(self, name: str) -> BoxTrouble:
         return BoxTrouble(
             f"{name} did not arrive as it was sent",
-            remedy=f"`gpu-tenant push {self._lease.id}` again",
+            remedy=f"{Command('push', 'DIR', self._lease.id)} again",
         )

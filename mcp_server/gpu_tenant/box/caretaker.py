@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from gpu_tenant.box.manifest_entries import digest_of, sound
 from gpu_tenant.box.script_replies import R, is_missing, read, understood, words
 from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
 from gpu_tenant.domain.job_state import ENDED as ENDED
 from gpu_tenant.domain.job_state import JobState as JobState
@@ -346,7 +347,7 @@ class Caretaker:
         if manifest.digest != ("" if is_draft else digest_of(manifest)):
             raise CaretakerFailed(
                 "the seal's digest does not fit its entries",
-                remedy="seal again: `gpu-tenant collect`",
+                remedy=f"seal again: {Command('collect')}",
             )
         return manifest
 
@@ -516,7 +517,7 @@ class Caretaker:
         if made.exit_status:
             raise BoxTrouble(
                 f"the box will not take a directory: {words(made.stderr)}",
-                remedy=f"`gpu-tenant audit {self._lease.id}` looks at its disks",
+                remedy=f"{Command('audit', self._lease.id)} looks at its disks",
             )
         await self._transport.put(self._script, self.path, mode=0o700)
 

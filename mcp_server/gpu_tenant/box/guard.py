@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from gpu_tenant.box.caretaker import Guard
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
@@ -19,10 +23,10 @@ from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gpu_tenant.box.caretaker import Caretaker
+    pass
 
 _COPY_S = 7200
 """The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
@@ -54,28 +58,17 @@ class _Proved(BaseModel):
 
 
 async def arm(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     *,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
     """As `arm_again`, but a box that cannot be armed is only reported. Work need not wait for it."""
     try:
-        return await arm_again(
-            lease,
-            profile,
-            caretaker=caretaker,
-            transport=transport,
-            ledger=ledger,
-            store=store,
-            proof=proof,
-        )
+        return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
-        held = last_armed(lease, ledger)
+        held = last_armed(session.lease, ledger)
         if held is not None and held.state == "armed":
             # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
@@ -83,30 +76,20 @@ async def arm(
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
-        _record(lease, armed, ledger=ledger)
+        _record(session.lease, armed, ledger=ledger)
         return armed
 
 
-async def keep_armed(
-    lease: Lease,
-    profile: Profile,
-    *,
-    caretaker: Caretaker,
-    transport: Transport,
-    ledger: Ledger,
-) -> None:
+async def keep_armed(session: Session, *, ledger: Ledger) -> None:
     """As `arm`, unless a guard is armed already: that one may know of a store."""
-    said = last_armed(lease, ledger)
+    said = last_armed(session.lease, ledger)
     if said is None or said.state != "armed":
-        await arm(lease, profile, caretaker=caretaker, transport=transport, ledger=ledger)
+        await arm(session, ledger=ledger)
 
 
 async def arm_again(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     *,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
@@ -119,12 +102,14 @@ async def arm_again(
     Raises:
         BoxTrouble: the box does not know that deadline; it still holds what it held before.
     """
+    lease = session.lease
+    transport = session.transport
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
         _record(lease, armed, ledger=ledger)
         return armed
-    way = way_out(profile, lease)
+    way = way_out(session.profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
     scripts = {name: script(f"{name}.py") for name in names}
     places = await bring(
@@ -151,18 +136,19 @@ async def arm_again(
             "seal": {"work": lease.work_directory},
             "copy_s": min(_COPY_S, max(60, _rescue_s(lease))),
         }
-    from gpu_tenant.box.caretaker import Guard
 
-    held = await caretaker.ask("guard", request, Guard)
+    held = await session.caretaker.ask("guard", request, Guard)
     if held.state != "armed":
         raise BoxTrouble(
             f"the guard on the box says that it is {plain(held.state)}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+            remedy=f"{Command('audit', lease.id)} looks at the box",
         )
     armed = Armed(
         state="armed",
         ends_the_meter=bool(way) and not refused,
-        words=_words(lease, profile, way, refused, copies="" if unkept else _COPIES[bool(store)]),
+        words=_words(
+            lease, session.profile, way, refused, copies="" if unkept else _COPIES[bool(store)]
+        ),
     )
     if unkept:
         words = f"{armed.words}; it will not reach the store: {unkept}"
@@ -173,11 +159,11 @@ async def arm_again(
 
 def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
     """Whether the box's way to end its bill was tested so recently that it need not be tested again."""
-    for at, kind, detail in reversed(ledger.events(lease.id)):
-        if kind == Event.GUARDED:
+    for at, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Guarded):
             fresh = ledger.now() - at < _PROVED_FOR
-            return fresh and bool(detail["ends_the_meter"])
-        if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
+            return fresh and event.ends_the_meter
+        if isinstance(event, timeline.WaivedAhead | timeline.Resumed):
             return False  # it may do more now than was tested then, or it was restarted
     return False
 
@@ -192,7 +178,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
     if looked.exit_status:
         raise BoxTrouble(
             f"the box will not take a directory: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks",
+            remedy=f"{Command('audit', lease.id)} looks at its disks",
         )
     lacking = looked.stdout.decode(errors="replace").splitlines()
     for name, place in places.items():
@@ -260,26 +246,24 @@ def _rescue_s(lease: Lease) -> float:
 
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
     """The state of the guard is on the timeline, if it has changed."""
-    detail: dict[str, object] = {
-        "armed": armed.state == "armed",
-        "ends_the_meter": armed.ends_the_meter,
-        "words": armed.words,
-    }
-    said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
-    if not said or said[-1] != detail:
-        ledger.note(lease.id, Event.GUARDED, detail, at=ledger.now())
+    now = timeline.Guarded(
+        armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
+    )
+    said = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Guarded)]
+    if not said or said[-1] != now:
+        ledger.note(lease.id, now, at=ledger.now())
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
     """What the guard of that lease said last. None if none was armed since the box was started."""
-    for _, kind, said in reversed(ledger.events(lease.id)):
-        if kind == Event.RESUMED:
+    for _, event in reversed(ledger.events(lease.id)):
+        if isinstance(event, timeline.Resumed):
             return None  # the guard is a process, and ended when the box was stopped
-        if kind == Event.GUARDED:
+        if isinstance(event, timeline.Guarded):
             return Armed(
-                state="armed" if said["armed"] else "not armed",
-                ends_the_meter=bool(said["ends_the_meter"]),
-                words=str(said["words"]),
+                state="armed" if event.armed else "not armed",
+                ends_the_meter=event.ends_the_meter,
+                words=event.words,
             )
     return None
 

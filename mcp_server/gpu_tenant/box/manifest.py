@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.ownership import since_ns
 from gpu_tenant.box.seal_request import told
-from gpu_tenant.domain.model import Lease, Manifest, Profile
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.model import Manifest
 from gpu_tenant.ledger import Ledger
 
 
 async def reseal(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     *,
-    caretaker: Caretaker,
     ledger: Ledger,
     artifacts: Sequence[str] = (),
     discard: Sequence[str] = (),
@@ -31,20 +29,21 @@ async def reseal(
     Raises:
         JobRunning: something is still being written.
     """
+    lease = session.lease
     kept, given_up = ledger.declared(lease.id)
     # A lease that counted as used from its first moment was taken over. Its files are older than
     # any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
-    return await caretaker.manifest(
-        accounted=profile.accounted_paths,
+    return await session.caretaker.manifest(
+        accounted=session.profile.accounted_paths,
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
         since="ever" if taken_over else "launch",
-        rented_ns=since_ns(lease, profile, ledger),
+        rented_ns=since_ns(session, ledger),
         hashes=hashes,
         running=running,
         named=named,
-        told=told(lease, profile, ledger).request(),
+        told=told(session, ledger).request(),
         unread_bytes=unread_bytes,
     )
 

@@ -1,7 +1,7 @@
 """Whether a box belongs to the lease, by a mark on it, and whether anybody has used it, by a look at it."""
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,12 +10,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.box.caretaker import QUIET, Caretaker, script_hashes
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
 from gpu_tenant.domain.model import Lease, Profile
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 LAPSES_S = 72 * 3600
 """How long a mark that was not removed still keeps other leases off the box after its deadline."""
@@ -25,7 +28,7 @@ _BEFORE_IT_WAS_MADE = timedelta(hours=1)
 """Files count from this long before the box was made, because provider and box have different clocks."""
 _PROMPT = timedelta(hours=1)
 """A first contact sooner than this after the box was asked for is prompt. Nobody else was there before."""
-_USES = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
+_USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
 
 
 class _Reply(BaseModel):
@@ -121,9 +124,10 @@ def _done(look: Look, leases: Sequence[str], others: Sequence[Other]) -> str | N
     return None
 
 
-def was_let_in(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> bool:
+def was_let_in(events: Lines) -> bool:
     """Whether the box has ever let us in, by the lease's timeline: to work, or for a look."""
-    return any(kind in (Event.READY, Event.MARKED) for _, kind, _ in events)
+    # By the kind alone: a line that cannot be read shows it as well.
+    return any(line.kind in (timeline.Ready.kind, timeline.Marked.kind) for line in events)
 
 
 def is_another_s(lease: Lease) -> bool:
@@ -141,17 +145,17 @@ def was_rented_empty(lease: Lease, profile: Profile) -> bool:
     return is_whole and not lease.goes_by_address and not taken_over
 
 
-def since_ns(lease: Lease, profile: Profile, ledger: Ledger) -> int | None:
+def since_ns(session: Session, ledger: Ledger) -> int | None:
     """From when on files count on a box that was rented empty, by the box's clock.
 
     None if unknown, or not so rented.
     """
-    if not was_rented_empty(lease, profile):
+    if not was_rented_empty(session.lease, session.profile):
         return None
     said = [
-        detail.get("since_ns")
-        for _, kind, detail in ledger.events(lease.id)
-        if kind == Event.MARKED
+        event.since_ns
+        for _, event in ledger.events(session.lease.id)
+        if isinstance(event, timeline.Marked)
     ]
     found = [ns for ns in said if isinstance(ns, int) and ns > 0]
     return found[-1] if found else None
@@ -162,9 +166,7 @@ class Occupancy:
 
     def __init__(
         self,
-        lease: Lease,
-        profile: Profile,
-        transport: Transport,
+        session: Session,
         *,
         ledger: Ledger,
         known_hosts: Path,
@@ -172,11 +174,12 @@ class Occupancy:
     ) -> None:
         """`since` is when the box was made, according to its provider. None if unknown."""
         self._made_at = since
-        self._lease = lease
-        self._profile = profile
+        self._session = session
+        self._lease = session.lease
+        self._profile = session.profile
         self._ledger = ledger
         self._known_hosts = known_hosts
-        self._ask = Caretaker(lease, transport, script("occupancy.py")).ask_ours
+        self._ask = Caretaker(session.lease, session.transport, script("occupancy.py")).ask_ours
 
     async def stand(self) -> Marked:
         """The box carries the lease's mark. It is put there at the first contact and checked at every later one.
@@ -203,12 +206,12 @@ class Occupancy:
             else [],
             "quiet": [*QUIET],
             "scope": scope,
-            "since_ns": since_ns(self._lease, self._profile, self._ledger),
+            "since_ns": since_ns(self._session, self._ledger),
             "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
         }
         said = await self._marked(look, of)
         if of == "everything" and use(said) is None:
-            self._ledger.note(self._lease.id, Event.LOOKED, {}, at=self._ledger.now())
+            self._ledger.note(self._lease.id, timeline.Looked(), at=self._ledger.now())
         return said
 
     async def leave(self) -> None:
@@ -222,7 +225,7 @@ class Occupancy:
         first contact the provider's time counts, because others may have worked on the box before.
         """
         lease, now = self._lease, self._ledger.now()
-        if self._of(Event.MARKED):
+        if self._marks():
             return None  # the time is on record
         at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
         if not is_another_s(lease):
@@ -233,26 +236,29 @@ class Occupancy:
         made_ns = 0 if at is None else int((at - margin).timestamp() * 1e9)
         return {"made_ns": made_ns, "now_ns": int(now.timestamp() * 1e9)}
 
-    def _of(self, kind: str) -> list[Mapping[str, object]]:
-        return [detail for _, each, detail in self._ledger.events(self._lease.id) if each == kind]
+    def _marks(self) -> list[timeline.Marked]:
+        events = self._ledger.events(self._lease.id)
+        return [event for _, event in events if isinstance(event, timeline.Marked)]
 
     async def _marked(
         self, look: dict[str, JsonValue] | None, of: Literal["everything", "others"]
     ) -> Marked:
         lease, ledger = self._lease, self._ledger
         events = ledger.events(lease.id)
-        kinds = [kind for _, kind, _ in events]
-        marks = [detail for _, kind, detail in events if kind == Event.MARKED]
-        if Event.RESUMED in kinds and self._profile.park == "wipes":
+        resumed = [n for n, (_, x) in enumerate(events) if isinstance(x, timeline.Resumed)]
+        marks = [event for _, event in events if isinstance(event, timeline.Marked)]
+        if resumed and self._profile.park == "wipes":
             # The stop emptied its disk, so the mark is gone.
-            after = len(kinds) - kinds[::-1].index(Event.RESUMED)
-            marks = [detail for _, kind, detail in events[after:] if kind == Event.MARKED]
-        nonces = [str(detail["nonce"]) for _, kind, detail in events if kind == Event.MARKING]
+            marks = [
+                event
+                for _, event in events[resumed[-1] + 1 :]
+                if isinstance(event, timeline.Marked)
+            ]
+        nonces = [event.nonce for _, event in events if isinstance(event, timeline.Marking)]
         nonce = nonces[-1] if nonces else secrets.token_hex(16)
         if not nonces:
-            # It is on record before it is on the box. So a mark that the ledger does not know comes
-            # from another copy of it.
-            ledger.note(lease.id, Event.MARKING, {"nonce": nonce}, at=self._ledger.now())
+            # On record before it is on the box: a mark that the ledger does not know is from another copy of it.
+            ledger.note(lease.id, timeline.Marking(nonce=nonce), at=self._ledger.now())
         first = not marks and lease.ready_at is None
         lapsed = self._ledger.now() - timedelta(seconds=LAPSES_S)
         request: dict[str, JsonValue] = {
@@ -261,14 +267,14 @@ class Occupancy:
             "nonce": nonce,
             "known": bool(marks),
             "first": first and self._profile.kind != "scheduler",
-            "directory": not marks and bool(_USES & set(kinds)),
+            "directory": not marks and any(line.kind in _USES for line in events),
             "until": lease.terms.deadline_at.timestamp(),
             "lapse_s": LAPSES_S,
             "roots": [*self._profile.accounted_paths]
             if was_rented_empty(lease, self._profile)
             else [],
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
-            "over": [str(d["over"]) for _, k, d in events if k == Event.TAKES_OVER],
+            "over": [x.over for _, x in events if isinstance(x, timeline.TakesOver)],
         }
         made = self._made(of)
         if made is not None:
@@ -293,7 +299,7 @@ class Occupancy:
         return said
 
     def _note_mark(
-        self, said: Marked, marks: Sequence[Mapping[str, object]], nonce: str, *, first: str
+        self, said: Marked, marks: Sequence[timeline.Marked], nonce: str, *, first: str
     ) -> None:
         """The mark is on record, with what distinguishes its box from one to which the mark was copied.
 
@@ -302,25 +308,26 @@ class Occupancy:
         """
         key = _host_keys(self._known_hosts)
         last = marks[-1] if marks else None
-        moved = last is not None and last.get("identity") != said.identity
-        rekeyed = last is not None and bool(key) and bool(last.get("key")) and last["key"] != key
+        moved = last is not None and last.identity != said.identity
+        rekeyed = last is not None and bool(key) and bool(last.key) and last.key != key
         if moved and rekeyed:
             raise self._another(
                 "it carries a copy of this lease's mark, and shows another host key than its box"
             )
         if last is None or moved or rekeyed:
-            detail: dict[str, object] = {
-                "nonce": nonce,
-                "box": self._lease.box_id,
-                "since_ns": said.since_ns,
-                "identity": said.identity,
-                "key": key,
-                "first": first == "yes",
-            }
+            told = timeline.Marked(
+                nonce=nonce,
+                box=self._lease.box_id,
+                since_ns=said.since_ns,
+                identity=said.identity,
+                key=key,
+                first=first == "yes",
+            )
             if last is not None:
-                detail["since_ns"] = last.get("since_ns", said.since_ns)
-                detail["first"] = last.get("first", False)
-            self._ledger.note(self._lease.id, Event.MARKED, detail, at=self._ledger.now())
+                has_since = "since_ns" in last.model_fields_set
+                since = last.since_ns if has_since else said.since_ns
+                told = told.model_copy(update={"since_ns": since, "first": last.first})
+            self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     def _copied(self, said: Marked) -> None:
         """Another copy of this ledger made the first contact.
@@ -329,7 +336,7 @@ class Occupancy:
         """
         lease, now = self._lease, self._ledger.now()
         self._ledger.touch(lease.id, at=lease.created_at)
-        self._ledger.note(lease.id, Event.MARKING, {"nonce": said.nonce}, at=now)
+        self._ledger.note(lease.id, timeline.Marking(nonce=said.nonce), at=now)
         self._note_mark(said, [], said.nonce, first="no")
 
     def _another(self, why: str) -> AnotherBox:
@@ -337,8 +344,8 @@ class Occupancy:
         return AnotherBox(
             f"the box that answers is not the one of {lease.id}: {why}",
             remedy="nothing was done to either: look where its own row is in the provider's console"
-            + (f", then `gpu-tenant resume {lease.id} --at ...`" if lease.goes_by_address else "")
-            + f"; its owner may end the lease all the same with `gpu-tenant waive {lease.id}`",
+            + (f", then {Command('resume', lease.id, at='...')}" if lease.goes_by_address else "")
+            + f"; its owner may end the lease all the same with {Command('waive', lease.id)}",
         )
 
 
@@ -346,9 +353,9 @@ def _taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     other = others[0] if others else Other(lease="another lease")
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
-        remedy=f"use that lease, or end it first where it is known: `gpu-tenant teardown {plain(other.lease)[:80]}`; "
+        remedy=f"use that lease, or end it first where it is known: {Command('teardown', plain(other.lease)[:80])}; "
         "if nobody has it any more, a person at a terminal takes its place: "
-        f"`gpu-tenant adopt ... --take-over {plain(other.lease)[:80]}`",
+        f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
     )
 
 
@@ -366,7 +373,7 @@ def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
     found = [
         (
             f"what {other.words} has on it, which stands on the same box",
-            f"end that lease first, where it is known: `gpu-tenant teardown {plain(other.lease)[:80]}`",
+            f"end that lease first, where it is known: {Command('teardown', plain(other.lease)[:80])}",
         )
         for other in seen.others
     ]

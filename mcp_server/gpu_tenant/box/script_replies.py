@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import CaretakerFailed, JobRunning, NotSaved
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.ports import Finished
@@ -86,7 +87,7 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
     if reply is None or "ok" not in reply:  # a mere report of progress is not an answer
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quoted(words(finished.stderr))}",
-            remedy=f"`gpu-tenant audit {lease}` looks at the box",
+            remedy=f"{Command('audit', lease)} looks at the box",
         )
     if reply.get("ok") is True:
         return reply
@@ -94,23 +95,23 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
     if code == "JOB_RUNNING":
         raise JobRunning(
             f"the box says {quoted(message)}",
-            remedy=f"wait for it with `gpu-tenant monitor {lease}`, or end it with "
-            f"`gpu-tenant stop {lease}`; `gpu-tenant collect {lease} --live` brings "
+            remedy=f"wait for it with {Command('monitor', lease)}, or end it with "
+            f"{Command('stop', lease)}; {Command('collect', lease, live=True)} brings "
             "what is complete meanwhile",
         )
     if code == "AT_WORK":
         raise JobRunning(
             message,
-            remedy=f"wait for it, or end it: `gpu-tenant ssh {lease} -- kill PID`; then the same command again",
+            remedy=f"wait for it, or end it: {Command('ssh', lease, then='kill PID')}; then the same command again",
         )
     if code == "NOT_SAVED":
         raise NotSaved(
             message,
-            remedy=f"`gpu-tenant collect {lease}`, then push again; or give it up by name: --overwrite NAME",
+            remedy=f"{Command('collect', lease)}, then push again; or give it up by name: {Option('overwrite', 'NAME')}",
         )
     raise CaretakerFailed(
         f"the box says {quoted(code)}: {quoted(message)}",
-        remedy=f"`gpu-tenant monitor {lease}` shows the job's state",
+        remedy=f"{Command('monitor', lease)} shows the job's state",
     )
 
 

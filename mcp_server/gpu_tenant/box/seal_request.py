@@ -2,12 +2,14 @@
 
 from pydantic import JsonValue
 
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.model import Lease, Problem, Profile
+from gpu_tenant.domain.model import Lease, Problem
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.patterns import no_pattern, too_wide
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 
 class Told(Record):
@@ -28,8 +30,9 @@ class Told(Record):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-def told(lease: Lease, profile: Profile, ledger: Ledger) -> Told:
+def told(session: Session, ledger: Ledger) -> Told:
     """What is on record about the lease's box."""
+    lease, profile = session.lease, session.profile
     return Told(
         pushed=ledger.sent(lease.id),
         older=ledger.sent_before(lease.id),
@@ -44,9 +47,9 @@ def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
     """The files that pushes have replaced because their owner said so, each with its size."""
     return tuple(
         f"{name} ({size:,} bytes), overwritten by a push"
-        for _, kind, detail in ledger.events(lease.id)
-        if kind == Event.OVERWRITTEN and isinstance(detail["files"], dict)
-        for name, size in detail["files"].items()
+        for _, event in ledger.events(lease.id)
+        if isinstance(event, timeline.Overwritten)
+        for name, size in event.files.items()
     )
 
 

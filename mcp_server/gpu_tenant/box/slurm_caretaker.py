@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_tenant.box.caretaker import Caretaker, JobStatus, Started
 from gpu_tenant.box.job_queue import Runner, Turn, TurnStatus
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import CaretakerFailed
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Transport
@@ -57,7 +58,7 @@ class AllocatedCaretaker(Caretaker):
             if asyncio.get_running_loop().time() > give_up:
                 raise CaretakerFailed(
                     f"{job.id} is queued, and the allocation's runner has not started it",
-                    remedy="the same launch with its --name looks again; `gpu-tenant leases` shows the box",
+                    remedy=f"the same launch with its {Option('name')} looks again; {Command('leases')} shows the box",
                 )
             await asyncio.sleep(_LOOK_AGAIN_S)
 

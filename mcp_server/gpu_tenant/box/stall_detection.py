@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
@@ -116,5 +117,5 @@ async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[Progress
     except TimeoutError:
         raise BoxUnreachable(
             f"the box got as good as nothing done for {limit.within_s:g} s of `{verb}`, and was given up",
-            remedy="try again; `gpu-tenant audit` tells how its disk and its link are",
+            remedy=f"try again; {Command('audit')} tells how its disk and its link are",
         ) from None

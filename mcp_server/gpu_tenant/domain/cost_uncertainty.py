@@ -1,28 +1,16 @@
 """What is counted, and what a box may have cost, where nobody looked while its price changed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from gpu_tenant.domain.model import Box, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Quote
 from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.timeline import Destroyed, Lines, Unseen
 
-_UNSEEN, _DESTROY = "unseen", "destroy"
 _NOT_WORTH_TELLING = Decimal("0.01")
 _SHARE = Decimal("0.01")
-
-Line = tuple[datetime, str, dict[str, object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """A period in which a box may have cost less than is counted."""
-
-    likely_less_usd: Decimal
-    most_less_usd: Decimal
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +23,7 @@ class Range:
     words: str | None = None
 
 
-def unseen_start(
-    lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
-) -> dict[str, object] | None:
+def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime) -> Unseen | None:
     """The record of a booting box that is first seen running. From `since` on it is counted at the higher rate.
 
     That is the safe sum. The higher rate likely began later: such a box takes some time to boot.
@@ -50,16 +36,14 @@ def unseen_start(
     most = dearer * Decimal((now - since).total_seconds()) / 3600
     if most <= _NOT_WORTH_TELLING:
         return None
-    return {
-        "likely_less_usd": str((dearer * Decimal(likely_s) / 3600).quantize(CENT)),
-        "most_less_usd": str(most.quantize(CENT)),
-        "words": f"nobody looked from {since:%H:%M:%S} to {now:%H:%M:%S} UTC, while it booted",
-    }
+    return Unseen(
+        likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(CENT),
+        most_less_usd=most.quantize(CENT),
+        words=f"nobody looked from {since:%H:%M:%S} to {now:%H:%M:%S} UTC, while it booted",
+    )
 
 
-def unseen_boot(
-    box: Box, quote: Quote | None, *, since: datetime, now: datetime
-) -> dict[str, object] | None:
+def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime) -> Unseen | None:
     """The record of a box that was made at `since`, is found running, and cost less until it ran.
 
     It is counted as running from `since` on. It was likely booting for as long as its quote says.
@@ -72,11 +56,11 @@ def unseen_boot(
     if most <= _NOT_WORTH_TELLING:
         return None
     likely_s = 0.0 if quote is None else min(quote.offer.setup_s, elapsed_s)
-    return {
-        "likely_less_usd": str(((price - booting) * Decimal(likely_s) / 3600).quantize(CENT)),
-        "most_less_usd": str(most.quantize(CENT)),
-        "words": f"it was found running, and nobody saw when it had booted, before {now:%Y-%m-%d %H:%M} UTC",
-    }
+    return Unseen(
+        likely_less_usd=((price - booting) * Decimal(likely_s) / 3600).quantize(CENT),
+        most_less_usd=most.quantize(CENT),
+        words=f"it was found running, and nobody saw when it had booted, before {now:%Y-%m-%d %H:%M} UTC",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +68,7 @@ class UnseenStop:
     """A box that is found stopped. It may have run until just now, so it is counted that way, at `usd_h`."""
 
     usd_h: Decimal
-    detail: dict[str, object]
+    doubt: Unseen
 
 
 def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
@@ -103,28 +87,30 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
     likely_s = max(0.0, (now - max(lease.terms.deadline_at, since)).total_seconds())
     return UnseenStop(
         running,
-        {
-            "likely_less_usd": str((dearer * Decimal(likely_s) / 3600).quantize(CENT)),
-            "most_less_usd": str(most.quantize(CENT)),
-            "words": f"it was found stopped, and nobody saw when it was, before {now:%Y-%m-%d %H:%M} UTC",
-        },
+        Unseen(
+            likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(CENT),
+            most_less_usd=most.quantize(CENT),
+            words=f"it was found stopped, and nobody saw when it was, before {now:%Y-%m-%d %H:%M} UTC",
+        ),
     )
 
 
-def destroy_asked_at(events: Sequence[Line]) -> datetime | None:
+def destroy_asked_at(events: Lines) -> datetime | None:
     """When the destroy was last requested and not refused. None if there is no record of it."""
     asked = None
-    for at, kind, detail in events:
-        if kind == _DESTROY:
-            if detail.get("outcome") == "asked":
+    for at, event in events:
+        match event:
+            case Destroyed(outcome="asked"):
                 asked = at
-            elif detail.get("outcome") == "refused":
+            case Destroyed(outcome="refused"):
                 asked = None
+            case _:
+                pass
     return asked
 
 
 def in_all(
-    lease: Lease, events: Sequence[Line], *, absent_at: datetime, listed_at: datetime | None
+    lease: Lease, events: Lines, *, absent_at: datetime, listed_at: datetime | None
 ) -> Range:
     """The cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
 
@@ -134,7 +120,7 @@ def in_all(
     most = lease.cost_usd(absent_at)
     if most is None:
         return Range(None)
-    doubts = [_noted(detail) for _, kind, detail in events if kind == _UNSEEN]
+    doubts = [event for _, event in events if isinstance(event, Unseen)]
     asked_at = destroy_asked_at(events)
     if asked_at is not None:
         ended_at = min(max(asked_at, listed_at or asked_at), absent_at)
@@ -143,8 +129,8 @@ def in_all(
             f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and nobody looked until "
             f"{absent_at:%Y-%m-%d %H:%M:%S}"
         )
-        doubts.append(Doubt(less, less, words))
-    told = [doubt for doubt in doubts if doubt is not None and doubt.most_less_usd > 0]
+        doubts.append(Unseen(likely_less_usd=less, most_less_usd=less, words=words))
+    told = [doubt for doubt in doubts if doubt.most_less_usd > 0]
     least = max(Decimal(0), most - sum((d.most_less_usd for d in told), Decimal(0)))
     if most - least <= max(_NOT_WORTH_TELLING, most * _SHARE):
         return Range(most)
@@ -153,14 +139,3 @@ def in_all(
     words = "; ".join(doubt.words for doubt in told[:2])
     least, most = least.quantize(CENT), most.quantize(CENT)
     return Range(likely.quantize(CENT), least, most, f"between {least} and {most} USD: {words}")
-
-
-def _noted(detail: dict[str, object]) -> Doubt | None:
-    try:
-        return Doubt(
-            Decimal(str(detail["likely_less_usd"])),
-            Decimal(str(detail["most_less_usd"])),
-            str(detail["words"]),
-        )
-    except (KeyError, InvalidOperation):
-        return None

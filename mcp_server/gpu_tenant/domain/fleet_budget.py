@@ -7,6 +7,7 @@ from decimal import ROUND_DOWN, Decimal
 
 from pydantic import Field, JsonValue
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import CENT, Quote
@@ -36,11 +37,11 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     live = [lease for lease in leases if lease.state.live]
     rates = [lease.price_usd_h for lease in live]
     short = asked - len(had(leases))
-    step = f"`gpu-tenant audit {name}`, then push and launch on each"
+    step = f"{Command('audit', name)}, then push and launch on each"
     if short > 0:
         step = (
             f"go on with {len(live)}; or the same provision again: it goes on where it stopped; or "
-            f"`gpu-tenant offers`, then `gpu-tenant provision --count {short}` with new quotes"
+            f"{Command('offers')}, then {Command('provision', count=short)} with new quotes"
         )
     return Fleet(
         fleet=name,
@@ -154,7 +155,7 @@ def capped(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote
         costs = "an unknown sum, which is not zero," if price is None else f"{price} USD/h"
         raise Refused(
             f"{quote.id} costs {costs} and the cap leaves {most_usd_h} USD/h",
-            remedy="raise --max-price-usd-h, or see what `gpu-tenant offers` has for less",
+            remedy=f"raise {Option('max-price-usd-h')}, or see what {Command('offers')} has for less",
         )
     own = own_cap(price, most_usd_h, boxes=boxes)
     named = quote.wish.max_price_usd_h

@@ -3,19 +3,15 @@
 This is told apart from a crash, and from a box that we merely cannot see.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TypeAlias, cast
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
+from gpu_tenant.domain.timeline import Lines
 
-Line: TypeAlias = tuple[datetime, str, dict[str, object]]
-"""One line of a lease's timeline: time, kind, and details."""
-
-_TAKEN = "taken"
-_BACK = ("ready", "resumed", "parked")
+_BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 """After one of these events an earlier fate no longer counts."""
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
@@ -85,10 +81,12 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
     return lease.active_at + timedelta(hours=hours)
 
 
-def taken(timeline: Sequence[Line]) -> Fate | None:
+def taken(lines: Lines) -> Fate | None:
     """The recorded fate that took the box and is not over. None if there is none."""
-    told = None
-    for _, kind, detail in timeline:
-        if kind == _TAKEN or kind in _BACK:
-            told = detail.get("fate")
-    return cast("Fate | None", told)
+    told: Fate | None = None
+    for _, event in lines:
+        if isinstance(event, timeline.Taken):
+            told = event.fate
+        elif isinstance(event, _BACK):
+            told = None
+    return told

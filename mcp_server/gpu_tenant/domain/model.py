@@ -12,6 +12,7 @@ from gpu_tenant.domain.address import LocalAddress as LocalAddress
 from gpu_tenant.domain.address import PodAddress as PodAddress
 from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.offers import CENT, Quote, UsdH
 from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
 from gpu_tenant.domain.sourced_fact import Fact
@@ -181,19 +182,24 @@ class Lease(Record):
         return None if spent is None else spent.quantize(CENT)
 
 
-class Job(Record):
-    """One detached command on a box, as it was declared. The values of `env` are never recorded."""
+class Declared(Record):
+    """One detached command as it was declared; values of `env` are never recorded."""
 
     id: JobId
-    lease_id: LeaseId
     command: str
     artifacts: tuple[str, ...]
     discard: tuple[str, ...]
     env_names: tuple[str, ...]
-    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
-    max_runtime_s: float | None
     declared_at: AwareDatetime
     launched_at: AwareDatetime | None
+
+
+class Job(Declared):
+    """A declared command on the box of a lease."""
+
+    lease_id: LeaseId
+    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
+    max_runtime_s: float | None
 
 
 # --- what a platform is like --------------------------------------------------------------------
@@ -277,7 +283,7 @@ class Profile(Record):
     def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:
         """Where a person has to go and what to do there, in one sentence."""
         if self.console is None:
-            return f"see `gpu-tenant profiles {self.id}`"
+            return f"see {Command('profiles', self.id)}"
         return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
 
 

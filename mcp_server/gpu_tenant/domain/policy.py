@@ -5,6 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.record import Record
@@ -166,6 +167,7 @@ def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
     day = "an unknown sum" if usd_h is None else f"{usd_h * 24:.2f} USD"
     raise Refused(
         f"if this computer dies, nothing ends the bill at {profile.title}: a day unseen costs {day}",
-        remedy="take an offer elsewhere, or accept that by name: provision with --unguarded accept, for which "
-        "a person signs; `gpu-tenant install watchdog` on a machine that stays on looks after it",
+        remedy="take an offer elsewhere, or accept that by name: provision with "
+        f"{Option('unguarded', 'accept')}, for which "
+        f"a person signs; {Command('install', 'watchdog')} on a machine that stays on looks after it",
     )

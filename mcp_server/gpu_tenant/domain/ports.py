@@ -1,6 +1,6 @@
 """The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
 
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -8,6 +8,7 @@ from socket import socket
 from typing import Literal, Protocol, runtime_checkable
 
 from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Box, BoxId, Lease, Profile, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Quote, Wish
@@ -242,9 +243,14 @@ def wanted(lease: Lease) -> Quote:
     if lease.quote is None or not lease.mark:
         raise BadRequest(
             "a lease without an offer or without a mark rents nothing",
-            remedy="`gpu-tenant offers` shows what can be rented",
+            remedy=f"{Command('offers')} shows what can be rented",
         )
     return lease.quote
+
+
+def marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
+    """The box that carries the lease's mark, if one of these does: an earlier create made it, and none is sent."""
+    return next((box for box in boxes if box.mark == lease.mark), None)
 
 
 @runtime_checkable

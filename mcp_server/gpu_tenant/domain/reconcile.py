@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal, assert_never
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Address, Box, BoxState, Fate, Lease, LeaseState
 
 
@@ -158,7 +159,7 @@ def news(lease: Lease, box: Box, fate: Fate | None = None) -> News:
         way = way_on(lease, fate)
         words.append(
             "the provider has stopped it, and not at our word; what is parked still bills: "
-            f"`gpu-tenant {way} {lease.id}` {how[way]}"
+            f"{Command('recover', lease.id) if way == 'recover' else Command('resume', lease.id)} {how[way]}"
         )
     if box.state is BoxState.BOOTING and box.taken is not None:
         words.append("it was taken back, and waits to start again")

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 
@@ -108,6 +109,6 @@ def shown(words: str) -> str:
 def way_to_sign(code: str) -> str:
     """How a person signs, to be told as the next step."""
     return (
-        f"a person runs `gpu-tenant sign {code}` at a terminal, or signs on the page of "
-        "`gpu-tenant dashboard`, and then the same call goes on"
+        f"a person runs {Command('sign', code)} at a terminal, or signs on the page of "
+        f"{Command('dashboard')}, and then the same call goes on"
     )

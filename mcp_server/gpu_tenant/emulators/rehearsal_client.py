@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Address
 
@@ -53,7 +54,7 @@ def _ask(url: str, method: str, path: str, body: str | None = None) -> bytes:
     except (OSError, HTTPException) as error:
         raise LocalTrouble(
             f"the rehearsal at {url} does not answer ({type(error).__name__}): it is over",
-            remedy="open a new shell, or unset every variable that `gpu-tenant rehearse` printed",
+            remedy=f"open a new shell, or unset every variable that {Command('rehearse', 'PROVIDER')} printed",
         ) from None
     finally:
         connection.close()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, JsonValue
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.model import Address
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.files.replace_file import replace_file
 
 BEGIN = 1_795_000_000.0
 """Where a frozen rehearsal's clock starts, in seconds since the epoch: a round moment in November 2026."""
@@ -125,9 +126,7 @@ class World:
         """The complete state is in its file, for a later start."""
         if self._file is not None:
             self.state.clock = self.now
-            new = self._file.with_suffix(".new")
-            new.write_text(self.state.model_dump_json(), encoding="utf-8")
-            Path(new).replace(self._file)
+            replace_file(self._file, self.state.model_dump_json(), durable="none")
 
     # --- time
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from hashlib import sha256
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble
 from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
 from gpu_tenant.files.paths import below, parts_of, to_bytes, to_remote
@@ -42,7 +43,7 @@ def outside_the_box(directory: Path, lease: Lease) -> Path:
     if is_on_the_box(directory, lease):
         raise BadRequest(
             f"{directory} is on the box itself and would go with it",
-            remedy=f"choose a place that outlives the box: `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"choose a place that outlives the box: {Command('collect', lease.id, to='DIR')}",
         )
     return directory
 
@@ -69,7 +70,7 @@ def make_place(directory: Path, lease: Lease) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"nothing can be kept in {directory}: {error.strerror}",
-            remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+            remedy=f"choose another place: {Command('collect', lease.id, to='DIR')}",
         ) from error
 
 
@@ -88,7 +89,7 @@ def _require_plain(directory: Path, lease: Lease) -> None:
         if (directory / name).is_symlink():
             raise LocalTrouble(
                 f"{directory / name} is a link, and nothing is done through it",
-                remedy=f"remove that link, or choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+                remedy=f"remove that link, or choose another place: {Command('collect', lease.id, to='DIR')}",
             )
 
 
@@ -182,9 +183,9 @@ def unkept(what: str, lease: Lease, error: OSError) -> LocalTrouble:
     if error.errno in _NO_ROOM:
         return DiskFull(
             f"no room for {what}: {error.strerror}; what was fetched stays",
-            remedy=f"free some space, then `gpu-tenant collect {lease.id}` goes on",
+            remedy=f"free some space, then {Command('collect', lease.id)} goes on",
         )
     return LocalTrouble(
         f"{what} cannot be kept here: {error.strerror}",
-        remedy=f"choose a file system that takes it: `gpu-tenant collect {lease.id} --to DIR`",
+        remedy=f"choose a file system that takes it: {Command('collect', lease.id, to='DIR')}",
     )

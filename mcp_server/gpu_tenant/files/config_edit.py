@@ -1,10 +1,10 @@
 """Changes single settings in the owner's configuration, and leaves everything else in it as it was."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.files.replace_file import replacing
 from gpu_tenant.files.toml_edit import Broken, with_table
 
 
@@ -16,22 +16,15 @@ def write_settings(
     Raises:
         LocalTrouble: it could not be changed, and was left as it was.
     """
-    fresh = configuration.with_name(f".{configuration.name}.{os.getpid()}")
     try:
         before = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
         after = with_table(before, (table,), values)
-        with os.fdopen(
-            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as file:
-            file.write(after)
-            file.flush()
-            os.fsync(file.fileno())
-        if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
-            raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
         # If the configuration is a link to a file kept elsewhere, that file is replaced and the link stays.
-        fresh.replace(configuration.resolve())
+        with replacing(configuration.resolve(), durable="file") as file:
+            file.write(after.encode())
+            if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
+                raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
     except (OSError, Broken) as error:
-        fresh.unlink(missing_ok=True)
         lines = ", ".join(
             f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
             for name, value in values.items()

@@ -21,6 +21,7 @@ from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.files.directory_tree import Tree
 from gpu_tenant.files.paths import below, parts_of, to_bytes
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.files.state_dir import CHUNK_BYTES, reread
 
 KNOWN = ".known.json"
@@ -135,11 +136,12 @@ class Known:
             return
         content = _RECORDS.dump_json(self._records)
         with suppress(OSError):
-            written = self._directory / f"{KNOWN}.new"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPENED
-            with os.fdopen(os.open(written, flags, 0o600), "wb") as file:
-                file.write(_sum(content) + b"\n" + content)
-            written.replace(self._directory / KNOWN)
+            replace_file(
+                self._directory / KNOWN,
+                _sum(content) + b"\n" + content,
+                durable="none",
+                draft=f"{KNOWN}.new",
+            )
             self._saved = dict(self._records)
 
     def _told(self, tree: Tree, entry: SealedFile) -> bool | None:

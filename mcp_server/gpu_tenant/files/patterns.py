@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from warnings import catch_warnings, simplefilter
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 
 _PROBES = (
@@ -54,7 +55,7 @@ def too_wide(pattern: str, what: str = "everything") -> BadRequest:
     """The error for a pattern that gives up everything."""
     return BadRequest(
         f"the pattern {pattern!r} gives up {what}, unseen",
-        remedy="name what may be lost; to lose a whole box, its owner runs `gpu-tenant waive LEASE`",
+        remedy=f"name what may be lost; to lose a whole box, its owner runs {Command('waive', 'LEASE')}",
     )
 
 

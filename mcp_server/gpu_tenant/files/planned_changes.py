@@ -2,15 +2,14 @@
 
 import difflib
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from gpu_tenant.domain.errors import Refused
+from gpu_tenant.files.replace_file import replace_file
 
 Content = bytes | Path | None
 """A file's bytes, the target of a link, or None if nothing is there."""
@@ -137,14 +136,4 @@ def missing_above(paths: Iterable[Path]) -> set[str]:
 def place(path: Path, content: bytes, mode: int) -> None:
     """The file holds `content`. At no moment did it hold only a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    replace_file(path, content, durable="file", mode=mode)

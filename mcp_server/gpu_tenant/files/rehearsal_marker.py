@@ -4,15 +4,16 @@ Only `gpu-tenant rehearse` writes this, in the state directory itself. Environme
 clock nor an address. Otherwise anyone who can set one would decide what is verified, and when a deadline has come.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
+from gpu_tenant.files.replace_file import replace_file
 
 _FILE = "rehearsal.json"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
@@ -48,9 +49,7 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
     """The state directory is marked as that rehearsal's. Its ledger still has to agree."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = state / f".{_FILE}.new"
-    new.write_text(rehearsal.model_dump_json(), encoding="utf-8")
-    os.replace(new, state / _FILE)  # noqa: PTH105 - the same, and shorter
+    replace_file(state / _FILE, rehearsal.model_dump_json(), durable="none")
 
 
 def require_real(state: Path, environ: Mapping[str, str]) -> None:
@@ -63,12 +62,12 @@ def require_real(state: Path, environ: Mapping[str, str]) -> None:
         if environ.get(name):
             raise BadRequest(
                 f"{name} is set, and {state} is no rehearsal: its clock and its boxes are real",
-                remedy=f"`unset {name}`; `gpu-tenant rehearse PROVIDER` prints what leads to a rehearsal",
+                remedy=f"`unset {name}`; {Command('rehearse', 'PROVIDER')} prints what leads to a rehearsal",
             )
 
 
 def _spoilt(place: Path, why: str) -> LocalTrouble:
     return LocalTrouble(
         f"{place} does not say what is rehearsed ({why})",
-        remedy="open a new shell, and start another one: `gpu-tenant rehearse PROVIDER`",
+        remedy=f"open a new shell, and start another one: {Command('rehearse', 'PROVIDER')}",
     )

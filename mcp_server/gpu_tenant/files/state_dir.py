@@ -266,15 +266,6 @@ def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
         places.file(arrived, final.relative_to(root).parts, superseded=aside)
 
 
-def sync_directory(directory: Path) -> None:
-    """The names in `directory` are on its storage."""
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
     """There is room for `size_bytes` more in `files` more files below `directory`, and a reserve beyond that.
 

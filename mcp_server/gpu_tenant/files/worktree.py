@@ -16,6 +16,7 @@ from typing import Literal
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.paths import escape
@@ -109,13 +110,13 @@ def _included(directory: Path, name: str) -> Path:
     if pure.is_absolute() or ".." in pure.parts or _NEVER & set(pure.parts) or not pure.parts:
         raise BadRequest(
             f"{name!r} cannot be included: name a file or a folder inside the work tree",
-            remedy="as in `gpu-tenant push . --include data/`; a link there is followed when it is named",
+            remedy=f"as in {Command('push', '.', include='data/')}; a link there is followed when it is named",
         )
     place = directory / pure
     if not place.is_file() and not place.is_dir():
         raise BadRequest(
             f"nothing in {directory} is named {name!r}",
-            remedy="`gpu-tenant push` names what it leaves out; `--include` takes those names",
+            remedy=f"{Command('push', 'DIR')} names what it leaves out; {Option('include')} takes those names",
         )
     return place
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime, TypeAdapter
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.job_state import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.record import Record
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.progress import Progress
@@ -103,47 +106,50 @@ def keep_course(
     """The job's progress is on record, in steps of a hundredth and at most once a minute. So is its end."""
     fraction = progress.fraction if progress else None
     known = [
-        (when, detail)
-        for when, kind, detail in ledger.events(lease_id)
-        if kind == Event.PROGRESS and detail.get("job") == job
+        (when, event)
+        for when, event in ledger.events(lease_id)
+        if isinstance(event, timeline.Progressed) and event.job == job
     ]
     if state in ENDED:
-        if known and known[-1][1].get("state") in ENDED:
+        if known and known[-1][1].state in ENDED:
             return
     elif fraction is None:
         return
     elif known:
-        when, detail = known[-1]
-        before = _FRACTION.validate_python(detail.get("fraction"))
+        when, last = known[-1]
+        before = last.fraction
         near = before is not None and abs(fraction - before) < _STEP
         if near or (at - when).total_seconds() < _STEP_S:
             return
-    told: dict[str, object] = {
-        "job": job,
-        "state": state,
-        "fraction": fraction,
-        "done": progress.done if progress else None,
-        "total": progress.total if progress else None,
-    }
-    ledger.note(lease_id, Event.PROGRESS, told, at=at)
+    told = timeline.Progressed(
+        job=job,
+        state=state,
+        fraction=fraction,
+        done=progress.done if progress else None,
+        total=progress.total if progress else None,
+    )
+    ledger.note(lease_id, told, at=at)
 
 
-def course_of(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> tuple[Mark, ...]:
+def course_of(events: Lines) -> tuple[Mark, ...]:
     """The progress of the newest job in that timeline. Empty if the job has ended."""
-    launched = [(at, detail.get("job")) for at, kind, detail in events if kind == Event.LAUNCHED]
+    launched = [(at, event.job) for at, event in events if isinstance(event, timeline.Launched)]
     if not launched:
         return ()
     newest = launched[-1][1]
     began = next(at for at, job in launched if job == newest)
     marks = [Mark(at=began, fraction=0)]
-    for at, kind, detail in events:
-        if detail.get("job") != newest:
-            continue
-        if kind == Event.STOPPED or (kind == Event.PROGRESS and detail.get("state") in ENDED):
-            return ()
-        fraction = _FRACTION.validate_python(detail.get("fraction"))
-        if kind == Event.PROGRESS and fraction is not None:
-            marks.append(Mark(at=at, fraction=fraction))
+    for at, event in events:
+        match event:
+            case timeline.Stopped(job=job) if job == newest:
+                return ()
+            case timeline.Progressed(job=job, state=state, fraction=fraction) if job == newest:
+                if state in ENDED:
+                    return ()
+                if fraction is not None:
+                    marks.append(Mark(at=at, fraction=fraction))
+            case _:
+                pass
     return tuple(marks)
 
 
@@ -227,5 +233,5 @@ def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:
         return None
     return (
         f"its job ends at {earliest:%Y-%m-%d %H:%M} UTC at the earliest, by its own pace, and the lease "
-        f"at {deadline:%Y-%m-%d %H:%M}: `gpu-tenant extend {lease.id} --hours N`"
+        f"at {deadline:%Y-%m-%d %H:%M}: {Command('extend', lease.id, hours='N')}"
     )

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pydantic import Field, JsonValue
 
 from gpu_tenant.artifacts.destination import require_its_own
-from gpu_tenant.box.caretaker import ENDED, Caretaker
+from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.seal_request import as_refusal
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused, TenantError
-from gpu_tenant.domain.model import Job, JobId, Lease, Profile
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
@@ -45,8 +46,7 @@ class Launched(Record):
 
 
 async def launch(
-    lease: Lease,
-    profile: Profile,
+    session: Session,
     command: str,
     *,
     artifacts: Sequence[str],
@@ -55,8 +55,6 @@ async def launch(
     env_from: tuple[str, ...] = (),
     max_runtime_s: float | None,
     name: str | None,
-    caretaker: Caretaker,
-    transport: Transport,
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
@@ -68,16 +66,17 @@ async def launch(
         BadRequest: no artifact is declared, a pattern leaves the box, or another job has the name.
         CaretakerFailed: the box could not start it.
     """
+    lease = session.lease
     if ledger.now() >= lease.terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
-            remedy=f"`gpu-tenant collect {lease.id}` and teardown, then a new lease with more --hours",
+            remedy=f"{Command('collect', lease.id)} and teardown, then a new lease with more {Option('hours')}",
         )
     if name is None:
-        await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
+        await _refuse_twice(session, command, ledger=ledger)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
-    await must_be_taken(lease, profile, artifacts, discard, caretaker=caretaker)
+    await must_be_taken(session, artifacts, discard)
     job = _declared(
         lease,
         command,
@@ -89,21 +88,14 @@ async def launch(
         name=name,
         ledger=ledger,
     )
-    armed = await arm(
-        lease,
-        profile,
-        caretaker=caretaker,
-        transport=transport,
-        ledger=ledger,
-        store=store,
-        proof="recent",
-    )
+    armed = await arm(session, ledger=ledger, store=store, proof="recent")
     ledger.still_mine(lease.id)
-    started = await caretaker.start(job, env=env)
+    started = await session.caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.launched(job, at=ledger.now(), box_time_s=started.started_at)
-    died = None if started.already else await _died_at_once(job.id, caretaker=caretaker)
+    died = None if started.already else await _died_at_once(session, job.id)
+    look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
         job=job.id,
@@ -114,18 +106,18 @@ async def launch(
         environment=env.get("VIRTUAL_ENV") or None,
         died=died,
         guard=armed.words,
-        next="monitor: its log says why; mend the command, and launch again" if died else "monitor",
+        next=f"{look}: its log says why; mend the command, and launch again" if died else str(look),
     )
 
 
-async def _died_at_once(job: JobId, *, caretaker: Caretaker) -> str | None:
+async def _died_at_once(session: Session, job: JobId) -> str | None:
     """How the job ended, if it failed within a second, as a mistyped command does. None if it runs, or is unknown.
 
     The job runs in real time in a rehearsal as well, so no clock is asked.
     """
     await asyncio.sleep(_LOOK_AFTER_S)
     try:
-        seen = await caretaker.status(job, offset=0, limit=0, sample="plain")
+        seen = await session.caretaker.status(job, offset=0, limit=0, sample="plain")
     except TenantError:
         return None  # it was started, whatever a second request says
     if seen.state not in ENDED or seen.state == "finished":
@@ -136,14 +128,7 @@ async def _died_at_once(job: JobId, *, caretaker: Caretaker) -> str | None:
     return f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else "")
 
 
-async def must_be_taken(
-    lease: Lease,
-    profile: Profile,
-    artifacts: Sequence[str],
-    discard: Sequence[str],
-    *,
-    caretaker: Caretaker,
-) -> None:
+async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:
     """The box can match those patterns, and no pattern in `discard` covers a whole place.
 
     The box is asked before the patterns are on record, and only about those that lead outside the work
@@ -156,23 +141,21 @@ async def must_be_taken(
     kept = [pattern for pattern in artifacts if pattern[:1] in ("/", "~")]
     if not (given_up or kept):
         return
-    judged = await caretaker.judged(
-        accounted=profile.accounted_paths, artifacts=kept, discard=given_up
+    judged = await session.caretaker.judged(
+        accounted=session.profile.accounted_paths, artifacts=kept, discard=given_up
     )
     for problem in judged.problems:
         raise as_refusal(problem)
 
 
-async def _refuse_twice(
-    lease: Lease, command: str, *, caretaker: Caretaker, ledger: Ledger
-) -> None:
-    for job in ledger.jobs(lease.id):
+async def _refuse_twice(session: Session, command: str, *, ledger: Ledger) -> None:
+    for job in ledger.jobs(session.lease.id):
         if job.command == command and job.launched_at is not None:
-            status = await caretaker.status(job.id, offset=0, limit=0, sample="plain")
+            status = await session.caretaker.status(job.id, offset=0, limit=0, sample="plain")
             if status.state not in ENDED and status.state != "absent":
                 raise JobRunning(
                     f"{job.id} runs that very command, and two would write over each other",
-                    remedy=f"`gpu-tenant monitor {lease.id}`; to run it twice, name it: --name",
+                    remedy=f"{Command('monitor', session.lease.id)}; to run it twice, name it: {Option('name')}",
                 )
 
 

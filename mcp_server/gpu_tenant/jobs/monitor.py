@@ -8,12 +8,14 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.terms import GRACE_S, Terms
+from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
@@ -66,13 +68,12 @@ class Watched(Record):
 
 
 async def watch(
-    lease: Lease,
+    session: Session,
     run: JobId,
     *,
     cursor: int | None,
     wait_s: float,
     limit_bytes: int,
-    caretaker: Caretaker,
     ledger: Ledger,
     box: BoxSeen | None = None,
 ) -> Watched:
@@ -85,7 +86,9 @@ async def watch(
     log = bytearray()
     offset, skipped = (-limit_bytes if cursor is None else cursor), 0
     while True:
-        status = await caretaker.status(run, offset=offset, limit=limit_bytes, sample="sample")
+        status = await session.caretaker.status(
+            run, offset=offset, limit=limit_bytes, sample="sample"
+        )
         if status.log is not None:
             if status.log.truncated:
                 log.clear()
@@ -110,11 +113,13 @@ async def watch(
     # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
     is_cut = cursor is None and offset > len(log)
-    why = await _why(status, bytes(log), caretaker, box)
+    why = await _why(status, bytes(log), session.caretaker, box)
     progress = read_progress(whole_lines(text) if is_cut else text)
-    seen = _answer(lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
+    seen = _answer(session.lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
     if seen.state != "absent":
-        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
+        keep_course(
+            session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now()
+        )
     return seen
 
 
@@ -137,7 +142,7 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         known = ", ".join(job.id for job in jobs) or "none was ever declared"
         raise BadRequest(
             f"{lease.id} has no job {name or ''} (known: {known})",
-            remedy=f"`gpu-tenant launch --lease {lease.id} -- COMMAND`",
+            remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
         )
     return chosen[-1]
 
@@ -188,7 +193,7 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status, lease.terms),
+        next=_next(status, lease),
     )
 
 
@@ -207,26 +212,31 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus, terms: Terms) -> str:
+def _next(status: JobStatus, lease: Lease) -> str:
+    terms, home = lease.terms, Command("collect", lease.id)
+    hold = Command("hold", lease.id, "30m")
     ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
-            return "monitor again with this cursor"
+            return f"{Command('monitor', lease.id)} again, with this cursor"
         case "lingering":
-            return "the command ended and left processes running: wait with monitor, or stop_job"
+            return (
+                f"the command ended and left processes running: wait with {Command('monitor', lease.id)}, or "
+                f"{Command('stop', lease.id, job=status.job)}"
+            )
         case "finished" if terms.when_done != "keep":
             return (
-                f"collect; its box is {ends} {GRACE_S} s after its last job: launch_detached or change_lease "
-                "hold before that keeps it"
+                f"{home}; its box is {ends} {GRACE_S} s after its last job: a launch, or {hold}, before that "
+                "keeps it"
             )
         case "finished":
-            return "collect"
+            return str(home)
         case "failed" | "killed" | "stopped" if terms.when_done != "keep":
             return (
-                "read the log; launch_detached again to resume, or collect what it wrote; its terms: "
-                f"{terms.on_failure.words}, where change_lease hold gives more time"
+                f"read the log; launch it again to resume, or {home} brings what it wrote; its terms: "
+                f"{terms.on_failure.words}, where {hold} gives more time"
             )
         case "failed" | "killed" | "stopped":
-            return "read the log; launch_detached again to resume, or collect what it wrote"
+            return f"read the log; launch it again to resume, or {home} brings what it wrote"
         case "absent":
-            return "the box knows no such job: launch_detached starts it"
+            return "the box knows no such job: launch it again"

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from pydantic import Field, ValidationError
 
 from gpu_tenant.box.caretaker import JobState
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.direct_io import open_regular
+from gpu_tenant.files.replace_file import replacing
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Series
 from gpu_tenant.jobs.monitor import Watched
@@ -197,14 +197,8 @@ def _thin(path: Path) -> None:
         for i in range(0, middle, _GROUP)
         for one in _telling(readings[i : min(middle, i + _GROUP)])
     ]
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.writelines(_line(one) for one in (*older, *readings[middle:]))
-            file.flush()
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink()
-            raise
+    with replacing(path, durable="none") as file:
+        file.writelines(_line(one) for one in (*older, *readings[middle:]))
 
 
 def _telling(readings: Sequence[Reading]) -> list[Reading]:

@@ -20,6 +20,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
@@ -102,8 +103,9 @@ async def smoke(
     finally:
         await asyncio.to_thread(remove_tree, own)
     passed = exit_status == 0
+    receipt_id = f"smoke-{started:%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
     receipt = SmokeReceipt(
-        id=f"smoke-{started:%Y%m%d-%H%M%S}-{os.urandom(2).hex()}",
+        id=receipt_id,
         passed=passed,
         command=command,
         exit_status=exit_status,
@@ -111,9 +113,10 @@ async def smoke(
         wrote=tuple(sorted(str(path.relative_to(copy)) for path in wrote))[:20],
         log_tail=plain(output.decode(errors="replace"))[-_TAIL_CHARS:],
         at=started,
-        next="provision(smoke=this id); what it wrote is what to declare as artifacts"
+        next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; what it wrote is "
+        "what to declare as artifacts"
         if passed
-        else "mend the command here, where it is free, and run smoke_test again",
+        else f"mend the command here, where it is free, then {Command('smoke', 'DIR', then='COMMAND')} again",
         confined=confined,
         left_out=told(work.left_out),
     )

@@ -1,5 +1,6 @@
 """Whether an absence from a list means anything: another account's or server's list proves nothing about our box."""
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Accounted, Asking
@@ -57,7 +58,7 @@ async def stranger(context: Context, lease: Lease) -> str | None:
         return None
     here = [each for each in known if each.where == asking.where]
     way_out = (
-        f"if it is the same account all the same, `gpu-tenant reconcile --same-account {lease.provider}` "
+        f"if it is the same account all the same, {Command('reconcile', same_account=lease.provider)} "
         "at a terminal says so"
     )
     if not here:

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTaken,
@@ -22,7 +24,6 @@ from gpu_tenant.leases.pasted_address import address_of
 from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
 from gpu_tenant.leases.readiness import fulfilled, settled
 from gpu_tenant.leases.settle import deployment_of
-from gpu_tenant.ledger import Event
 
 
 async def adopt(
@@ -50,7 +51,7 @@ async def adopt(
     if not target and profile.console and profile.console.bootstrap:
         raise BadRequest(
             f"{profile.title} lets nobody in before its owner does",
-            remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
+            remedy=f"{Command('adopt', on=provider)} prints what to paste there",
         )
     if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
         return card_of(
@@ -63,7 +64,7 @@ async def adopt(
     if other is not None:
         raise BoxTaken(
             f"the lease {other.id} already stands on {address.target}",
-            remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
+            remedy=f"use that lease, or end it first: {Command('teardown', other.id)}",
         )
     lease = intend(
         context,
@@ -86,8 +87,13 @@ async def adopt(
             # First see whether the box lets us in. At an address where nobody answers, or where
             # another lease stands, there is nothing to take.
             await come_in(context, lease)
-        except TenantError:
+        except TenantError as trouble:
             await settled(context, lease)
+            if isinstance(trouble, BoxUnreachable):
+                again = Command("adopt", target, on=provider)
+                trouble.remedy = (
+                    f"no lease was made; see that address and port are right, then {again}"
+                )
             raise
         lease = await fulfilled(context, lease)
     return card_of(context, lease, None)
@@ -104,7 +110,7 @@ def bootstrap(context: Context, provider: str) -> str | None:
 def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
     """The ledger records whose mark must not keep this lease off the box."""
     if over is not None:
-        context.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=context.clock.now())
+        context.ledger.note(lease.id, timeline.TakesOver(over=over), at=context.clock.now())
 
 
 async def _take_over(
@@ -127,7 +133,7 @@ async def _take_over(
         listed = ", ".join(box.id for box in boxes) or "none"
         raise BadRequest(
             f"{profile.title} lists no box {box_id} (it lists: {listed})",
-            remedy="`gpu-tenant leases` shows what runs",
+            remedy=f"{Command('leases')} shows what runs",
         )
     if box.price_usd_h is None:
         box = box.model_copy(update={"price_usd_h": price_usd_h})
@@ -136,7 +142,7 @@ async def _take_over(
         raise BoxTaken(
             f"{box_id} carries the mark of another gpu-tenant ({theirs}), which may be at work on it",
             remedy="end it where that one runs; if that one is no more, a person at a terminal takes its "
-            f"place: `gpu-tenant adopt {box_id} --on {profile.id} --take-over {theirs}`",
+            f"place: {Command('adopt', box_id, on=profile.id, take_over=theirs)}",
         )
     if over is not None and over not in (theirs, (box.mark or "").rpartition(":")[2]):
         raise BadRequest(
@@ -189,7 +195,7 @@ async def back_at(
         raise OwnerMustAct(
             f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
             f"{profile.console_words('resume')}",
-            remedy=f"then `gpu-tenant resume {lease.id} --at 'ssh -p PORT root@HOST'` as the "
+            remedy=f"then {Command('resume', lease.id, at='ssh -p PORT root@HOST')} as the "
             "console shows it now",
         ) from trouble
     if isinstance(there, SshAddress):

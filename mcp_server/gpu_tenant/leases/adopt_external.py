@@ -3,17 +3,19 @@
 from decimal import Decimal
 from pathlib import Path
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import Lease, LeaseId, SshAddress
 from gpu_tenant.domain.ports import Lending
 from gpu_tenant.domain.terms import USUAL, Asked
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import Brokered, brokered, found
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provision import intend
 from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, reach, settled
-from gpu_tenant.ledger import Event
 
 _PROVIDER = "own"
 """Such a box is handed back, never ended: its bill is the other tool's."""
@@ -49,7 +51,7 @@ async def adopt_from(
         raise BoxTaken(
             f"the lease {standing.id} already stands on {there.name}",
             remedy=f"where {there.title} has moved it since: --recovers {standing.id}; else end it first: "
-            f"`gpu-tenant teardown {standing.id}`",
+            f"{Command('teardown', standing.id)}",
         )
     lease = intend(
         context,
@@ -75,7 +77,7 @@ async def adopt_from(
         lease = await fulfilled(context, lease)
     words = f"{there.title} rents it: a teardown hands it back, and {there.ends} ends its bill"
     if old is not None:
-        words += f"; `gpu-tenant recover {old.id}` puts its newest checkpoint there and launches its job again"
+        words += f"; {Command('recover', old.id)} puts its newest checkpoint there and launches its job again"
     return card_of(context, lease, words)
 
 
@@ -84,13 +86,13 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
     if was is None or (was.broker, was.name) != (there.broker, there.name):
         raise BadRequest(
             f"{old.id} did not stand on {there.broker}:{there.name}",
-            remedy="`gpu-tenant leases --all` shows which lease stood on it",
+            remedy=f"{Command('leases', all=True)} shows which lease stood on it",
         )
     if old.state.live and was.place == there.place:
         raise Refused(
             f"{there.title} has not moved {there.name}: its configuration names {there.place}, as it did when "
             f"{old.id} began",
-            remedy=f"`gpu-tenant audit {old.id}` looks whether it still answers",
+            remedy=f"{Command('audit', old.id)} looks whether it still answers",
         )
 
 
@@ -98,12 +100,8 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
     """From now on the lease uses that place, and no other that the tool may name later."""
     config = context.home.brokered(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    context.ledger.note(
-        lease_id, Event.BROKERED, there.model_dump(mode="json"), at=context.clock.now()
-    )
-    being_written = config.with_name("config.new")
-    being_written.write_text(entries, encoding="utf-8")
-    being_written.replace(config)
+    context.ledger.note(lease_id, timeline.Brokered(**there.model_dump()), at=context.clock.now())
+    replace_file(config, entries, durable="none")
 
 
 async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
@@ -142,7 +140,7 @@ async def _lost(context: Context, old: Lease, there: Brokered) -> None:
     was = brokered(context.ledger.events(old.id))
     words = f"{there.title} moved {there.name} from {was.place if was else '?'} to {there.place}"
     context.ledger.note(
-        old.id, Event.TAKEN, {"fate": "host_lost", "words": words}, at=context.clock.now()
+        old.id, timeline.Taken(fate="host_lost", words=words), at=context.clock.now()
     )
     connector = context.connector(old)
     assert isinstance(connector, Lending)

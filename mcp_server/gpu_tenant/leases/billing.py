@@ -6,12 +6,14 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, Billed
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Billing
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _ASKED_EVERY = timedelta(hours=1)
 BILLED_WITHIN = timedelta(days=1)
@@ -60,36 +62,36 @@ async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
         billed = await connector.billed(lease)
     except (TenantError, ValueError, ArithmeticError):
         return
-    told: dict[str, object] = {"usd": None}
+    told = timeline.Billed(usd=None)
     if billed is not None:
-        told = {
-            "usd": str(billed.usd),
-            "until": billed.until.isoformat(),
-            "parts": {part: str(usd) for part, usd in billed.by_part.items()},
-            "words": billed.words,
-        }
+        told = timeline.Billed(
+            usd=str(billed.usd),
+            until=billed.until.isoformat(),
+            parts={part: str(usd) for part, usd in billed.by_part.items()},
+            words=billed.words,
+        )
     # Record an empty answer, too, so that the next request waits an hour.
-    context.ledger.note(lease.id, Event.BILLED, told, at=context.ledger.now())
+    context.ledger.note(lease.id, told, at=context.clock.now())
 
 
-def newest_bill(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> Billed | None:
+def newest_bill(events: Lines) -> Billed | None:
     """The newest amount in a timeline that a provider said it has billed."""
-    told = [detail for _, kind, detail in events if kind == Event.BILLED and detail["usd"]]
+    told = [event for _, event in events if isinstance(event, timeline.Billed) and event.usd]
     if not told:
         return None
     newest = told[-1]
     return Billed.model_validate(
         {
-            "usd": newest["usd"],
-            "until": newest["until"],
-            "by_part": newest["parts"],
-            "words": newest["words"],
+            "usd": newest.usd,
+            "until": newest.until,
+            "by_part": newest.parts,
+            "words": newest.words,
         }
     )
 
 
 def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
-    asked = [at for at, kind, _ in ledger.events(lease.id) if kind == Event.BILLED]
+    asked = [at for at, event in ledger.events(lease.id) if isinstance(event, timeline.Billed)]
     return asked[-1] if asked else None
 
 

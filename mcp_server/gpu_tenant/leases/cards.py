@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
 from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import (
@@ -24,6 +25,7 @@ from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
@@ -135,7 +137,7 @@ def card(
     alarm: str | None,
     now: datetime,
     protection: Protection,
-    events: Sequence[tuple[datetime, str, dict[str, object]]] = (),
+    events: Lines = (),
     box: Box | None = None,
     looked_after: LookedAfter = "watched",
 ) -> Card:
@@ -260,19 +262,21 @@ def _phase(lease: Lease, box: Box | None) -> str:
 def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> str:
     match lease.state:
         case LeaseState.INTENDED:
-            return "list_leases again: its provider has not shown the box yet"
+            return f"{Command('leases')} again: its provider has not shown the box yet"
         case LeaseState.ACTIVE if phase in _STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
-            return f"change_lease {way}; a parked box goes on billing its disk"
+            on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
+            return f"{on}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
-            return "audit: it waits until the box lets us in"
+            return f"{Command('audit', lease.id)}: it waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
-            return "monitor; when the job has ended: collect, then verify_and_teardown"
+            home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
         case LeaseState.ACTIVE if lease.touched_at is not None:
-            return "launch_detached"
+            return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
         case LeaseState.ACTIVE:
-            return "audit, then push"
+            return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
-            return "verify_and_teardown again: it was cut short"
+            return f"{Command('teardown', lease.id)} again: it was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
             return "nothing: this lease has ended"

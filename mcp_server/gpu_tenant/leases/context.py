@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.job_queue import Runner
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.billing import Balance
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -38,8 +42,6 @@ if TYPE_CHECKING:
 
     from gpu_tenant.artifacts.stores.protocol import DurableStore
     from gpu_tenant.box.caretaker import Caretaker
-    from gpu_tenant.box.job_queue import Runner
-    from gpu_tenant.domain.billing import Balance
     from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
@@ -137,7 +139,7 @@ class Context:
             near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.4)
             raise BadRequest(
                 f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
-                remedy=f"did you mean {near[0]}?" if near else "`gpu-tenant profiles` lists them",
+                remedy=f"did you mean {near[0]}?" if near else f"{Command('profiles')} lists them",
             )
         return profile
 
@@ -155,7 +157,7 @@ class Context:
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:
         """Why a platform cannot be asked, and how to mend that."""
-        place, shown = profile.credential, f"`gpu-tenant profiles {profile.id}` says"
+        place, shown = profile.credential, f"{Command('profiles', profile.id)} says"
         settings = self.home.configuration
         if place is not None:
             return (
@@ -227,6 +229,12 @@ class Context:
             ours,
             key=self.ledger.seal_key(lease.id),
             elsewhere="counted" if is_alone and is_apart else "passed over",
+        )
+
+    def session(self, lease: Lease) -> Session:
+        """Its box, with everything that is needed to work on it."""
+        return Session(
+            lease, self.profile(lease.provider), self.transport(lease), self.caretaker(lease)
         )
 
     def runner(self, lease: Lease) -> Runner:

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases.context import Context
-from gpu_tenant.ledger import Event
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -25,7 +26,7 @@ async def nobody_looks(lease: Lease, box: Box) -> Seen:
     """Nothing is known about the box. It may have been used."""
     from gpu_tenant.box.ownership import Unseen
 
-    return Unseen(f"there is no way to look at {box.id}", f"`gpu-tenant audit {lease.id}`")
+    return Unseen(f"there is no way to look at {box.id}", str(Command("audit", lease.id)))
 
 
 def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime) -> bool:
@@ -39,9 +40,9 @@ def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime
         return False
     soon = box.made_by_word_of == "provider"
     apart = timedelta(seconds=max(_CLOCKS_APART_S, profile.list_lag_s))
-    for at, kind, _ in context.ledger.events(lease.id):
-        if kind in (Event.BOUND, Event.ENDED):
-            late = timedelta(0) if kind == Event.BOUND else _LATE
+    for at, event in context.ledger.events(lease.id):
+        if isinstance(event, timeline.Bound | timeline.Ended):
+            late = timedelta(0) if isinstance(event, timeline.Bound) else _LATE
             soon = soon or seen_at <= at + apart + _LATE
             return soon and lease.created_at - apart <= box.created_at <= at + apart + late
     return lease.created_at - apart <= box.created_at
@@ -54,5 +55,5 @@ def unasked(box: Box, lease: Lease) -> str:
     return (
         f"a box at {box.provider}{made} carries the mark of {lease.id}, which is not known to have asked for it "
         f"(a clone, or a second order): nothing was done to it, and it bills {price}; "
-        f"`gpu-tenant adopt --on {box.provider} {box.id}` puts it under a lease, or end it in the console"
+        f"{Command('adopt', box.id, on=box.provider)} puts it under a lease, or end it in the console"
     )

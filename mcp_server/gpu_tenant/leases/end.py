@@ -3,6 +3,8 @@
 from contextlib import suppress
 from datetime import timedelta
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -23,7 +25,6 @@ from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, w
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.leases.terms_in_force import policy_of
 from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
-from gpu_tenant.ledger import Event
 from gpu_tenant.ledger.signatures import wanted
 
 _LOOKS = 300
@@ -38,9 +39,7 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
     if isinstance(found, Assessment):
         return found
     if lease.parked_at is not None:
-        return unseen(
-            "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
-        )
+        return unseen("it is parked", f"{Command('resume', lease.id)}, then the same command again")
     if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
         try:
             lease = await let_in(context, lease)
@@ -72,7 +71,7 @@ async def _leave(context: Context, lease: Lease) -> None:
 def _receipt(context: Context, lease: Lease) -> Receipt:
     receipt = context.ledger.receipt(lease.id)
     if receipt is None:
-        raise LocalTrouble(f"{lease.id} has no receipt", remedy="`gpu-tenant doctor`")
+        raise LocalTrouble(f"{lease.id} has no receipt", remedy=str(Command("doctor")))
     return receipt
 
 
@@ -109,17 +108,23 @@ async def end_verified(
         if not found.state.live:
             raise Refused(
                 f"{found.id} has no box to tear down: {words or found.state}",
-                remedy="`gpu-tenant leases --all`",
+                remedy=str(Command("leases", all=True)),
             )
         receipt = await _seen_gone(context, found)
         if receipt is not None:
             return _torn_down(context, context.ledger.lease(found.id), receipt)
-        assessment = await _assessed(context, found)
+        try:
+            assessment = await _assessed(context, found)
+        except BoxUnreachable as silent:
+            silent.remedy += (
+                f"; if the box is gone for good, its owner runs {Command('waive', found.id)}"
+            )
+            raise
         try:
             permit = _permit(context, found, assessment)
         except Refused as refusal:
             context.ledger.note(
-                found.id, Event.REFUSED, {"words": refusal.message}, at=context.clock.now()
+                found.id, timeline.Refused(words=refusal.message), at=context.clock.now()
             )
             raise
         if unless_wanted_since is not None:
@@ -231,7 +236,7 @@ def ask_attestation(context: Context, lease: str) -> Asked:
     if words is None:
         raise Refused(
             f"{found.id} is {found.state}: nobody is asked to end its box by hand",
-            remedy=f"`gpu-tenant teardown {found.id}` verifies first, and says what to do",
+            remedy=f"{Command('teardown', found.id)} verifies first, and says what to do",
         )
     return context.ledger.ask_signature(
         kind="attest",
@@ -310,7 +315,7 @@ async def _is_silent(context: Context, lease: Lease) -> None:
 def _still_there(context: Context, lease: Lease) -> Refused:
     return Refused(
         f"{lease.id} still answers at {lease.box_id}: it is not gone, and bills",
-        remedy=f"`gpu-tenant teardown {lease.id}` looks once more and says how it is ended; "
+        remedy=f"{Command('teardown', lease.id)} looks once more and says how it is ended; "
         "then the same command again",
     )
 

@@ -1,15 +1,15 @@
 """Boxes that another tool rents and moves: which box its ssh configuration names now, and what ends the bill."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import sentence
-from gpu_tenant.ledger import Event
 
 Broker = Literal["skypilot", "dstack"]
 
@@ -53,10 +53,10 @@ class Brokered(Record):
         return f"`{_ENDS[self.broker]} {cluster}`"
 
 
-def brokered(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> Brokered | None:
+def brokered(events: Lines) -> Brokered | None:
     """Which other tool rents the box, by its lease's timeline. None if none does."""
-    told = [detail for _, kind, detail in events if kind == Event.BROKERED]
-    return Brokered.model_validate(told[-1]) if told else None
+    told = [event for _, event in events if isinstance(event, timeline.Brokered)]
+    return Brokered.model_validate(told[-1].model_dump()) if told else None
 
 
 def found(source: str, owner: Path) -> tuple[Brokered, str]:

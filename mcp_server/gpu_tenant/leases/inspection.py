@@ -14,6 +14,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BoxTaken,
@@ -34,9 +35,7 @@ _BOOTS_WITHIN = timedelta(minutes=15)
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
     """The lease's mark on its box, and the way to look at what was done there."""
     return Occupancy(
-        lease,
-        context.profile(lease.provider),
-        context.transport(lease),
+        context.session(lease),
         ledger=context.ledger,
         known_hosts=context.home.known_hosts(lease.id),
         since=since,
@@ -76,9 +75,7 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
     if lease.parked_at is not None:
         if not came_in:
             return NeverIn()
-        return Unseen(
-            "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
-        )
+        return Unseen("it is parked", f"{Command('resume', lease.id)}, then the same command again")
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
         return NeverIn()
     try:

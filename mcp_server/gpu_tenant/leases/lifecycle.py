@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from gpu_tenant.box.guard import arm_again, last_armed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
@@ -77,13 +78,13 @@ def _held(context: Context, lease: str, hours: float | None) -> Card:
     """
     found = context.ledger.lease(lease)
     if hours is None:
-        raise BadRequest("for how long?", remedy=f"`gpu-tenant hold {found.id} 30m`")
+        raise BadRequest("for how long?", remedy=str(Command("hold", found.id, "30m")))
     now = context.clock.now()
     until = min(now + timedelta(hours=hours), max(now, found.terms.deadline_at))
     if not context.ledger.hold_until(found.id, until, by="said", at=now):
         raise Refused(
             f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
-            remedy="`gpu-tenant leases --all` shows it; `gpu-tenant provision` has another box",
+            remedy=f"{Command('leases', all=True)} shows it; {Command('provision')} has another box",
         )
     if found.terms.when_done == "keep":
         words = (
@@ -102,7 +103,7 @@ async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -
     """The lease has the terms that were given. The others stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
-        raise BadRequest("which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`")
+        raise BadRequest("which terms?", remedy=str(Command("terms", lease.id, budget_usd="20")))
     if not update.get("idle_h", 1):
         update["idle_h"] = None
     if "on_failure" in update:
@@ -127,7 +128,7 @@ async def _with_terms(
         first = error.errors()[0]
         raise BadRequest(
             f"{first['loc'][0]}: {first['msg'].lower()}",
-            remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
+            remedy=f"{Command('terms', lease.id)} shows what is in force",
         ) from None
     must_be_doable(terms, context.profile(lease.provider))
     signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
@@ -137,10 +138,7 @@ async def _with_terms(
             # Tell the box first. If the ledger promised time that the guard does not know of, jobs
             # would end early.
             await arm_again(
-                lease.model_copy(update={"terms": terms}),
-                context.profile(lease.provider),
-                caretaker=context.caretaker(lease),
-                transport=context.transport(lease),
+                context.session(lease.model_copy(update={"terms": terms})),
                 ledger=context.ledger,
                 store=context.box_store(lease),
             )
@@ -176,13 +174,13 @@ async def _changed(
     match action:
         case "extend":
             if hours is None:
-                raise BadRequest("until when?", remedy=f"`gpu-tenant extend {lease.id} --hours 8`")
+                raise BadRequest("until when?", remedy=str(Command("extend", lease.id, hours="8")))
             return await _extended(context, lease, hours)
         case "park":
             if lease.parked_at is not None:
                 raise Refused(
                     f"{lease.id} is parked already, {rate_words(lease)}",
-                    remedy=f"`gpu-tenant resume {lease.id}`",
+                    remedy=str(Command("resume", lease.id)),
                 )
             lease = await check_before_stop(context, lease)
             lease = await park(context, lease)
@@ -226,7 +224,7 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease
     if hours is None:
         raise Refused(
             f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
-            remedy=f"`gpu-tenant resume {lease.id} --hours 1`, then collect and teardown",
+            remedy=f"{Command('resume', lease.id, hours='1')}, then collect and teardown",
         )
     must_be_hours(hours)
     terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})

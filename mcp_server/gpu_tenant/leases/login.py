@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LocalAddress, PodAddress
 from gpu_tenant.domain.record import Record
@@ -48,7 +49,7 @@ async def login(context: Context, lease: str) -> Login:
     box = reachable(context, found)
     if box is None:
         raise BadRequest(
-            f"the box of {found.id} has no address", remedy="`gpu-tenant leases` looks again"
+            f"the box of {found.id} has no address", remedy=f"{Command('leases')} looks again"
         )
     context.ledger.touch(found.id, at=context.clock.now())
     refresh_hosts(context)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, unseen_boot, unseen_stop
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.domain.model import Box, Lease, LeaseState
@@ -12,7 +14,7 @@ from gpu_tenant.domain.ports import Connector, Findable
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import is_of
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 
 def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
@@ -28,12 +30,12 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
     ran = box if doubt is None else box.model_copy(update={"price_usd_h": doubt.usd_h})
     lease = ledger.bind(lease.id, ran, at=now, since=born.at)
     if doubt is not None:
-        ledger.note(lease.id, Event.UNSEEN, doubt.detail, at=now)
+        ledger.note(lease.id, doubt.doubt, at=now)
         if box.price_usd_h is not None:
             lease = ledger.rated(lease.id, box.price_usd_h, at=now)
     note_unseen_boot(lease, box, lease.quote, since=born.at, ledger=ledger, at=now)
     if born.words is not None:
-        ledger.note(lease.id, Event.NOTICE, {"words": born.words}, at=now)
+        ledger.note(lease.id, timeline.Noticed(words=born.words), at=now)
     return lease
 
 
@@ -43,7 +45,7 @@ def note_unseen_boot(
     """If booting costs less, the ledger says that nobody saw when the box stopped booting."""
     doubt = unseen_boot(box, quote, since=since, now=at)
     if doubt is not None:
-        ledger.note(lease.id, Event.UNSEEN, doubt, at=at)
+        ledger.note(lease.id, doubt, at=at)
 
 
 def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
@@ -53,7 +55,7 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
     asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.permitted(lease.id)[1]
     return (
         f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted it once: it "
-        f"has to twice; `gpu-tenant teardown {lease.id}` waits for that, from {again_at:%H:%M:%S} UTC on"
+        f"has to twice; {Command('teardown', lease.id)} waits for that, from {again_at:%H:%M:%S} UTC on"
     )
 
 

@@ -8,7 +8,9 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.concurrency import each
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import PORT, Launcher
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, Refused, TenantError
 from gpu_tenant.domain.model import JobId, Lease
 from gpu_tenant.domain.record import Record
@@ -18,7 +20,6 @@ from gpu_tenant.jobs.multinode.launcher import Gang, Node, gangs, lines
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.readiness import active
-from gpu_tenant.ledger import Event
 from gpu_tenant.providers.credentials import references, resolve_all
 
 _GRACE_S = 10
@@ -78,7 +79,7 @@ async def launch_together(
             if not checked.passed:
                 raise Refused(
                     f"they cannot train together: {'; '.join(checked.trouble)}",
-                    remedy=f"`gpu-tenant preflight {' '.join(leases)}` shows every pair; nothing was launched",
+                    remedy=f"{Command('preflight', *leases)} shows every pair; nothing was launched",
                 )
             gang = _declared(
                 context,
@@ -100,8 +101,7 @@ async def launch_together(
             lease, profile = members[rank], context.profile(members[rank].provider)
             own = activated(context.ledger, lease.id) if python == "prepared" else {}
             return await launch(
-                lease,
-                profile,
+                context.session(lease),
                 gang.lines[rank],
                 artifacts=artifacts,
                 # If only rank 0 writes, the others have nothing to keep. A discarded artifact may
@@ -115,8 +115,6 @@ async def launch_together(
                 env_from=references(list(env)),
                 name=gang.job,
                 max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
-                caretaker=context.caretaker(lease),
-                transport=context.transport(lease),
                 ledger=context.ledger,
                 store=context.box_store(lease),
             )
@@ -130,7 +128,7 @@ async def launch_together(
         launcher=gang.launcher,
         members=launched,
         checked=checked,
-        next=f"`gpu-tenant monitor {members[0].id}`, which tells of the others, too",
+        next=f"{Command('monitor', members[0].id)}, which tells of the others, too",
     )
 
 
@@ -138,7 +136,7 @@ async def _members(context: Context, leases: Sequence[str]) -> list[Lease]:
     if len(set(leases)) < max(2, len(leases)):
         raise BadRequest(
             "one job over several boxes needs two leases or more, each named once",
-            remedy="`gpu-tenant leases` lists them",
+            remedy=f"{Command('leases')} lists them",
         )
     return [await active(context, name) for name in leases]
 
@@ -166,13 +164,13 @@ def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang
                 remedy="name the same leases in the same order, or choose another name",
             )
         stopped = any(
-            kind == Event.STOPPED and detail.get("job") == name
-            for _, kind, detail in context.ledger.events(lease.id)
+            isinstance(event, timeline.Stopped) and event.job == name
+            for _, event in context.ledger.events(lease.id)
         )
         if known and stopped:
             raise Refused(
                 f"{name} was stopped on {lease.id}, and a job runs once",
-                remedy="launch it under another --name; it goes on from its own checkpoint",
+                remedy=f"launch it under another {Option('name')}; it goes on from its own checkpoint",
             )
         if known:
             return known[-1]
@@ -234,7 +232,7 @@ def _declared(
     )
     for lease in members:
         context.ledger.note(
-            lease.id, Event.GANG, gang.model_dump(mode="json"), at=context.clock.now()
+            lease.id, timeline.Together(**gang.model_dump()), at=context.clock.now()
         )
     return gang
 
@@ -263,7 +261,7 @@ async def _stopped(
         if any(job.id == gang.job for job in context.ledger.jobs(lease.id))
     ]
     for lease, ended in zip(declared, await each(declared, stop), strict=True):
-        context.ledger.note(lease.id, Event.STOPPED, {"job": gang.job}, at=at)
+        context.ledger.note(lease.id, timeline.Stopped(job=gang.job), at=at)
         if isinstance(ended, BoxTrouble) and not _never_began(ended):
             may_run.append(lease.id)
     first = next((x for x in troubles if isinstance(x, TenantError)), None)
@@ -277,7 +275,7 @@ async def _stopped(
         first.message += f"; whether it runs on {', '.join(may_run)} is unknown"
         first.remedy = f"{gang.stop}; {first.remedy}"
     else:
-        first.remedy = f"{first.remedy}; then launch it under another --name"
+        first.remedy = f"{first.remedy}; then launch it under another {Option('name')}"
     raise first
 
 
@@ -307,7 +305,7 @@ async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | Non
     if ended and running:
         words += (
             f"; it did not end well on {', '.join(ended)}, and the others wait for it and bill: {gang.stop}, "
-            f"then read its log there (`gpu-tenant monitor {ended[0]}`) and launch anew"
+            f"then read its log there ({Command('monitor', ended[0])}) and launch anew"
         )
     return words
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import Expected, Term, expected, needed_h
 from gpu_tenant.domain.ids import new_id
@@ -252,17 +253,17 @@ def _next(
     markets: Mapping[str, Market],
 ) -> str:
     if quotes:
-        return f"provision(quotes={list(quotes[:_TRIED])}): the first that is still to be had"
+        return f"{Command('provision', quote=list(quotes[:_TRIED]))}: the first that is still to be had"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
     if counts:
         (reason, count), *_ = counts.most_common(1)
-        return f"find_offers with a wider wish: {count} left out as {reason!r}"
+        return f"{Command('offers')} with a wider wish: {count} left out as {reason!r}"
     if troubles:
-        return "see what each trouble says, then find_offers again"
+        return f"see what each trouble says, then {Command('offers')} again"
     if set(markets) <= _WITHOUT_A_KEY:
         return (
-            "no provider was asked, because no key was found: `gpu-tenant doctor` names the variables; "
-            "`gpu-tenant rehearse vastai` shows it all without an account"
+            f"no provider was asked, because no key was found: {Command('doctor')} names the variables; "
+            f"{Command('rehearse', 'vastai')} shows it all without an account"
         )
-    return "find_offers with a wider wish, or later: nobody offers such a box now"
+    return f"{Command('offers')} with a wider wish, or later: nobody offers such a box now"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases import passkeys
@@ -70,7 +71,7 @@ def confirm_account(context: Context, provider: str, *, typed: str) -> int:
     if typed.strip() != provider:
         raise Refused(
             f"what was typed is not {provider}: nothing was changed",
-            remedy=f"`gpu-tenant reconcile --same-account {provider}`",
+            remedy=str(Command("reconcile", same_account=provider)),
         )
     return same_account(context, provider)
 

@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Literal
 
 from gpu_tenant.box.manifest import reseal, unread_bytes
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -21,7 +23,7 @@ from gpu_tenant.domain.reconcile import Listed, rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import settle
-from gpu_tenant.ledger import Allowed, Event, anything
+from gpu_tenant.ledger import Allowed, anything
 
 _WITHIN_S = 600
 _SEALED_WITHIN_S = 120
@@ -56,28 +58,30 @@ async def park(
     if profile.kind == "own":
         raise Refused(
             f"nobody bills {lease.id} by the hour: there is nothing to stop",
-            remedy=f"`gpu-tenant stop {lease.id}` ends a job, `gpu-tenant teardown {lease.id}` the lease",
+            remedy=f"{Command('stop', lease.id)} ends a job, {Command('teardown', lease.id)} the lease",
         )
     if profile.park == "none" or not isinstance(connector, Parking):
         raise Refused(
             f"{profile.title} has no stop that saves money: a box there bills until it is destroyed",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     if lease.touched_at is not None and profile.park == "wipes":
         # The box's own record of what was written there would be gone as well, and every proof with
         # it.
         raise Refused(
             f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}, and rent anew",
         )
     unsure = unsure_of(profile)
     if lease.touched_at is not None and unsure:
         raise Refused(
             f"nobody knows whether {' and '.join(unsure)} outlive a stop at {profile.title}",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
-    asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
+    asked = (
+        bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1].kind == timeline.Parking.kind
+    )
     if by_hand and asked:
         await _stopped_by_now(context, lease)
     else:
@@ -97,7 +101,7 @@ async def park(
         await ledger.clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
-        remedy="`gpu-tenant leases` looks again",
+        remedy=f"{Command('leases')} looks again",
     )
 
 
@@ -112,19 +116,25 @@ def unsure_of(profile: Profile) -> list[str]:
 
 async def _sealed(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
     """The box is sealed, so that anything still running or unreadable is reported before the box is stopped."""
-    profile, ledger = context.profile(lease.provider), context.ledger
+    ledger = context.ledger
     if unsealed == "refuse":
-        caretaker = context.caretaker(lease)
-        draft = await reseal(lease, profile, caretaker=caretaker, ledger=ledger, hashes="recalled")
+        session = context.session(lease)
+        draft = await reseal(
+            session,
+            ledger=ledger,
+            hashes="recalled",
+        )
         if not draft.digest:
             await reseal(
-                lease, profile, caretaker=caretaker, ledger=ledger, unread_bytes=unread_bytes(draft)
+                session,
+                ledger=ledger,
+                unread_bytes=unread_bytes(draft),
             )
         return
     # Its time is over, and every hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
         async with asyncio.timeout(_SEALED_WITHIN_S):
-            await reseal(lease, profile, caretaker=context.caretaker(lease), ledger=ledger)
+            await reseal(context.session(lease), ledger=ledger)
 
 
 async def _stop(context: Context, lease: Lease) -> None:
@@ -139,9 +149,9 @@ async def _stop(context: Context, lease: Lease) -> None:
         BoxTrouble: the box refused, or goes on answering.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
-    asked: dict[str, object] = {"how": profile.park_how}
+    asked = timeline.Parking(how=profile.park_how)
     if profile.park_how != "in_box" or profile.park_command is None:
-        ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
+        ledger.note(lease.id, asked, at=ledger.now())
         raise _owner_must_park(lease, profile)
     taken = await context.transport(lease).run(
         ["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30
@@ -149,9 +159,9 @@ async def _stop(context: Context, lease: Lease) -> None:
     if taken.exit_status:
         raise BoxTrouble(
             f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
-            remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+            remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
         )
-    ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
+    ledger.note(lease.id, asked, at=ledger.now())
     await ledger.clock.sleep(_SOON_S)
     give_up_at = ledger.now() + timedelta(seconds=_QUIET_WITHIN_S)
     while await _answers(context, lease):
@@ -159,7 +169,7 @@ async def _stop(context: Context, lease: Lease) -> None:
             raise BoxTrouble(
                 f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
                 f"{rate_words(lease)}",
-                remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+                remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
             )
         await ledger.clock.sleep(_POLL_S)
 
@@ -169,7 +179,7 @@ async def _stopped_by_now(context: Context, lease: Lease) -> None:
     profile, ledger = context.profile(lease.provider), context.ledger
     if await _answers(context, lease):
         # Work may have been done since: the next request starts from the beginning.
-        ledger.note(lease.id, Event.RUNS_ON, {}, at=ledger.now())
+        ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
         raise _owner_must_park(lease, profile)
 
 
@@ -188,7 +198,7 @@ def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
     return OwnerMustAct(
         f"{lease.box_id} still runs, {rate_words(lease)}, and only a person can stop it: "
         f"{profile.console_words('park')}",
-        remedy=f"then `gpu-tenant park {lease.id}` again, which looks",
+        remedy=f"then {Command('park', lease.id)} again, which looks",
     )
 
 
@@ -215,7 +225,7 @@ async def resume(
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             lease = ledger.parked(lease.id, seen.box.price_usd_h, at=ledger.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
-        raise Refused(f"{lease.id} is not parked", remedy="`gpu-tenant leases`")
+        raise Refused(f"{lease.id} is not parked", remedy=str(Command("leases")))
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
     if lease.quote is not None:
         running = lease.quote.offer.price.running_usd_h

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.signature import PASSKEY, Passkey, Signature
 from gpu_tenant.ledger import Ledger
 
@@ -47,7 +48,7 @@ def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
     """How the owner signs, one sentence for each way."""
     known = ledger.passkeys(at)
     if not known:
-        return ("no passkey is set up: a person signs at a terminal (`gpu-tenant sign`)",)
+        return (f"no passkey is set up: a person signs at a terminal ({Command('sign')})",)
     return tuple(_words(key) for key in known)
 
 
@@ -57,12 +58,12 @@ def told(ledger: Ledger, *, at: datetime) -> None:
     new = [key for key in known if at - key.at < _NEW]
     ending = [key for key in known if key.ends_at is not None]
     for key, keys, level, way in (
-        (_SET_UP, new, Level.WARNING, "if that was not you, `gpu-tenant sign --lost-passkey`"),
+        (_SET_UP, new, Level.WARNING, f"if that was not you, {Command('sign', lost_passkey=True)}"),
         (
             _ENDS,
             ending,
             Level.URGENT,
-            "if that was not you, keep it on the page of `gpu-tenant dashboard`",
+            f"if that was not you, keep it on the page of {Command('dashboard')}",
         ),
     ):
         if keys:

@@ -5,6 +5,7 @@ import shlex
 from urllib.parse import urlsplit
 
 from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import SshAddress
 
@@ -25,7 +26,9 @@ def address_of(pasted: str) -> SshAddress:
     except ValueError as error:
         raise _unclear(pasted, str(error)) from error
     if not words:
-        raise BadRequest("no machine was named", remedy=f"`gpu-tenant adopt` {_FORMS}")
+        raise BadRequest(
+            "no machine was named", remedy=f"{Command('adopt', 'TARGET')}, where TARGET is {_FORMS}"
+        )
     if text.startswith("ssh://"):
         url = urlsplit(text)
         if url.password or not url.hostname:
@@ -78,4 +81,7 @@ def _strict(pasted: str, target: str) -> SshAddress:
 
 
 def _unclear(pasted: str, why: str) -> BadRequest:
-    return BadRequest(f"{pasted!r} names no machine: {why}", remedy=f"`gpu-tenant adopt` {_FORMS}")
+    return BadRequest(
+        f"{pasted!r} names no machine: {why}",
+        remedy=f"{Command('adopt', 'TARGET')}, where TARGET is {_FORMS}",
+    )

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BadRequest,
@@ -39,7 +41,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
-from gpu_tenant.ledger import Allowed, Event, Ledger
+from gpu_tenant.ledger import Allowed, Ledger
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
@@ -82,12 +84,13 @@ def intend(
     if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
         raise Refused(
             "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
-            remedy="state what the box costs with --price-usd-h, or drop --max-price-usd-h and --budget-usd",
+            remedy=f"state what the box costs with {Option('price-usd-h')}, or drop "
+            f"{Option('max-price-usd-h')} and {Option('budget-usd')}",
         )
     if max_price_usd_h is not None and price_usd_h is not None and price_usd_h > max_price_usd_h:
         raise Refused(
             f"{price_usd_h} USD/h is above the cap of {max_price_usd_h} USD/h",
-            remedy="raise --max-price-usd-h, or take a cheaper box",
+            remedy=f"raise {Option('max-price-usd-h')}, or take a cheaper box",
         )
     now = ledger.now()
     terms = asked.terms(
@@ -137,7 +140,7 @@ def intend_quote(
     if (asked_at or now) >= quote.expires_at:
         raise Refused(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
-            remedy="`gpu-tenant offers` makes new ones",
+            remedy=f"{Command('offers')} makes new ones",
         )
     price, budget_usd, hours = quote.offer.price.running_usd_h, asked.budget_usd, asked.hours
     worked_h = quote.wish.hours
@@ -145,7 +148,7 @@ def intend_quote(
         cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy="raise --budget-usd, or see what `gpu-tenant offers` has for fewer hours or less money",
+            remedy=f"raise {Option('budget-usd')}, or see what {Command('offers')} has for fewer hours or less money",
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
     if hours is None and budget_usd is not None and price:
@@ -156,7 +159,7 @@ def intend_quote(
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
-            remedy="`gpu-tenant offers` shows others",
+            remedy=f"{Command('offers')} shows others",
         )
     terms = asked.terms(
         deadline_at=now + timedelta(hours=deadline_h),
@@ -188,7 +191,7 @@ def must_be_hours(hours: float) -> None:
     if not 0 < hours <= MOST_H:
         raise BadRequest(
             f"{hours:g} hours is no lease",
-            remedy=f"give --hours as a number above 0, {MOST_H} at most",
+            remedy=f"give {Option('hours')} as a number above 0, {MOST_H} at most",
         )
 
 
@@ -232,14 +235,15 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
     now = next((offer for offer in offers if offer.id == quote.offer.id), None)
     if now is None:
         raise NoCapacity(
-            f"the offer of {quote.id} is gone", remedy="`gpu-tenant offers` shows what there is now"
+            f"the offer of {quote.id} is gone",
+            remedy=f"{Command('offers')} shows what there is now",
         )
     price = now.price.running_usd_h
     if now.price.source != "owner" and (price is None or price > quote.cap_usd_h):
         raise PriceMoved(
             f"{quote.offer.gpu} at {quote.offer.provider} costs {price or 'an unknown sum'} USD/h now, "
             f"and the cap is {quote.cap_usd_h}; nothing was rented",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
 
 
@@ -258,7 +262,7 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
         if not lease.state.live:
             raise silence
         await ledger.clock.sleep(max(_POLL_S, profile.list_lag_s / 8))
-    silence.remedy = f"a box may exist under {lease.id}: `gpu-tenant leases` looks again"
+    silence.remedy = f"a box may exist under {lease.id}: {Command('leases')} looks again"
     raise silence
 
 
@@ -277,9 +281,12 @@ async def make_ready(
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
-    # Count from when it was rented or started again. This call may not be the one that waited
-    # first.
-    begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
+    # Count from when it was rented or started again: this call may not be the one that waited first.
+    begun = [
+        at
+        for at, event in ledger.events(lease.id)
+        if isinstance(event, timeline.Bound | timeline.Resumed)
+    ]
     began = begun[-1] if begun else ledger.now()
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
     until = ledger.now() + timedelta(seconds=wait_s)
@@ -292,11 +299,11 @@ async def make_ready(
             lease, words = await settle(context, lease)
             if not lease.state.live:
                 young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
-                remedy = "`gpu-tenant offers`, and rent another"
+                remedy = f"{Command('offers')}, and rent another"
                 if lease.active_at is not None and ledger.now() - lease.active_at < young:
                     # A second box costs as much as the first, which may only be late in the list.
                     remedy = (
-                        f"it is young, and may only be late in the list: `gpu-tenant leases` from "
+                        f"it is young, and may only be late in the list: {Command('leases')} from "
                         f"{lease.active_at + young:%H:%M} UTC on tells, before you rent another"
                     )
                 raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
@@ -333,20 +340,20 @@ def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     if cap is not None and price is not None and price > cap:
         raise PriceMoved(
             f"{box.id} costs {price} USD/h, above the cap of {cap} USD/h",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
     if lease.quote is not None and box.interruptible != lease.quote.offer.interruptible:
         kind = "interruptible" if box.interruptible else "on demand"
         raise PriceMoved(
             f"{box.id} was rented {kind}, which is not what was quoted",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
 
 
 def _not_ready(lease: Lease, why: str) -> NotReady:
     return NotReady(
         f"the box {lease.box_id} of {lease.id} is not ready: {why}",
-        remedy=f"`gpu-tenant teardown {lease.id}` gives it back unused; `gpu-tenant offers` has others",
+        remedy=f"{Command('teardown', lease.id)} gives it back unused; {Command('offers')} has others",
     )
 
 
@@ -356,7 +363,7 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
     Raises:
         Refused: neither is so. A bug found while the box bills costs more than one found here.
     """
-    remedy = "run `gpu-tenant smoke DIR -- COMMAND` first, or go without by name: --smoke none"
+    remedy = f"run {Command('smoke', 'DIR', then='COMMAND')} first, or go without by name: {Option('smoke', 'none')}"
     if receipt_id == "none":
         return None
     if receipt_id is None:

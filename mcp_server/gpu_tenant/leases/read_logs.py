@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import JobId, Lease
 from gpu_tenant.files.state_dir import is_reached
@@ -63,7 +64,7 @@ async def _read_log(
         if here is None:
             raise BadRequest(
                 f"the log of {job or 'that job'} is not here, and the box of {found.id} does not run",
-                remedy="`gpu-tenant leases --all` shows how it stands, and what was kept",
+                remedy=f"{Command('leases', all=True)} shows how it stands, and what was kept",
             )
         return await read(here)
     try:

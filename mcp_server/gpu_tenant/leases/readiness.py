@@ -3,6 +3,7 @@
 from functools import partial
 
 from gpu_tenant.box.guard import arm
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
@@ -25,7 +26,7 @@ async def active(context: Context, lease: str) -> Lease:
     if found.state is not LeaseState.ACTIVE:
         raise Refused(
             f"{found.id} is {found.state}: its box takes no new work",
-            remedy=f"`gpu-tenant teardown {found.id}` goes on with it",
+            remedy=f"{Command('teardown', found.id)} goes on with it",
         )
     return found
 
@@ -41,7 +42,7 @@ async def running(context: Context, lease: str) -> Lease:
     if found.parked_at is not None:
         raise Refused(
             f"{found.id} is parked: its box does not run",
-            remedy=f"`gpu-tenant resume {found.id}`, then the same command again",
+            remedy=f"{Command('resume', found.id)}, then the same command again",
         )
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
         async with context.held_in_turn(found.id, "wait"):
@@ -59,7 +60,7 @@ async def let_in(context: Context, lease: Lease) -> Lease:
     if lease.ready_at is None:
         raise NotReady(
             f"the box of {lease.id} is still booting",
-            remedy="the same call again in a minute; `gpu-tenant leases` shows what it costs",
+            remedy=f"the same call again in a minute; {Command('leases')} shows what it costs",
         )
     return lease
 
@@ -76,7 +77,7 @@ async def with_box(context: Context, lease: str) -> Lease:
     if found.state not in (LeaseState.ACTIVE, LeaseState.TERMINATING):
         raise Refused(
             f"{found.id} is {found.state}: it has no box",
-            remedy="`gpu-tenant provision` makes a new one; `gpu-tenant leases --all` lists all",
+            remedy=f"{Command('provision')} makes a new one; {Command('leases', all=True)} lists all",
         )
     return found
 
@@ -96,14 +97,7 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 
 async def armed(context: Context, lease: Lease) -> Armed:
     """The box itself holds the deadline, or the answer says why it does not."""
-    return await arm(
-        lease,
-        context.profile(lease.provider),
-        caretaker=context.caretaker(lease),
-        transport=context.transport(lease),
-        ledger=context.ledger,
-        store=context.box_store(lease),
-    )
+    return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
 
 async def reach(context: Context, lease: Lease) -> None:

@@ -5,7 +5,6 @@ from contextlib import nullcontext, suppress
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import cast
 
 from gpu_tenant.artifacts.checkpoints import Restorable, newest
 from gpu_tenant.artifacts.push import push, records_of
@@ -13,6 +12,8 @@ from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.environment.history import activated
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import Asked, Setup
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
     NoCapacity,
@@ -22,7 +23,7 @@ from gpu_tenant.domain.errors import (
     Refused,
 )
 from gpu_tenant.domain.interruption import Taken, fate, taken
-from gpu_tenant.domain.model import Fate, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
 from gpu_tenant.domain.ports import Funded, Market
@@ -38,7 +39,6 @@ from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
 from gpu_tenant.leases.recovery_plan import (
-    Recovered,
     Work,
     budget_left,
     chain,
@@ -54,7 +54,6 @@ from gpu_tenant.leases.recovery_plan import (
     work_of,
 )
 from gpu_tenant.leases.settle import return_unused
-from gpu_tenant.ledger import Event
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import share_of
 
@@ -97,9 +96,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     with context.held(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
-            # Whatever is left to do belongs to the successor. If that is lost, it is recovered by
-            # itself.
-            context.ledger.note(lost.id, Event.RECOVERED, {"to": known.id}, at=context.clock.now())
+            # Whatever is left to do belongs to the successor: its own loss is recovered separately.
+            context.ledger.note(lost.id, timeline.Recovered(by=known.id), at=context.clock.now())
             return card_of(context, known, f"it went on with {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
         work = work_of(lost, ledger=context.ledger)
@@ -108,12 +106,12 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         new = await _housed(context, work, kept, known, wait_s)
         if new.ready_at is None:
             return card_of(
-                context, new, f"it has yet to let us in: `gpu-tenant recover {lost.id}` again"
+                context, new, f"it has yet to let us in: {Command('recover', lost.id)} again"
             )
         with context.held(new.id, "recover"):
             missing = await _furnished(context, new, work, kept, values[0], wait_s)
             if missing is not None:
-                return card_of(context, new, f"{missing}: `gpu-tenant recover {lost.id}` again")
+                return card_of(context, new, f"{missing}: {Command('recover', lost.id)} again")
             await _launched(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     return card_of(context, context.ledger.lease(new.id), None)
@@ -128,7 +126,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     if not lost.terms.recover and known is None:
         raise Refused(
             f"nobody has said where the work of {lost.id} may go on",
-            remedy="provision with --recover same, or with a provider's name",
+            remedy=f"provision with {Option('recover', 'same')}, or with a provider's name",
         )
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
@@ -138,26 +136,26 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     profile, box, now = context.profile(lost.provider), None, context.clock.now()
     events = context.ledger.events(lost.id)
     on_record = taken(events)
-    for _, kind, detail in reversed(events) if known is not None else ():
-        if kind == Event.TAKEN and detail["fate"]:
+    for _, event in reversed(events) if known is not None else ():
+        if isinstance(event, timeline.Taken) and event.fate:
             # The box may have woken up since, but its work still goes on elsewhere.
-            return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
+            return Taken(event.fate, event.words or "")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
         if isinstance(seen, Blind):
             raise Refused(
                 f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
-                remedy="wait, and look again: `gpu-tenant leases`",
+                remedy=f"wait, and look again: {Command('leases')}",
             )
         box = seen.box if isinstance(seen, Listed) else None
     met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
     if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
-            remedy=f"`gpu-tenant leases` looks at it; `gpu-tenant resume {lost.id}` starts what stands still",
+            remedy=f"{Command('leases')} looks at it; {Command('resume', lost.id)} starts what stands still",
         )
     if met.fate != on_record:
-        context.ledger.note(lost.id, Event.TAKEN, {"fate": met.fate, "words": met.words}, at=now)
+        context.ledger.note(lost.id, timeline.Taken(fate=met.fate, words=met.words), at=now)
     return met
 
 
@@ -223,7 +221,7 @@ async def _housed(
     raise NoCapacity(
         f"there is nothing to go on with the work of {lost.id}: {'; '.join(refused)}",
         remedy="it is tried again with the next call; its newest checkpoint is kept here, for a "
-        "box that you choose: `gpu-tenant offers`",
+        f"box that you choose: {Command('offers')}",
     )
 
 
@@ -238,7 +236,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
             if context.clock.now() >= until:
                 raise ProviderSilent(
                     f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                    remedy=f"`gpu-tenant recover {lease.recovers}` again: nothing else is rented until then",
+                    remedy=f"{Command('recover', lease.recovers)} again: nothing else is rented until then",
                 )
             await context.clock.sleep(_POLL_S)
 
@@ -320,16 +318,14 @@ async def _furnished(
     """The box holds what the job starts from. Returns what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
         return None  # and by now the job may have overwritten it
-    lost, caretaker = work.lease, context.caretaker(new)
+    lost, session = work.lease, context.session(new)
     for tree in work.trees:
         await push(
-            new,
+            session,
             Path(tree.directory),
             guarded=context.account.guarded,
             include_secrets=tree.include_secrets,
             include=tree.include,
-            caretaker=caretaker,
-            transport=context.transport(new),
             ledger=context.ledger,
             share=share_of(context.home, None),
             records=records_of(context.home, new.id),
@@ -340,16 +336,8 @@ async def _furnished(
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
         context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())
-    profile = context.profile(new.provider)
     if work.in_environment:
-        made = await Setup(
-            new,
-            profile,
-            script("prepare.py"),
-            caretaker=caretaker,
-            transport=context.transport(new),
-            ledger=context.ledger,
-        ).prepare(
+        made = await Setup(session, script("prepare.py"), ledger=context.ledger).prepare(
             Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
             env={**_mirrors_at(context, new), **setup},
             wait_s=wait_s,
@@ -361,10 +349,8 @@ async def _furnished(
         context.ledger.touch(new.id, at=context.clock.now())
         await restore(
             kept,
-            new,
+            session,
             artifacts=context.ledger.declared(kept.lease.id)[0],
-            caretaker=caretaker,
-            transport=context.transport(new),
             ledger=context.ledger,
         )
     return None
@@ -377,8 +363,7 @@ async def _launched(
     for job, own in zip(work.jobs, values, strict=True):
         made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
-            new,
-            context.profile(new.provider),
+            context.session(new),
             job.command,
             artifacts=job.artifacts,
             discard=job.discard,
@@ -386,8 +371,6 @@ async def _launched(
             env_from=job.env_from,
             max_runtime_s=job.max_runtime_s,
             name=job.id,
-            caretaker=context.caretaker(new),
-            transport=context.transport(new),
             ledger=context.ledger,
             store=context.box_store(new),
         )
@@ -407,7 +390,7 @@ def _on_record(
     since = max(kept.taken_at, launched) if kept else launched
     back, left = may_go_back(kept, context.ledger.declared(kept.lease.id)[0] if kept else ())
     files = [entry for entry, _ in back.values()]
-    told = Recovered(
+    told = timeline.Recovered(
         fate=met.fate,
         words=met.words + left_out(left),
         jobs=tuple(job.id for job in work.jobs),
@@ -416,12 +399,12 @@ def _on_record(
         checkpoint_at=kept.taken_at if kept else None,
         lost_s=max(0.0, (until - since).total_seconds()),
         lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
-    ).model_dump(mode="json")
-    if not any(kind == Event.RECOVERED for _, kind, _ in context.ledger.events(new.id)):
+    )
+    if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)
-        context.ledger.note(new.id, Event.RECOVERED, {**told, "from": lost.id}, at=now)
+        context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
     # This comes last, because whoever finds this entry looks no further.
-    context.ledger.note(lost.id, Event.RECOVERED, {**told, "to": new.id}, at=now)
+    context.ledger.note(lost.id, told.model_copy(update={"by": new.id}), at=now)
 
 
 def _refs(work: Work) -> list[tuple[str, ...]]:

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 
-from pydantic import AwareDatetime
-
 from gpu_tenant.artifacts.push import Tree, is_unchanged, pushed_trees
 from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.model import Fate, Job, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT, Wish
-from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import Terms, cost_usd
 from gpu_tenant.jobs.multinode.launcher import gangs
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _LEAST_H = 0.25
 """In hours of work. Less is not worth a box, and what is left is only an estimate."""
@@ -37,19 +36,6 @@ class Work:
         return any("VIRTUAL_ENV" in job.env_names for job in self.jobs)
 
 
-class Recovered(Record):
-    """What a recovery brought back, and what was lost all the same."""
-
-    fate: Fate
-    words: str
-    jobs: tuple[str, ...]
-    restored_files: int
-    restored_bytes: int
-    checkpoint_at: AwareDatetime | None
-    lost_s: float
-    lost_usd: Decimal | None
-
-
 # What there is to do again
 
 
@@ -60,14 +46,18 @@ def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     shows that nothing was running.
     """
     running: set[str] = set()
-    for _, kind, detail in ledger.events(lease_id):
-        job = str(detail.get("job"))
-        if kind == Event.LAUNCHED:
-            running.add(job)
-        elif kind == Event.SEALED:
-            running.clear()
-        elif kind == Event.STOPPED or (kind == Event.PROGRESS and detail.get("state") in ENDED):
-            running.discard(job)
+    for _, event in ledger.events(lease_id):
+        match event:
+            case timeline.Launched(job=str(job)):
+                running.add(job)
+            case timeline.Sealed():
+                running.clear()
+            case timeline.Stopped(job=job):
+                running.discard(job)
+            case timeline.Progressed(job=job, state=state) if state in ENDED:
+                running.discard(job)
+            case _:
+                pass
     setups = _setups(ledger, lease_id)
     return tuple(job for job in ledger.jobs(lease_id) if job.id in running and job.id not in setups)
 
@@ -75,7 +65,7 @@ def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
     """The jobs that make an environment. They are made again along with it."""
     events = ledger.events(lease_id)
-    return {str(detail.get("job")) for _, kind, detail in events if kind == Event.PREPARING}
+    return {event.job for _, event in events if isinstance(event, timeline.Preparing)}
 
 
 def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
@@ -93,7 +83,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> Work:
     if not jobs:
         raise Refused(
             f"no job of {lease.id} was running when its box was last heard of",
-            remedy="`gpu-tenant leases --all` shows what was kept of it",
+            remedy=f"{Command('leases', all=True)} shows what was kept of it",
         )
     setups = _setups(ledger, lease.id)
     made = [job for job in ledger.jobs(lease.id) if job.id in setups]
@@ -164,9 +154,9 @@ def _was_had(lease: Lease, ledger: Ledger) -> bool:
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
     """The lease under which all of this one's work was launched again. None if there is none yet."""
-    for _, kind, detail in ledger.events(lease.id):
-        if kind == Event.RECOVERED and "to" in detail:
-            return ledger.lease(str(detail["to"]))
+    for _, event in ledger.events(lease.id):
+        if isinstance(event, timeline.Recovered) and event.by is not None:
+            return ledger.lease(event.by)
     return None
 
 
@@ -232,7 +222,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
     if lease.quote is None:
         raise Refused(
             f"{lease.id} was not rented by a quote: what to rent for its work is not on record",
-            remedy="`gpu-tenant offers`, then provision, push and launch",
+            remedy=f"{Command('offers')}, then provision, push and launch",
         )
     wish, began = lease.quote.wish, lease.ready_at or lease.created_at
     done_h = (saved_until - began).total_seconds() / 3600 if saved_until else 0
@@ -253,7 +243,11 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
     """When the box was first known to be taken. Until then it may have worked."""
-    told = [at for at, kind, d in ledger.events(lease.id) if kind == Event.TAKEN and d.get("fate")]
+    told = [
+        at
+        for at, event in ledger.events(lease.id)
+        if isinstance(event, timeline.Taken) and event.fate
+    ]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
     return min([*told[-1:], *omitted[:1]], default=now)
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pydantic import JsonValue
 
 from gpu_tenant.concurrency import each
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
     LeaseHeld,
@@ -124,7 +125,7 @@ async def rented(
                         last: TenantError = trouble
                     if context.ledger.lease(lease.id).state.live:
                         refused[-1] += f"; {await _given_back(context, lease)}"
-                        last.remedy = "`gpu-tenant offers` shows what there is now"
+                        last.remedy = f"{Command('offers')} shows what there is now"
         except Limit as limit:
             refused.append(f"{quote.id}: {limit.message}")
             last = limit
@@ -249,7 +250,7 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
                 if context.clock.now() >= until:
                     raise LeaseHeld(
                         f"{name} is being rented by another call right now",
-                        remedy="`gpu-tenant leases` shows what it has; the same provision again has that",
+                        remedy=f"{Command('leases')} shows what it has; the same provision again has that",
                     ) from busy
             await context.clock.sleep(1)
         yield
@@ -266,7 +267,7 @@ async def _given_back(context: Context, lease: Lease) -> str:
 def _quote(context: Context, name: str) -> Quote:
     quote = context.ledger.quote(name)
     if quote is None:
-        raise BadRequest(f"no quote {name!r} was given", remedy="`gpu-tenant offers` gives some")
+        raise BadRequest(f"no quote {name!r} was given", remedy=f"{Command('offers')} gives some")
     return quote
 
 
@@ -409,7 +410,7 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
         if lease.state is not LeaseState.INTENDED:
             continue
         silence = ProviderSilent(
-            f"whether {lease.id} has a box is not known yet", remedy="`gpu-tenant leases` looks"
+            f"whether {lease.id} has a box is not known yet", remedy=f"{Command('leases')} looks"
         )
         with context.held(lease.id, "provision"), suppress(ProviderSilent):
             await find_out(context, lease, silence)
@@ -489,5 +490,5 @@ def must_be_one(count: int) -> None:
     if count > 1:
         raise BadRequest(
             "a machine that exists is put under a lease one at a time",
-            remedy="provision without --count, once for each; `gpu-tenant offers` has quotes for several",
+            remedy=f"provision without {Option('count')}, once for each; {Command('offers')} has quotes for several",
         )

@@ -8,13 +8,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, HostKeyChanged
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provision import new_lease_id
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
@@ -64,13 +66,13 @@ def reopened(context: Context, lease: Lease) -> Lease:
         f"{_KEY}{again.id}",
         f"{lease.id} was attested to be gone, and its box {lease.box_id} answers again: it bills"
         f" {rate_words(again)}, and is under the lease {again.id} now; end it in its console, or"
-        f" `gpu-tenant teardown {again.id}`",
+        f" {Command('teardown', again.id)}",
         level=Level.URGENT,
         lease_id=None,
         at=at,
     )
     ledger.note(
-        again.id, Event.NOTICE, {"words": f"the box of {lease.id}, which answers again"}, at=at
+        again.id, timeline.Noticed(words=f"the box of {lease.id}, which answers again"), at=at
     )
     return ledger.lease(again.id)
 

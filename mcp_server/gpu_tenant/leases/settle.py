@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard import last_armed
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
@@ -58,7 +60,7 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import listed
 
 if TYPE_CHECKING:
@@ -136,10 +138,10 @@ async def settle(
                 if isinstance(connector, Tended) and connector.tends(lease.box_id):
                     return lease, (
                         f"it may be billing {rate_words(lease)} until a person ends it: "
-                        f"`gpu-tenant teardown {lease.id}` looks once more and says how; then "
-                        f"`gpu-tenant teardown {lease.id} --ended`"
+                        f"{Command('teardown', lease.id)} looks once more and says how; then "
+                        f"{Command('teardown', lease.id, ended=True)}"
                     )
-                return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"
+                return lease, f"its teardown was cut short: {Command('teardown', lease.id)} again"
             case FileReceipt() as step:
                 from gpu_tenant.leases.teardown import file_receipt
 
@@ -152,8 +154,8 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
     seen = news(lease, box, taken(ledger.events(lease.id)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
-            change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
-            ledger.note(lease.id, Event.PRICE, change, at=ledger.now())
+            change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
+            ledger.note(lease.id, change, at=ledger.now())
         since = ledger.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
             # It went from booting to running while nobody looked. The more expensive reading is the
@@ -162,7 +164,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
             since = max(looked_at, lease.rates[-1].at)
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
             if doubt is not None:
-                ledger.note(lease.id, Event.UNSEEN, doubt, at=ledger.now())
+                ledger.note(lease.id, doubt, at=ledger.now())
         lease = ledger.rated(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
         lease = ledger.moved(lease.id, seen.address)
@@ -186,10 +188,10 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     if met is None and box.state is not BoxState.READY:
         return  # nothing is known about it
     if (met.fate if met else None) != taken(ledger.events(lease.id)):
-        detail: dict[str, object] = (
-            {"fate": met.fate, "words": met.words} if met else {"fate": None}
-        )
-        ledger.note(lease.id, Event.TAKEN, detail, at=ledger.now())
+        told = timeline.Taken(fate=None)
+        if met is not None:
+            told = timeline.Taken(fate=met.fate, words=met.words)
+        ledger.note(lease.id, told, at=ledger.now())
 
 
 # --- the whole account ---------------------------------------------------------------------------
@@ -376,7 +378,7 @@ async def _take_up(
     if twins == "tell":
         return (
             standing.id,
-            f"{twin}: `gpu-tenant teardown {standing.id}` gives it back, if nobody used it",
+            f"{twin}: {Command('teardown', standing.id)} gives it back, if nobody used it",
         )
     with ledger.hold(standing.id, "give back", at=ledger.now()):
         standing = ledger.lease(standing.id)
@@ -389,12 +391,12 @@ async def _take_up(
         if why is not None:
             words = (
                 f"{twin}, and is kept, because {why}: it bills {rate_words(standing)}; "
-                f"`gpu-tenant teardown {standing.id}` says what would be lost"
+                f"{Command('teardown', standing.id)} says what would be lost"
             )
             if isinstance(seen, Marked):
                 # Record it now. Whoever is logged in may be gone at the next look.
                 ledger.touch(standing.id, at=ledger.now())
-                ledger.note(standing.id, Event.NOTICE, {"words": words}, at=ledger.now())
+                ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
         receipt = await return_unused(context, standing, seen)
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
@@ -430,20 +432,20 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
     )
     note_unseen_boot(lease, box, None, since=born.at, ledger=ledger, at=now)
     words = "this box carries our mark and no ledger line knew it: it is under a lease again"
-    ledger.note(lease.id, Event.NOTICE, {"words": words}, at=now)
+    ledger.note(lease.id, timeline.Noticed(words=words), at=now)
     return lease.id, words
 
 
 def _another_s(box: Box, deployment: str) -> str:
     return (
         f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
-        f"if that one is no more, `gpu-tenant adopt --on {box.provider} {box.id} --take-over {deployment}`"
+        f"if that one is no more, {Command('adopt', box.id, on=box.provider, take_over=deployment)}"
     )
 
 
 def _back(ended: Lease) -> str:
     return (
         f"its lease is {ended.state}, and {ended.provider} lists its box again: its meter may be running,"
-        f" and only you can end it, where you rented it; `gpu-tenant adopt --on {ended.provider} {ended.box_id}`"
+        f" and only you can end it, where you rented it; {Command('adopt', ended.box_id, on=ended.provider)}"
         " puts it under a new lease"
     )

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Limit, LocalTrouble
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.policy import running_usd_h
@@ -102,8 +103,8 @@ def must_be_within(
         value = getattr(limits, name)
         passed = Limit(
             f"{would_be}, and the owner's limit {name} is {value:g}{used}",
-            remedy="ask for less (hours, a cheaper box, --budget-usd), or end what is not needed; the owner alone "
-            f"raises it: `gpu-tenant limits` at a terminal, or {name} below [{TABLE}] in {configuration}",
+            remedy=f"ask for less (hours, a cheaper box, {Option('budget-usd')}), or end what is not needed; the owner alone "
+            f"raises it: {Command('limits')} at a terminal, or {name} below [{TABLE}] in {configuration}",
         )
         passed.name, passed.value = name, f"{value:g}"
         return passed

@@ -1,6 +1,5 @@
 """What OpenSSH must know to reach the boxes of leases: a `Host` entry for each, with our key and the pinned host key."""
 
-import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,10 @@ from pathlib import Path
 from shutil import which
 
 from gpu_tenant.domain.address import Ssh, ssh_of
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.model import LeaseId, SshAddress
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.files.state_dir import Home
 
 _MAX_JUMPS = 8
@@ -143,7 +144,7 @@ def _blocks(
         )
     told = ssh_of(target.removeprefix("ssh://"))
     if told is None:
-        raise BadRequest(f"{target!r} is not an ssh target", remedy="`gpu-tenant leases` shows it")
+        raise BadRequest(f"{target!r} is not an ssh target", remedy=f"{Command('leases')} shows it")
     plain = _effective(told, None)
     config = owner_ssh / "config"
     effective = _effective(told, config) if config.is_file() else plain
@@ -249,8 +250,4 @@ def _text(file: Path) -> str:
 
 
 def _replace(file: Path, text: str, *, mode: int) -> None:
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as written:
-        written.write(text.encode("utf-8", "surrogateescape"))
-    part.chmod(mode)
-    part.replace(file)
+    replace_file(file, text.encode("utf-8", "surrogateescape"), durable="none", mode=mode)

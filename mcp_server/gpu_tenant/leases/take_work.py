@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.readiness import active
 from gpu_tenant.leases.work_done import LAUNCH_HOLDS_S
-from gpu_tenant.ledger import Event
 
 _ENDING = frozenset({"collect", "store", "teardown", "end", "park"})
 """What an end that is being prepared holds a lease for."""
@@ -59,14 +60,14 @@ async def held_for_work(context: Context, lease: Lease, purpose: str) -> AsyncIt
 
 def _told_why(context: Context, lease: str, refused: Refused) -> Refused:
     """The refusal, with the reason where the lease ended because its work was done."""
-    done = [detail for _, kind, detail in context.ledger.events(lease) if kind == Event.DONE]
+    done = any(isinstance(x, timeline.Done) for _, x in context.ledger.events(lease))
     state = context.ledger.lease(lease).state
     if done and state in (LeaseState.TERMINATING, LeaseState.GONE):
         refused.message = (
             f"{refused.message}; it was ended because its work was done, as its terms say"
         )
         refused.remedy = (
-            "what it made is here: `gpu-tenant leases --all`; `gpu-tenant offers` finds another box, and "
-            "`--when-done keep` or `gpu-tenant hold LEASE 30m` keeps one between jobs"
+            f"what it made is here: {Command('leases', all=True)}; {Command('offers')} finds another box, and "
+            f"`--when-done keep` or {Command('hold', 'LEASE', '30m')} keeps one between jobs"
         )
     return refused

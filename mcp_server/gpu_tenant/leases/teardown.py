@@ -6,7 +6,9 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from gpu_tenant.box.seal_request import overwritten
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, in_all
 from gpu_tenant.domain.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
@@ -28,7 +30,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import brokered
 from gpu_tenant.leases.provider_listing import look, patience
 from gpu_tenant.leases.verify import formats_of
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
@@ -65,14 +67,14 @@ async def tear_down(
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = ledger.now()
             ledger.still_mine(lease.id)
-            ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=asked_at)
+            ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=asked_at)
             try:
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
                 # It may have been carried out. The list will tell, and asking twice does no harm.
             except ProviderTrouble as refusal:
-                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=ledger.now())
+                ledger.note(lease.id, timeline.Destroyed(outcome="refused"), at=ledger.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(context, lease)
@@ -135,7 +137,7 @@ def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
         return trouble
     trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
     trouble.remedy = (
-        f"{trouble.remedy + ', then ' if trouble.remedy else ''}`gpu-tenant teardown {lease.id}` again;"
+        f"{trouble.remedy + ', then ' if trouble.remedy else ''}{Command('teardown', lease.id)} again;"
         " if it stays, end it in the provider's console"
     )
     return trouble
@@ -149,7 +151,9 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:
-        raise ProviderTrouble(f"{lease.id} never had a box", remedy="`gpu-tenant leases --all`")
+        raise ProviderTrouble(
+            f"{lease.id} never had a box", remedy=str(Command("leases", all=True))
+        )
     billed = await ask_bill(context, lease)
     cost = in_all(
         lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)
@@ -250,14 +254,14 @@ def _attested(context: Context, lease: Lease) -> tuple[str, ...]:
     """What the end rests on if there is no provider's list to ask."""
     profile = context.profile(lease.provider)
     said = [
-        (at, detail)
-        for at, kind, detail in context.ledger.events(lease.id)
-        if kind == Event.ATTESTED
+        (at, event)
+        for at, event in context.ledger.events(lease.id)
+        if isinstance(event, timeline.Attested)
     ]
     return tuple(
-        f"that {profile.title} charges nothing any more: {detail['by']} said at {at:%Y-%m-%d %H:%M} "
+        f"that {profile.title} charges nothing any more: {event.by} said at {at:%Y-%m-%d %H:%M} "
         "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
-        for at, detail in said[-1:]
+        for at, event in said[-1:]
     )
 
 
@@ -277,8 +281,8 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
         )
-    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED]
-    return (*replaced, *(_WORDS.validate_python(signed[-1]["losses"]) if signed else ()))
+    signed = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Waived)]
+    return (*replaced, *(signed[-1].losses if signed else ()))
 
 
 def _empty(seal: Manifest) -> tuple[str, ...]:

@@ -6,19 +6,18 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import owners_cap, rescue
 from gpu_tenant.domain.terms import cost_usd
-from gpu_tenant.ledger.events import Event
+from gpu_tenant.domain.timeline import Lines
 
 Term = Literal["deadline", "budget", "price", "idle"]
-Line = tuple[datetime, str, dict[str, object]]
-"""One entry of a lease's timeline: when, what, and its detail."""
 
 _AGAIN_S, _AT_MOST_S = 60, 3600
 _NEAR = timedelta(minutes=30)
 
-_BEGINS_ANEW = frozenset({Event.TERMS, Event.RESUMED, Event.LAUNCHED})
+_BEGINS_ANEW = timeline.NewTerms | timeline.Resumed | timeline.Launched
 """After one of these, earlier attempts to end the lease no longer count."""
 
 
@@ -74,24 +73,26 @@ def is_near(lease: Lease, now: datetime) -> bool:
     return timedelta(0) < left <= min(_NEAR, whole / 4)
 
 
-def attempts(events: Sequence[Line]) -> list[datetime]:
+def attempts(events: Lines) -> list[datetime]:
     """When attempts were made to end the lease, since the reason for that last changed."""
     tried: list[datetime] = []
-    for at, kind, _ in events:
-        if kind in _BEGINS_ANEW:
+    for at, event in events:
+        if isinstance(event, _BEGINS_ANEW):
             tried.clear()
-        elif kind == Event.ENDING:
+        elif isinstance(event, timeline.Ending):
             tried.append(at)
     return tried
 
 
-def began_at(lease: Lease, events: Sequence[Line]) -> datetime | None:
+def began_at(lease: Lease, events: Lines) -> datetime | None:
     """When the first attempt to end the lease was made at or past its deadline. Its rescue sum counts from then.
 
     None if there was none yet. An attempt for another reason before that does not count.
     """
     deadline = lease.terms.deadline_at
-    return next((at for at, kind, _ in events if kind == Event.ENDING and at >= deadline), None)
+    return next(
+        (at for at, event in events if isinstance(event, timeline.Ending) and at >= deadline), None
+    )
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:

@@ -19,6 +19,8 @@ from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, use
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.domain.model import (
     BoxId,
@@ -35,7 +37,7 @@ from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import began_at, beyond
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
 """A disk that belongs to another machine goes by that machine's clock."""
@@ -101,24 +103,19 @@ async def assess(
     """
     if lease.touched_at is None:
         return UNTOUCHED
-    profile, caretaker = context.profile(lease.provider), context.caretaker(lease)
-    ledger = context.ledger
+    session, ledger = context.session(lease), context.ledger
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
         # Do not read the files yet. What was never collected can be refused without reading it.
         now = await reseal(
-            lease,
-            profile,
-            caretaker=caretaker,
+            session,
             ledger=ledger,
             named=_NAMED_AT_MOST,
             hashes="recalled",
         )
         if not now.digest and not differs(now, collected):
             now = await reseal(
-                lease,
-                profile,
-                caretaker=caretaker,
+                session,
                 ledger=ledger,
                 named=_NAMED_AT_MOST,
                 unread_bytes=unread_bytes(now),
@@ -152,7 +149,7 @@ async def assess(
                 what="whatever the jobs wrote: the box's own record of when they began "
                 + ("is gone" if gone else "is later than they did"),
                 remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
-                f"`gpu-tenant waive {lease.id}`",
+                f"{Command('waive', lease.id)}",
             )
         )
     if differs(now, collected):
@@ -177,11 +174,11 @@ async def assess(
                         what=f"{quoted(entry.name)} does not load as {proved.verdict.format}: "
                         f"{quoted(proved.verdict.problem or '')}",
                         remedy=f"make it again on the box and collect; to give it up, its owner runs "
-                        f"`gpu-tenant waive {lease.id}`",
+                        f"{Command('waive', lease.id)}",
                     )
                 )
     if real_s() - began_at_s > _SOON_S:
-        again = partial(reseal, lease, profile, caretaker=caretaker, ledger=ledger)
+        again = partial(reseal, session, ledger=ledger)
         losses += await changed_since(now, again, lease)
     if evidence:
         ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
@@ -196,7 +193,7 @@ async def changed_since(
     Judged by names, sizes and the hashes that the box remembers. Where it remembers none, the box is read once
     more.
     """
-    remedy = f"`gpu-tenant collect {lease.id}`, then the same command again"
+    remedy = f"{Command('collect', lease.id)}, then the same command again"
     try:
         seen = await again(hashes="recalled")
         if not seen.digest:
@@ -215,9 +212,7 @@ async def _written_so_far(context: Context, lease: Lease) -> tuple[str, ...]:
     """The names of everything on the box while jobs run, except files whose identical copy is here."""
     try:
         draft = await reseal(
-            lease,
-            context.profile(lease.provider),
-            caretaker=context.caretaker(lease),
+            context.session(lease),
             ledger=context.ledger,
             hashes="recalled",
             running="listed",
@@ -253,7 +248,7 @@ def unused(lease: Lease, seen: Seen) -> TeardownPermit:
     if why is not None:
         loss = Loss(
             what=f"whatever was done on it ({why})",
-            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
         raise _refusal(lease, [loss])
     return _mint(lease, NeverUsed())
@@ -275,7 +270,7 @@ def sign(
     if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
         raise Refused(
             "what would be lost has changed since it was signed for; nothing was destroyed",
-            remedy=f"look again: `gpu-tenant waive {lease.id}`",
+            remedy=f"look again: {Command('waive', lease.id)}",
         )
     return _signed(
         lease,
@@ -292,24 +287,26 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     Raises:
         Refused: nobody has signed, or the lease's time and its rescue sum are not used up.
     """
-    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED_AHEAD]
+    signed = [
+        event for _, event in ledger.events(lease.id) if isinstance(event, timeline.WaivedAhead)
+    ]
     if lease.terms.on_deadline != "waive" or not signed:
         raise Refused(
             f"nobody has signed in advance for what is on {lease.id}",
-            remedy=f"its owner runs `gpu-tenant waive {lease.id}`",
+            remedy=f"its owner runs {Command('waive', lease.id)}",
         )
     now = ledger.now()
     began = began_at(lease, ledger.events(lease.id))
     if now < lease.terms.deadline_at or began is None or beyond(lease, began, now) != "waive":
         raise Refused(
             f"{lease.id} is not past its end and its rescue sum: the signature does not hold yet",
-            remedy=f"`gpu-tenant terms {lease.id}`",
+            remedy=str(Command("terms", lease.id)),
         )
     return _signed(
         lease,
         assessment,
-        signed_by=f"{signed[-1]['by']}, in advance",
-        signature=str(signed[-1].get("signature", "waived ahead")),
+        signed_by=f"{signed[-1].by}, in advance",
+        signature=signed[-1].signature,
         ledger=ledger,
     )
 
@@ -323,14 +320,14 @@ def _signed(
     ledger: Ledger,
 ) -> TeardownPermit:
     losses, digest = [x.what for x in assessment.losses], assessment.loss_digest
-    detail: dict[str, object] = {"by": signed_by, "loss": digest, "losses": losses}
-    ledger.note(lease.id, Event.WAIVED, detail, at=ledger.now())
+    waived = timeline.Waived(by=signed_by, loss=digest, losses=tuple(losses))
+    ledger.note(lease.id, waived, at=ledger.now())
     return _mint(lease, Waived(signed_by=signed_by, loss_digest=digest, signature=signature))
 
 
 def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit:
     if lease.box_id is None:
-        raise Refused("this lease has no box", remedy=f"`gpu-tenant leases` shows {lease.id}")
+        raise Refused("this lease has no box", remedy=f"{Command('leases')} shows {lease.id}")
     return TeardownPermit(
         lease_id=lease.id,
         provider=lease.provider,
@@ -344,7 +341,7 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     named = "; ".join(loss.what for loss in losses[:_SHOWN])
     more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
     unnamed = more or any(len(loss.names) > IN_WORDS for loss in losses)
-    everything = f"; `gpu-tenant waive {lease.id}` lists all of it by name" if unnamed else ""
+    everything = f"; {Command('waive', lease.id)} lists all of it by name" if unnamed else ""
     return Unverified(
         f"{lease.id} keeps its box, because this would be lost: {named}{more}",
         remedy=f"{losses[0].remedy}{everything}",
@@ -361,32 +358,35 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
         yield Loss(
             what=f"{quoted(lease.from_work(problem.at))} cannot be kept as it is: "
             f"{quoted(problem.why)} ({quoted(problem.detail)})",
-            remedy=f"mend it on the box, then `gpu-tenant collect {lease.id}`; to give it up, its owner "
-            f"runs `gpu-tenant waive {lease.id}`",
+            remedy=f"mend it on the box, then {Command('collect', lease.id)}; to give it up, its owner "
+            f"runs {Command('waive', lease.id)}",
         )
     for pattern in seal.unmatched:
         if pattern not in given_up:
             yield Loss(
                 what=f"the declared artifact {quoted(pattern)} never appeared",
-                remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be "
-                f"expected any more, `gpu-tenant collect {lease.id} --discard '{pattern}'`",
+                remedy=f"look at the log with {Command('monitor', lease.id)}; if it is not to be "
+                f"expected any more, {Command('collect', lease.id, discard=pattern)}",
             )
-    if seal.unclaimed.count and not seal.unclaimed.size_bytes:
-        yield Loss(
-            what=f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
-            f"something: {_unclaimed_in_words(seal, lease)}",
-            names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
-            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
-            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
+    if not seal.unclaimed.count:
+        return
+    keep = Command("collect", lease.id, artifact="PATTERN")
+    lose = Command("collect", lease.id, discard="PATTERN")
+    if not seal.unclaimed.size_bytes:
+        what = (
+            f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
+            f"something: {_unclaimed_in_words(seal, lease)}"
         )
-    elif seal.unclaimed.count:
-        yield Loss(
-            what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
-            f"claimed: {_unclaimed_in_words(seal, lease)}",
-            names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
-            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
-            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
+    else:
+        what = (
+            f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            f"claimed: {_unclaimed_in_words(seal, lease)}"
         )
+    yield Loss(
+        what=what,
+        names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
+        remedy=f"keep them with {keep}, or give them up with {lose}",
+    )
 
 
 def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
@@ -409,7 +409,7 @@ def untold(
         yield Loss(
             what=f"whatever {job.id} wrote: it was launched, and the box does not know it",
             remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
-            f"`gpu-tenant waive {lease.id}`",
+            f"{Command('waive', lease.id)}",
         )
     kept, given_up = ledger.declared(lease.id)
     told_bad = {problem.at for problem in now.problems}
@@ -419,7 +419,7 @@ def untold(
         if not any(means(pattern, name) for name in names):
             yield Loss(
                 what=f"the declared artifact {pattern}, of which the box lists nothing",
-                remedy=f"`gpu-tenant collect {lease.id}`, and look at what it brings",
+                remedy=f"{Command('collect', lease.id)}, and look at what it brings",
             )
 
 

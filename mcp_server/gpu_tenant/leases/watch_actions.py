@@ -10,6 +10,8 @@ from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
 from gpu_tenant.box.guard import bring, last_armed, note_gone
 from gpu_tenant.box.idle_check import Activity
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.files.skill_files import script
@@ -22,10 +24,11 @@ from gpu_tenant.leases.park import park, unsure_of
 from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import unkept
-from gpu_tenant.ledger import Event
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
-_WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED, Event.SNAPSHOT})
+_WRITES = (
+    timeline.Launched | timeline.Pushed | timeline.Prepared | timeline.Resumed | timeline.Snapped
+)
 
 
 async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:
@@ -114,7 +117,7 @@ async def pull(
     if on_the_box == "prune" and policy is None:
         raise BadRequest(
             "nothing says which checkpoints are to be kept",
-            remedy=f"`gpu-tenant collect {lease} --live --keep-last 3 --prune-box`",
+            remedy=str(Command("collect", lease, live=True, keep_last="3", prune_box=True)),
         )
     found = await running(context, lease)
     directory = Path(to) if to else context.kept_in(found)
@@ -124,10 +127,8 @@ async def pull(
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
         seen = await snapshot(
-            found,
+            context.session(found),
             directory=directory,
-            caretaker=context.caretaker(found),
-            transport=context.transport(found),
             ledger=context.ledger,
             turn=turn if limit else Resting(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
@@ -155,10 +156,9 @@ async def _pruned(
     there = Pruned()
     if on_the_box == "prune":
         there = await prune_box(
-            lease,
+            context.session(lease),
             policy,
             directory=directory,
-            caretaker=context.caretaker(lease),
             ledger=context.ledger,
             done=said.done,
         )
@@ -182,10 +182,13 @@ def has_news(context: Context, lease: Lease) -> bool:
     """Whether something was done on the box since it was last collected."""
     if lease.touched_at is None:
         return False
-    kinds = [kind for _, kind, _ in context.ledger.events(lease.id)]
-    last = {kind: place for place, kind in enumerate(kinds)}
-    wrote = max((last.get(kind, -1) for kind in _WRITES), default=-1)
-    return wrote > last.get(Event.COLLECTED, -1)
+    news = False
+    for _, event in context.ledger.events(lease.id):
+        if isinstance(event, timeline.Collected):
+            news = False
+        elif isinstance(event, _WRITES):
+            news = True
+    return news
 
 
 async def store_again(context: Context, lease: str) -> Kept | None:
@@ -220,7 +223,7 @@ async def park_overdue(context: Context, lease: str) -> None:
     """
     found = await with_box(context, lease)
     if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
-        raise Refused(f"{found.id} does not run", remedy="`gpu-tenant leases`")
+        raise Refused(f"{found.id} does not run", remedy=str(Command("leases")))
     await _made_still(context, found, unsealed="accept")
 
 
@@ -240,14 +243,14 @@ async def park_stray(context: Context, provider: str, box: str) -> Card:
     if profile.park != "keeps" or unsure_of(profile):
         raise Refused(
             f"no stop at {profile.title} is known to keep all of a disk",
-            remedy=f"`gpu-tenant adopt {box} --on {provider}`, then see what is on it",
+            remedy=f"{Command('adopt', box, on=provider)}, then see what is on it",
         )
     listed = await context.connectors[provider].list_boxes()
     marked = next((deployment_of(each) for each in listed if each.id == box), None)
     if marked not in (None, context.ledger.deployment):
         raise Refused(
             f"{box} is another gpu-tenant's ({marked}), and may be at work",
-            remedy=f"stop it where that one runs, or `gpu-tenant adopt {box} --on {provider}` first",
+            remedy=f"stop it where that one runs, or {Command('adopt', box, on=provider)} first",
         )
     card = await adopt(context, provider, box)
     await _made_still(context, context.ledger.lease(card.lease), unsealed="skip")

@@ -8,12 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from gpu_tenant.domain.command import Command
+from gpu_tenant.files.replace_file import replace_file
+
 Watcher = Literal["watchdog", "server"]
 """Who looks: a program of its own, or the MCP server while its host runs it."""
 
+
 _UNWATCHED_S = 900
 BY_THIS_SERVER = "by this server, while it runs"
-HOW = "`gpu-tenant install watchdog` has one look after every lease"
+HOW = f"{Command('install', 'watchdog')} has one look after every lease"
 
 
 def put_heartbeat(
@@ -25,7 +29,6 @@ def put_heartbeat(
     by: Watcher = "watchdog",
 ) -> None:
     """It is on record that a watchdog has just looked, and since when which providers have not answered."""
-    temporary = path.with_suffix(f".{os.getpid()}")
     told = {
         "at": at.isoformat(),
         "pid": os.getpid(),
@@ -34,9 +37,7 @@ def put_heartbeat(
         "unasked": {provider: since.isoformat() for provider, since in unasked.items()},
     }
     with suppress(OSError):  # a full disk must not end the watch
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(told), encoding="utf-8")
-        temporary.replace(path)
+        replace_file(path, json.dumps(told), durable="none")
 
 
 def _said(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:

@@ -5,30 +5,29 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.terms import GRACE_S, duration_words
-from gpu_tenant.leases.term_checks import Line, next_attempt_at
-from gpu_tenant.ledger.events import Event
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.term_checks import next_attempt_at
 
 LAUNCH_HOLDS_S = 120
 """How long a launch that could not begin at once keeps its lease from being ended for being done."""
 PUSH_HOLDS_S = 300
 """How long a push, or packages that were installed, do: who brings a tree is about to launch."""
 
-_CHANGES = frozenset(
-    {
-        Event.LAUNCHED,
-        Event.JOB_ENDED,
-        Event.LINGERS,
-        Event.PUSHED,
-        Event.PREPARED,
-        Event.CLAIMED,
-        Event.ACCEPTED,
-        Event.COLLECTED,
-        Event.TERMS,
-        Event.RESUMED,
-        Event.HOLD,
-    }
+_CHANGES = (
+    timeline.Launched
+    | timeline.JobEnded
+    | timeline.Lingers
+    | timeline.Pushed
+    | timeline.Prepared
+    | timeline.Claimed
+    | timeline.Accepted
+    | timeline.Collected
+    | timeline.NewTerms
+    | timeline.Resumed
+    | timeline.Holds
 )
 """After one of these, an end that was refused is tried once more."""
 
@@ -75,7 +74,7 @@ class Step:
     """When to look again at the latest, if that is before the next look."""
 
 
-def next_step(lease: Lease, work: Work, events: Sequence[Line], now: datetime) -> Step:
+def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
     """What follows from the lease's work, by its terms; every other of its terms holds on besides."""
     terms = lease.terms
     if terms.when_done == "keep":
@@ -127,73 +126,71 @@ class Tries:
     words: str = ""
 
 
-def tries_of(events: Sequence[Line]) -> Tries:
+def tries_of(events: Lines) -> Tries:
     """The attempts since the last line that changes something; what an attempt itself collects changes nothing."""
     refused: str | None = None
     failed: list[datetime] = []
     words, is_under_way = "", False
-    for at, kind, detail in events:
-        if kind == Event.DONE:
-            outcome, said = detail.get("outcome"), str(detail.get("words", ""))
-            is_under_way = outcome == "begun"
-            if outcome == "refused":
-                refused, failed = said, []
-            elif outcome == "failed":
-                refused, words = None, said
+    for at, event in events:
+        if isinstance(event, timeline.Done):
+            is_under_way = event.outcome == "begun"
+            if event.outcome == "refused":
+                refused, failed = event.words, []
+            elif event.outcome == "failed":
+                refused, words = None, event.words
                 failed.append(at)
-        elif kind in _CHANGES and not (is_under_way and kind == Event.COLLECTED):
+        elif is_under_way and isinstance(event, timeline.Collected):
+            continue
+        elif isinstance(event, _CHANGES):
             refused, failed, words, is_under_way = None, [], "", False
     return Tries(refused, failed, words)
 
 
-def held_until(events: Sequence[Line]) -> datetime | None:
+def held_until(events: Lines) -> datetime | None:
     """Until when somebody wants the lease for more work; None: nobody said so.
 
     A hold that is said takes the place of the one before; a launch, a push and packages hold besides.
     """
     said: datetime | None = None
     besides: datetime | None = None
-    for at, kind, detail in events:
-        if kind == Event.HOLD:
-            until = datetime.fromisoformat(str(detail["until"]))
-            if detail.get("by") == "said":
+    for at, event in events:
+        match event:
+            case timeline.Holds(until=until, by="said"):
                 said = until
                 besides = None if until <= at else besides
-            else:
+            case timeline.Holds(until=until):
                 besides = max(filter(None, (besides, until)))
-        elif kind in (Event.PUSHED, Event.PREPARED):
-            besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
-        elif kind == Event.LAUNCHED:
-            besides = None  # what was about to be launched is
+            case timeline.Pushed() | timeline.Prepared():
+                besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
+            case timeline.Launched():
+                besides = None  # what was about to be launched is
+            case _:
+                pass
     return max(filter(None, (said, besides)), default=None)
 
 
-def lingers_since(events: Sequence[Line]) -> dict[str, datetime]:
+def lingers_since(events: Lines) -> dict[str, datetime]:
     """The jobs that were seen to have left processes running, each with when that was first seen."""
-    return {str(detail.get("job")): at for at, kind, detail in events if kind == Event.LINGERS}
+    return {event.job: at for at, event in events if isinstance(event, timeline.Lingers)}
 
 
-def ends_of(events: Sequence[Line]) -> list[JobEnd]:
+def ends_of(events: Lines) -> list[JobEnd]:
     """The jobs whose end a look has seen, in that order."""
     return [
         JobEnd(
-            job=str(detail.get("job")),
-            state=str(detail.get("state")),
-            at=at - timedelta(seconds=_seconds(detail.get("ago_s"))),
-            why=None if detail.get("why") is None else str(detail["why"]),
+            job=event.job,
+            state=str(event.state),
+            at=at - timedelta(seconds=max(0.0, event.ago_s or 0.0)),
+            why=event.why,
         )
-        for at, kind, detail in events
-        if kind == Event.JOB_ENDED
+        for at, event in events
+        if isinstance(event, timeline.JobEnded)
     ]
 
 
-def _seconds(said: object) -> float:
-    return float(said) if isinstance(said, int | float) and said > 0 else 0.0
-
-
-def last_launch_at(events: Sequence[Line]) -> datetime | None:
+def last_launch_at(events: Lines) -> datetime | None:
     """When something was last launched; None: never."""
-    return max((at for at, kind, _ in events if kind == Event.LAUNCHED), default=None)
+    return max((at for at, event in events if isinstance(event, timeline.Launched)), default=None)
 
 
 def failures(ends: Sequence[JobEnd], launched_at: datetime | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ forgets it: a lease with a box becomes `terminating` or `gone` only if a permit 
 
 from gpu_tenant.ledger.accounts import Askings
 from gpu_tenant.ledger.alarms import Alarms
-from gpu_tenant.ledger.events import Event, Ran
+from gpu_tenant.ledger.events import Ran
 from gpu_tenant.ledger.fleets import Fleets
 from gpu_tenant.ledger.holds import Held, Renewal
 from gpu_tenant.ledger.jobs import Work
@@ -17,7 +17,7 @@ from gpu_tenant.ledger.pushed_files import Sent
 from gpu_tenant.ledger.quotes import Quotes
 from gpu_tenant.ledger.sweeps import Sweeps
 
-__all__ = ["Allowed", "Event", "Held", "Ledger", "Ran", "Renewal", "anything"]
+__all__ = ["Allowed", "Held", "Ledger", "Ran", "Renewal", "anything"]
 
 
 class Ledger(Proof, Work, Fleets, Sweeps, Quotes, Alarms, Askings, Passkeys, Sent):

@@ -3,82 +3,22 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from itertools import groupby
 from typing import Literal
 
 from gpu_tenant.domain.model import LeaseId, LeaseState
+from gpu_tenant.domain.timeline import (
+    Attested,
+    Event,
+    Line,
+    Parked,
+    Ready,
+    Taken,
+    event_of,
+    kind_of,
+)
 from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
-
-
-class Event(StrEnum):
-    """The kinds of line in a lease's timeline, as they are stored. No other kind is written there."""
-
-    INTENDED = "intended"
-    BOUND = "bound"
-    READY = "ready"
-    MARKING = "marking"
-    MARKED = "marked"
-    LOOKED = "looked"
-    TAKES_OVER = "takes over"
-    BROKERED = "brokered"
-    """Another tool rents the box, and ends its bill."""
-    PARKING = "parking"
-    RUNS_ON = "runs on"
-    PARKED = "parked"
-    RESUMING = "resuming"
-    RESUMED = "resumed"
-    TERMS = "terms"
-    PRICE = "price"
-    BILLED = "billed"
-    NOTICE = "notice"
-    TAKEN = "taken"
-    RECOVERED = "recovered"
-    ABSENT = "absent"
-    PUSHED = "pushed"
-    OVERWRITTEN = "overwritten"
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    GUARDED = "guarded"
-    LAUNCHED = "launched"
-    GANG = "gang"
-    """One job was declared on several leases at once."""
-    PROGRESS = "progress"
-    STOPPED = "stopped"
-    JOB_ENDED = "job ended"
-    """A look saw for the first time that a job has ended."""
-    LINGERS = "lingers"
-    """A look saw for the first time that a job's command has ended and left processes running."""
-    HOLD = "hold"
-    """More work is coming: until then the lease is not ended for being done."""
-    ACCEPTED = "accepted"
-    """A person accepted what is wrong with a sweep."""
-    DONE = "done"
-    """Its work is done, and it is being ended for that; or why that did not come about."""
-    SNAPSHOT = "snapshot"
-    CLAIMED = "claimed"
-    SEALED = "sealed"
-    COLLECTED = "collected"
-    STORED = "stored"
-    VERIFIED = "verified"
-    REFUSED = "refused"
-    WAIVED = "waived"
-    WAIVED_AHEAD = "waived ahead"
-    ENDING = "ending"
-    PERMITTED = "permitted"
-    UNSEEN = "unseen"
-    DESTROY = "destroy"
-    ATTESTED = "attested"
-    RECEIPT = "receipt"
-    ENDED = "ended"
-    CAME_BACK = "came back"
-
-
-WANTED = frozenset(
-    {Event.HOLD, Event.LAUNCHED, Event.PUSHED, Event.PREPARING, Event.PREPARED, Event.RESUMED}
-)
-"""Lines that say that the box is wanted for more work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +34,22 @@ class Ran:
 class Timeline(Holds):
     """The append-only part of the ledger."""
 
-    def note(
-        self, lease_id: LeaseId, kind: Event, detail: dict[str, object], *, at: datetime
-    ) -> None:
+    def note(self, lease_id: LeaseId, event: Event, *, at: datetime) -> None:
         """The lease's timeline has one more line."""
         with self._transaction() as db:
-            self._note(db, lease_id, kind, detail, at)
+            self._note(db, lease_id, event, at)
 
     @staticmethod
-    def _note(
-        db: Connection, lease_id: str, kind: Event, detail: dict[str, object], at: datetime
-    ) -> None:
+    def _note(db: Connection, lease_id: str, event: Event, at: datetime) -> None:
         db.execute(
             "INSERT INTO events(lease_id, kind, detail, at) VALUES (?,?,?,?)",
-            (lease_id, kind, json.dumps(detail), at.isoformat()),
+            (lease_id, kind_of(event), json.dumps(event.stored()), at.isoformat()),
         )
 
-    def events(self, lease_id: str) -> list[tuple[datetime, str, dict[str, object]]]:
+    def events(self, lease_id: str) -> list[Line]:
         """The lease's timeline, oldest first."""
         return self._read(
-            lambda row: (moment(row["at"]), row["kind"], json.loads(row["detail"])),
+            lambda row: Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
             "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
             lease_id,
         )
@@ -131,9 +67,9 @@ class Timeline(Holds):
             " JOIN events e ON e.lease_id=l.id AND e.kind IN (?,?,?) ORDER BY l.id, e.seq",
             provider,
             most,
-            Event.READY,
-            Event.PARKED,
-            Event.TAKEN,
+            Ready.kind,
+            Parked.kind,
+            Taken.kind,
         )
         return [
             Ran(state, ended_at, tuple(turn for _, turn in lines))
@@ -148,7 +84,7 @@ class Timeline(Holds):
 
     def attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""
-        return any(kind == Event.ATTESTED for _, kind, _ in self.events(lease_id))
+        return any(isinstance(event, Attested) for _, event in self.events(lease_id))
 
     def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
         """One look at the provider's list is on record."""

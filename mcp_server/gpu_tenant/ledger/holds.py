@@ -9,6 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
@@ -180,7 +181,7 @@ class Holds(Database):
             raise LeaseHeld(
                 f"the hold of this process on {lease_id} was broken: it had not been renewed, as when a "
                 "process is stopped; nothing more was done",
-                remedy=f"see what was done meanwhile: `gpu-tenant leases`, `gpu-tenant monitor {lease_id}`",
+                remedy=f"see what was done meanwhile: {Command('leases')}, {Command('monitor', lease_id)}",
             )
 
     def held(self, lease_id: str) -> Held | None:
@@ -208,7 +209,7 @@ def _held(row: Row, now: datetime, renewal: Renewal) -> Held:
 
 def _refusal(lease_id: str, held: Held, *, again_s: float | None = None) -> LeaseHeld:
     if again_s is None:
-        remedy = f"wait for it, and look with `gpu-tenant monitor {lease_id}`"
+        remedy = f"wait for it, and look with {Command('monitor', lease_id)}"
     else:
         remedy = (
             f"if that process is stopped (Ctrl-Z), let it go on (`fg`) or end it; the same command in "

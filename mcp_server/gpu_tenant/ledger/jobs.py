@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import count
-from typing import Literal
 
-from pydantic import TypeAdapter
-
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Job, JobId, LeaseId
 from gpu_tenant.ledger.database import record
-from gpu_tenant.ledger.events import Event, Timeline
-
-_CLAIM: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
+from gpu_tenant.ledger.events import Timeline
 
 _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
 
@@ -37,31 +33,25 @@ class Work(Timeline):
                 "UPDATE jobs SET record=? WHERE lease_id=? AND id=?",
                 (known.model_dump_json(), job.lease_id, job.id),
             )
-            detail: dict[str, object] = {
-                "job": job.id,
-                "command": job.command,
-                "box_time_s": box_time_s,
-            }
-            self._note(db, job.lease_id, Event.LAUNCHED, detail, at)
+            launched = timeline.Launched(job=job.id, command=job.command, box_time_s=box_time_s)
+            self._note(db, job.lease_id, launched, at)
         return known
 
     def job_ended(
         self,
         lease_id: LeaseId,
-        job: JobId,
-        detail: dict[str, object],
+        seen: timeline.JobEnded | timeline.Lingers,
         *,
         at: datetime,
-        kind: Literal[Event.JOB_ENDED, Event.LINGERS] = Event.JOB_ENDED,
     ) -> None:
         """It is on record that the job has ended, or has left processes running; once, whoever looks."""
         with self._transaction() as db:
             known = db.execute(
                 "SELECT 1 FROM events WHERE lease_id=? AND kind=? AND json_extract(detail, '$.job')=?",
-                (lease_id, kind, job),
+                (lease_id, seen.kind, seen.job),
             ).fetchone()
             if known is None:
-                self._note(db, lease_id, kind, {"job": job, **detail}, at)
+                self._note(db, lease_id, seen, at)
 
     def hold_until(self, lease_id: LeaseId, until: datetime, *, by: str, at: datetime) -> bool:
         """It is on record that more work is coming; False if the lease's end has begun, and nothing is recorded.
@@ -72,16 +62,17 @@ class Work(Timeline):
             row = db.execute("SELECT state FROM leases WHERE id=?", (lease_id,)).fetchone()
             is_open = row is not None and row["state"] in ("intended", "active")
             if is_open:
-                detail: dict[str, object] = {"until": until.isoformat(), "by": by}
-                self._note(db, lease_id, Event.HOLD, detail, at)
+                self._note(db, lease_id, timeline.Holds(until=until, by=by), at)
         return is_open
 
     def began_s(self, lease_id: LeaseId) -> float | None:
         """When the first job began, in seconds by the box's own clock. None if the box never said."""
         told = [
-            d.get("box_time_s") for _, kind, d in self.events(lease_id) if kind == Event.LAUNCHED
+            event.box_time_s
+            for _, event in self.events(lease_id)
+            if isinstance(event, timeline.Launched)
         ]
-        return min((at for at in told if isinstance(at, float)), default=None)
+        return min((at for at in told if at is not None), default=None)
 
     def jobs(self, lease_id: LeaseId) -> list[Job]:
         """The jobs declared on that lease, oldest first."""
@@ -101,8 +92,8 @@ class Work(Timeline):
     ) -> None:
         """It is on record what the owner said, after launch, about unclaimed files."""
         if artifacts or discard:
-            detail: dict[str, object] = {"artifacts": list(artifacts), "discard": list(discard)}
-            self.note(lease_id, Event.CLAIMED, detail, at=at)
+            claim = timeline.Claimed(artifacts=tuple(artifacts), discard=tuple(discard))
+            self.note(lease_id, claim, at=at)
 
     def never_ran(self, lease_id: LeaseId) -> set[str]:
         """The jobs that were withdrawn before they started."""
@@ -120,10 +111,9 @@ class Work(Timeline):
         never_ran = self.never_ran(lease_id)
         jobs = [job for job in self.jobs(lease_id) if job.id not in never_ran]
         claims = [(job.artifacts, job.discard) for job in jobs]
-        for _, kind, detail in self.events(lease_id):
-            if kind == Event.CLAIMED:
-                claim = _CLAIM.validate_python(detail)
-                claims.append((claim["artifacts"], claim["discard"]))
+        for _, event in self.events(lease_id):
+            if isinstance(event, timeline.Claimed):
+                claims.append((event.artifacts, event.discard))
         for kept, given_up in claims:
             artifacts.update(dict.fromkeys(kept))
             discard.update(dict.fromkeys(given_up))

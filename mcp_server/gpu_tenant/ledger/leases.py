@@ -11,13 +11,14 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, UnknownLease
 from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.events import Event
 from gpu_tenant.ledger.signatures import Signatures, use
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
@@ -109,7 +110,7 @@ class Leases(Signatures):
         if used is not None:
             taken = QuoteUsed(
                 f"{used['value']} has rented {used['id']}",
-                remedy=f"go on with {used['id']}; for another box `gpu-tenant offers` makes a new quote, and "
+                remedy=f"go on with {used['id']}; for another box {Command('offers')} makes a new quote, and "
                 "`--count` has several by one",
             )
             taken.lease_id = used["id"]
@@ -130,7 +131,7 @@ class Leases(Signatures):
                 raise
             raise LeaseHeld(
                 f"a box of {fleet} was asked for, and whether it was made is not known yet",
-                remedy="`gpu-tenant leases` looks at it; then the same command again",
+                remedy=f"{Command('leases')} looks at it; then the same command again",
             ) from error
 
     def take_up(
@@ -205,7 +206,7 @@ class Leases(Signatures):
                 fleet,
             ),
         )
-        self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
+        self._note(db, lease_id, timeline.Intended(**terms.model_dump()), at)
 
     def bind(
         self, lease_id: LeaseId, box: Box, *, at: datetime, since: datetime | None = None
@@ -229,7 +230,7 @@ class Leases(Signatures):
             other = self.lease_on(box.provider, box.id)
             raise BoxTaken(
                 f"the lease {other.id if other else '?'} already stands on {box.id}",
-                remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id if other else ''}`",
+                remedy=f"use that lease, or end it first: {Command('teardown', other.id if other else '')}",
             ) from error
 
     def _bind(
@@ -256,8 +257,7 @@ class Leases(Signatures):
             "INSERT INTO rates(lease_id, usd_h, at) SELECT id, price_usd_h, ? FROM leases WHERE id=?",
             (since.isoformat(), lease_id),
         )
-        detail: dict[str, object] = {"box": box.id, "since": since.isoformat()}
-        self._note(db, lease_id, Event.BOUND, detail, at)
+        self._note(db, lease_id, timeline.Bound(box=box.id, since=since.isoformat()), at)
 
     def lease(self, lease_id: str) -> Lease:
         """The lease with that id, as it stands.
@@ -269,7 +269,7 @@ class Leases(Signatures):
         if found is None:
             raise UnknownLease(
                 f"no lease {lease_id!r} is in the ledger",
-                remedy="`gpu-tenant leases --all` lists them",
+                remedy=f"{Command('leases', all=True)} lists them",
             )
         return found
 
@@ -387,7 +387,7 @@ class Leases(Signatures):
                 "UPDATE leases SET ready_at=coalesce(ready_at, ?) WHERE id=?",
                 (at.isoformat(), lease_id),
             )
-            self._note(db, lease_id, Event.READY, {}, at)
+            self._note(db, lease_id, timeline.Ready(), at)
         return self.lease(lease_id)
 
     def moved(self, lease_id: LeaseId, address: Address) -> Lease:
@@ -419,7 +419,7 @@ class Leases(Signatures):
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=? WHERE id=?", (at.isoformat(), lease_id))
             self._rated(db, lease_id, usd_h, at)
-            self._note(db, lease_id, Event.PARKED, {}, at)
+            self._note(db, lease_id, timeline.Parked(), at)
         return self.lease(lease_id)
 
     def resuming(
@@ -440,7 +440,7 @@ class Leases(Signatures):
             lease = self.lease(lease_id)
             allowed(lease.provider, lease.terms, usd_h)
             self._rated(db, lease_id, usd_h, at)
-            self._note(db, lease_id, Event.RESUMING, {}, at)
+            self._note(db, lease_id, timeline.Resuming(), at)
         return self.lease(lease_id)
 
     def stays_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
@@ -459,7 +459,7 @@ class Leases(Signatures):
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
                 (lease_id, at.isoformat()),
             )
-            self._note(db, lease_id, Event.RESUMED, {}, at)
+            self._note(db, lease_id, timeline.Resumed(), at)
         return self.lease(lease_id)
 
     def change_terms(
@@ -488,25 +488,25 @@ class Leases(Signatures):
             if signed is not None:
                 use(db, signed, at=at)
             db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
-            self._note(db, lease_id, Event.TERMS, terms.model_dump(mode="json"), at)
+            self._note(db, lease_id, timeline.NewTerms(**terms.model_dump()), at)
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
         """The lease's owner has signed ahead: what is not saved when the rescue money is spent may be lost."""
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
-        detail: dict[str, object] = {"by": signature.signed_by, "signature": signature.code}
+        signed = timeline.WaivedAhead(by=signature.signed_by, signature=signature.code)
         with self._transaction() as db:
             use(db, signature.code, at=at)
-            self._note(db, lease_id, Event.WAIVED_AHEAD, detail, at)
+            self._note(db, lease_id, signed, at)
             db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
         return self.lease(lease_id)
 
     def attest(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> None:
         """A person has said that the box was ended in its console."""
-        detail: dict[str, object] = {"by": signature.signed_by, "signature": signature.code}
+        attested = timeline.Attested(by=signature.signed_by, signature=signature.code)
         with self._transaction() as db:
             use(db, signature.code, at=at)
-            self._note(db, lease_id, Event.ATTESTED, detail, at)
+            self._note(db, lease_id, attested, at)
 
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
         """The lease ended without a destroy of ours. There never was a box, or it is lost."""
@@ -515,7 +515,7 @@ class Leases(Signatures):
                 "UPDATE leases SET state=?, ended_at=? WHERE id=?",
                 (state, at.isoformat(), lease_id),
             )
-            self._note(db, lease_id, Event.ENDED, {"state": state}, at)
+            self._note(db, lease_id, timeline.Ended(state=state), at)
         return self.lease(lease_id)
 
     def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:
@@ -534,13 +534,13 @@ class Leases(Signatures):
                 db.execute(
                     "UPDATE leases SET state='active', ended_at=NULL WHERE id=?", (lease_id,)
                 )
-                self._note(db, lease_id, Event.CAME_BACK, {}, at)
+                self._note(db, lease_id, timeline.CameBack(), at)
         except IntegrityError as error:
             if "UNIQUE" not in str(error):
                 raise
             raise BoxTaken(
                 f"another lease already stands on {lease.box_id}",
-                remedy="`gpu-tenant leases` shows it",
+                remedy=f"{Command('leases')} shows it",
             ) from error
         return self.lease(lease_id)
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.signature import PASSKEY, Asked, Form, Passkey, Signature
 from gpu_tenant.ledger.database import Row, moment
@@ -31,8 +32,8 @@ class Passkeys(Signatures):
         if form != PASSKEY and asked.kind != "lost_passkey" and self.passkeys(at):
             raise Refused(
                 "a passkey is set up, and nothing else signs here; nothing was signed",
-                remedy=f"sign {asked.code} on the page of `gpu-tenant dashboard`; who has lost the passkey runs "
-                "`gpu-tenant sign --lost-passkey`",
+                remedy=f"sign {asked.code} on the page of {Command('dashboard')}; who has lost the passkey runs "
+                f"{Command('sign', lost_passkey=True)}",
             )
         return super().sign(asked, by=by, form=form, at=at, proof=proof)
 

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
+from gpu_tenant.domain.timeline import WANTED
 from gpu_tenant.ledger.database import Connection, moment
-from gpu_tenant.ledger.events import WANTED, Event
 from gpu_tenant.ledger.leases import Leases
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 
@@ -33,8 +35,7 @@ class Proof(Leases):
             self._note(
                 db,
                 lease_id,
-                Event.SEALED,
-                {"digest": manifest.digest, "files": len(manifest.entries)},
+                timeline.Sealed(digest=manifest.digest, files=len(manifest.entries)),
                 at,
             )
 
@@ -58,7 +59,7 @@ class Proof(Leases):
                 "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
                 [(lease_id, digest, e.model_dump_json(), at.isoformat()) for e in evidence],
             )
-            self._note(db, lease_id, Event.VERIFIED, {"digest": digest}, at)
+            self._note(db, lease_id, timeline.Reread(digest=digest), at)
 
     def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
         """The newest evidence for that seal, one record for each file."""
@@ -85,7 +86,7 @@ class Proof(Leases):
         """
         match permit.ground:
             case Verified(seal_digest=digest):
-                detail: dict[str, object] = {"seal": digest}
+                detail = {"seal": digest}
             case NeverUsed():
                 detail = {}
             case Waived(signed_by=who, loss_digest=digest, signature=code):
@@ -110,7 +111,7 @@ class Proof(Leases):
                 "UPDATE leases SET state=? WHERE id=?", (LeaseState.TERMINATING, permit.lease_id)
             )
             self._note(
-                db, permit.lease_id, Event.PERMITTED, {"ground": permit.ground.name, **detail}, at
+                db, permit.lease_id, timeline.Permitted(ground=permit.ground.name, **detail), at
             )
         return self.lease(permit.lease_id)
 
@@ -134,7 +135,7 @@ class Proof(Leases):
         if row is not None:
             raise StillWanted(
                 f"{lease_id} is wanted again ({row['kind']}) since its end was decided; its box stays",
-                remedy=f"`gpu-tenant monitor {lease_id}` shows the new work",
+                remedy=f"{Command('monitor', lease_id)} shows the new work",
             )
 
     @staticmethod
@@ -144,7 +145,7 @@ class Proof(Leases):
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
             " AND coalesce(json_extract(detail, '$.signature'), 'waived ahead')=?2",
-            (lease_id, code, Event.WAIVED_AHEAD),
+            (lease_id, code, timeline.WaivedAhead.kind),
         ).fetchone()
         if not begun:
             use(db, code, at=at)
@@ -180,7 +181,7 @@ class Proof(Leases):
                 "UPDATE leases SET state=?, ended_at=? WHERE id=?",
                 (LeaseState.GONE, receipt.second_absent_at.isoformat(), receipt.lease_id),
             )
-            self._note(db, receipt.lease_id, Event.RECEIPT, {"ground": receipt.ground}, at)
+            self._note(db, receipt.lease_id, timeline.Receipted(ground=receipt.ground), at)
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:

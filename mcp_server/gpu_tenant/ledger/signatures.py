@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
 from gpu_tenant.domain.signature import (
     STANDS,
@@ -124,7 +125,7 @@ class Signatures(Timeline):
         if not found:
             raise BadRequest(
                 f"nothing is to be signed under {shown(code)!r}",
-                remedy="`gpu-tenant sign` lists what is open",
+                remedy=f"{Command('sign')} lists what is open",
             )
         return found[0]
 
@@ -155,7 +156,7 @@ class Signatures(Timeline):
             if _asked(row).shown != asked.shown:
                 raise Refused(
                     f"what is asked under {asked.code} has changed since it was shown; nothing was signed",
-                    remedy=f"look again: `gpu-tenant sign {asked.code}`",
+                    remedy=f"look again: {Command('sign', asked.code)}",
                 )
             db.execute(
                 "INSERT INTO signatures(code, shown, by, form, proof, at) VALUES (?,?,?,?,?,?)",
@@ -199,7 +200,7 @@ class Signatures(Timeline):
             use(db, code, at=at)
 
 
-AGAIN = "the same call that asked for it goes on; `gpu-tenant sign` lists what is open"
+AGAIN = f"the same call that asked for it goes on; {Command('sign')} lists what is open"
 
 
 def use(db: Connection, code: str, *, at: datetime) -> None:

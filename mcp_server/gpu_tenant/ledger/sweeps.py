@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Job, JobId, LeaseId
 from gpu_tenant.domain.sweep_placement import Placement, Released, Said, Settlement, Sweep
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.events import Event
 from gpu_tenant.ledger.leases import Leases
 from gpu_tenant.ledger.signatures import use
 
@@ -50,7 +51,7 @@ class Sweeps(Leases):
         for sweep in self._read(_sweep, "SELECT record FROM sweeps WHERE id=?", sweep_id):
             return sweep
         raise BadRequest(
-            f"no sweep {sweep_id!r} is in the ledger", remedy="`gpu-tenant sweep` lists them"
+            f"no sweep {sweep_id!r} is in the ledger", remedy=f"{Command('sweep')} lists them"
         )
 
     def sweeps(self) -> list[str]:
@@ -196,7 +197,7 @@ class Sweeps(Leases):
         except IntegrityError as broken:
             raise Refused(
                 f"the sweep's record does not allow that now ({broken})",
-                remedy="look again: `gpu-tenant sweep`",
+                remedy=f"look again: {Command('sweep')}",
             ) from broken
 
     def cells_launched(
@@ -216,12 +217,8 @@ class Sweeps(Leases):
                     " WHERE lease_id=? AND id=? AND json_extract(record, '$.launched_at') IS NULL",
                     (at.isoformat(), lease_id, job),
                 )
-            detail: dict[str, object] = {
-                "sweep": sweep_id,
-                "jobs": list(jobs),
-                "box_time_s": box_time_s,
-            }
-            self._note(db, lease_id, Event.LAUNCHED, detail, at)
+            launched = timeline.Launched(sweep=sweep_id, jobs=tuple(jobs), box_time_s=box_time_s)
+            self._note(db, lease_id, launched, at)
 
     # --- what became of the cells
 

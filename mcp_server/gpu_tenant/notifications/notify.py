@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.domain.alarm import CHANNEL, Alarm, Level, loudness
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble, TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.reconcile import rate_words
@@ -146,9 +147,9 @@ def message(alarm: Alarm, lease: Lease | None, *, now: datetime) -> Message:
     """The alarm as it is told at `now`."""
     named = _COMMAND.search(alarm.words)
     if alarm.channel is not None:
-        usual = f"gpu-tenant alarms --test {alarm.channel}"
+        usual = Command("alarms", test=alarm.channel).line
     else:
-        usual = "gpu-tenant alarms" if lease is None else "gpu-tenant leases"
+        usual = Command("alarms" if lease is None else "leases").line
     return Message(
         lease=lease.id if lease else None,
         what=alarm.key,
@@ -173,7 +174,7 @@ def compose(messages: Sequence[Message]) -> tuple[str, str]:
     # As many as fit, with a sentence each. The command shows the rest.
     shown = [first, *others][:3]
     more = len(messages) - len(shown)
-    end = (f"And {more} more. " if more else "") + "Next: gpu-tenant alarms"
+    end = (f"And {more} more. " if more else "") + f"Next: {Command('alarms').line}"
     room = (BODY - len(end)) // len(shown) - 1
     told = (" ".join(filter(None, (f"{_about(m)}: {m.words}", m.rate))) for m in shown)
     lines = "\n".join(_inert(line, room) for line in told)
@@ -254,7 +255,7 @@ def _at_home(told: Message, channel: Channel) -> Message:
     if told.channel != channel.name:
         return told
     words = f"this channel works again; it had failed, so alarms may have been missed: {told.words}"
-    return replace(told, words=words, next="gpu-tenant alarms")
+    return replace(told, words=words, next=Command("alarms").line)
 
 
 def _delivered(

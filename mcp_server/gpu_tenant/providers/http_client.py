@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from gpu_tenant import __version__
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -183,7 +184,7 @@ class Wire:
         """
         # Imported here, because it takes a tenth of the start of a verb, and most verbs ask no
         # provider. It is loaded before the first attempt, so that no attempt's time pays for it.
-        import httpx
+        import httpx2
 
         lost = turned_away = 0
         left_s, real_s = self._bounds.call_s, asyncio.get_running_loop().time
@@ -198,11 +199,12 @@ class Wire:
                     f"{self._title} did not end its answer to {method} {path} within "
                     f"{self._bounds.call_s:g} s"
                 ) from None
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                # InvalidURL: a page name of a million letters does not fit into an address.
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                # InvalidURL: a page name that is a million letters long does not fit into an
+                # address.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
-                    remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
+                    remedy=f"{Command('leases')} looks again; the meter of a box may be running",
                 )
             else:
                 self._note_allowance(reply)
@@ -230,7 +232,7 @@ class Wire:
     async def _send(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Json
     ) -> Reply:
-        import httpx
+        import httpx2
 
         headers = {
             "User-Agent": USER_AGENT,
@@ -243,7 +245,7 @@ class Wire:
         # A new connection for each call. Calls are rare, and a kept connection would belong to one
         # event loop.
         async with (
-            httpx.AsyncClient(
+            httpx2.AsyncClient(
                 timeout=_TIMEOUT_S,
                 verify=_certificates("none" if on_this_computer else "all"),
                 trust_env=not on_this_computer,
@@ -313,7 +315,7 @@ class Wire:
             source = self._credential.source if self._credential else "none"
             return CredentialRefused(
                 f"{what} (key from {source})",
-                remedy="see that the key is right and may do this; `gpu-tenant doctor`",
+                remedy=f"see that the key is right and may do this; {Command('doctor')}",
             )
         if status == 402:
             return NoFunds(what, remedy="add credit in the provider's console, or rent elsewhere")
@@ -321,7 +323,7 @@ class Wire:
             return RateLimited(what, remedy="wait a minute, then the same command again")
         if status >= 500:
             return ProviderSilent(
-                what, remedy="`gpu-tenant leases` looks again; the meter of a box may be running"
+                what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
             )
         return rejected(status, reply.text, what)
 
@@ -343,7 +345,7 @@ def key_hash(key: str, salt: str) -> str:
 
 def rejected(status: int, body: str, what: str) -> Rejected:
     """A refusal with `status` and `body`, whose meaning its connector may know."""
-    refusal = Rejected(what, remedy="`gpu-tenant leases` shows what runs")
+    refusal = Rejected(what, remedy=f"{Command('leases')} shows what runs")
     refusal.status, refusal.body = status, body
     return refusal
 

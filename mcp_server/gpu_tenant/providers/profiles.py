@@ -94,6 +94,7 @@ def _note(known: dict[str, tuple[Facts, str]], noted: Path | None) -> None:
         return
     being_written = noted.with_suffix(f".{os.getpid()}.new")
     try:
+        noted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         being_written.write_text(json.dumps(known), encoding="utf-8")
         being_written.replace(noted)
     except OSError:

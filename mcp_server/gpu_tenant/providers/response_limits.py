@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderSilent
 
 T = TypeVar("T")
 
-_LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
+_LOOKS_AGAIN = f"{Command('leases')} looks again; the meter of a box may be running"
 PIECE_BYTES = 1 << 16
 _ABANDONED = 8
 """How many calls of one client may hang at a time. With that many, no further call is started."""

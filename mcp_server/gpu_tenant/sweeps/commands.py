@@ -10,6 +10,8 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.artifacts.inventory import brought
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, Refused, SweepOpen, TenantError
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.record import Record
@@ -18,7 +20,6 @@ from gpu_tenant.domain.sweep_placement import Settlement, Sweep
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
-from gpu_tenant.ledger import Event
 from gpu_tenant.providers.credentials import references, resolve_all
 from gpu_tenant.sweeps.reconcile import (
     Answered,
@@ -32,11 +33,11 @@ from gpu_tenant.sweeps.reconcile import (
 from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
 
 _TERMS = {
-    "env_from": "--env",
-    "max_runtime_s": "--max-runtime-h",
-    "attempts": "--attempts",
-    "slots": "--slots",
-    "python": "--python",
+    "env_from": Option("env"),
+    "max_runtime_s": Option("max-runtime-h"),
+    "attempts": Option("attempts"),
+    "slots": Option("slots"),
+    "python": Option("python"),
 }
 """What the same launch must not change about a sweep, and the words for each."""
 
@@ -146,7 +147,7 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
         if rows[cell].state not in ("failed", "missing"):
             raise Refused(
                 f"{cell} is {rows[cell].state}, and only what failed or is missing runs again",
-                remedy=f"`gpu-tenant sweep {sweep_id}`",
+                remedy=str(Command("sweep", sweep_id)),
             )
     again = [p for p in placed(context, context.ledger.sweep(sweep_id)) if p.cell in cells]
     context.ledger.release(again, "again", at=context.clock.now())
@@ -173,7 +174,7 @@ async def give_up_cells(
         if rows[cell].state not in has_not_begun:
             raise Refused(
                 f"{cell} is {rows[cell].state}, and only what has not begun is given up",
-                remedy=f"`gpu-tenant sweep {sweep_id}`; --settle accepts what went wrong",
+                remedy=f"{Command('sweep', sweep_id, settle=True)} accepts what went wrong",
             )
     context.ledger.give_up(sweep_id, cells, at=context.clock.now())
     return await tend(context, sweep_id)
@@ -202,7 +203,7 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
     context.ledger.settle_sweep(sweep_id, settlement, signature=code)
     for lease in context.ledger.leases_of_sweep(sweep_id):
         if context.ledger.lease(lease).state.live:
-            context.ledger.note(lease, Event.ACCEPTED, {"sweep": sweep_id}, at=at)
+            context.ledger.note(lease, timeline.Accepted(sweep=sweep_id), at=at)
     return reckoned_of(context, sweep_id)
 
 
@@ -290,11 +291,12 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
         table = (await tend(context, sweep_id, spare=lease.id)).table
         if reasons := stands_in_the_way(table, lease.id):
             words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
-            context.ledger.note(lease.id, Event.REFUSED, {"words": words}, at=context.clock.now())
+            context.ledger.note(lease.id, timeline.Refused(words=words), at=context.clock.now())
             raise SweepOpen(
                 words,
-                remedy=f"`gpu-tenant sweep {sweep_id}` shows the table; `--retry CELL` runs one again, "
-                "and `--settle` accepts what is wrong with it, but not what still runs",
+                remedy=f"{Command('sweep', sweep_id)} shows the table; {Command('sweep', sweep_id, retry='CELL')} "
+                "runs one again, "
+                f"and {Command('sweep', sweep_id, settle=True)} accepts what is wrong with it, but not what still runs",
             )
 
 
@@ -308,7 +310,7 @@ def _fit(context: Context, lease: str) -> Lease:
     if not takes_cells(context, found):
         raise Refused(
             f"{found.id} takes no cells: it is {found.state}, or past its time",
-            remedy="`gpu-tenant leases`; `gpu-tenant extend` moves a deadline",
+            remedy=f"{Command('leases')}; {Command('extend', found.id, hours='N')} moves a deadline",
         )
     return found
 
@@ -335,7 +337,7 @@ def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | Non
     if clash := sorted(names & {cell.name for cell in grid.cells}):
         raise BadRequest(
             f"{lease.id} has, or may get, a job {clash[0]} already, which is not of this sweep",
-            remedy="give the sweep a name, which its cells' names begin with: --name",
+            remedy=f"give the sweep a name, which its cells' names begin with: {Option('name')}",
         )
 
 
@@ -349,9 +351,9 @@ def _must_be_alike(known: Sweep, wanted: Sweep) -> None:
         if getattr(known, term) != getattr(wanted, term):
             raise BadRequest(
                 f"{known.id} runs exactly that grid, with another {option}",
-                remedy=f"launch it as then, to go on with {known.id}; or another sweep, by its --name",
+                remedy=f"launch it as then, to go on with {known.id}; or another sweep, by its {Option('name')}",
             )
 
 
 def _no_cell(sweep_id: str, cell: str) -> BadRequest:
-    return BadRequest(f"{sweep_id} has no cell {cell!r}", remedy=f"`gpu-tenant sweep {sweep_id}`")
+    return BadRequest(f"{sweep_id} has no cell {cell!r}", remedy=str(Command("sweep", sweep_id)))

@@ -10,6 +10,7 @@ from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.job_queue import MAY_RUN, Roll, Turn
 from gpu_tenant.concurrency import each
+from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease, LeaseId, LeaseState, SlurmAddress
 from gpu_tenant.domain.sweep_grid import Cell, variables_of
@@ -137,7 +138,7 @@ def _resolved(context: Context, sweep: Sweep, troubles: list[str]) -> Mapping[st
     if unknown := unrecorded(sweep.env_from):
         troubles.append(
             f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
-            "was launched, and is not on record; launch it under another --name, and refer to it"
+            f"was launched, and is not on record; launch it under another {Option('name')}, and refer to it"
         )
         return None
     try:
@@ -320,10 +321,7 @@ async def _send(
         own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
         env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
         await arm(
-            lease,
-            profile,
-            caretaker=context.caretaker(lease),
-            transport=context.transport(lease),
+            context.session(lease),
             ledger=context.ledger,
             store=context.box_store(lease),
             proof="recent",

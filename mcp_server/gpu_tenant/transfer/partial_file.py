@@ -10,6 +10,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from gpu_tenant.files.direct_io import ALIGNED_BYTES, unbuffered
+from gpu_tenant.files.replace_file import replace_file
 
 _RECORD = ".spans"
 
@@ -161,9 +162,8 @@ class Partial:
             spans = list(self._spans)
         if spans == self._saved:
             return
-        part = self._record.with_name(self._record.name + ".new")
-        part.write_text(json.dumps({"size": self.size_bytes, "spans": spans}), encoding="utf-8")
-        part.replace(self._record)
+        held = json.dumps({"size": self.size_bytes, "spans": spans})
+        replace_file(self._record, held, durable="none", draft=f"{self._record.name}.new")
         self._saved = spans
 
     def close(self) -> None:

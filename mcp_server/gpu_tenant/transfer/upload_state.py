@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.transfer.chunks import BLOCK_BYTES
 from gpu_tenant.transfer.partial_file import Span, Spans
 from gpu_tenant.transfer.shared_state import Job, Turn
@@ -287,11 +288,9 @@ def _save(file: Leaving) -> None:
         return
     file.is_saved = True
     record = file.going.record
-    part = record.with_name(record.name + ".new")
     held = {"key": file.going.key, "spans": [list(span) for span in file.there]}
     with suppress(OSError):  # then the next push sends more than necessary
-        part.write_text(json.dumps(held), encoding="utf-8")
-        part.replace(record)
+        replace_file(record, json.dumps(held), durable="none", draft=f"{record.name}.new")
 
 
 def _taken(spans: deque[Span], most: int) -> list[Span]:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine
 from typing import Protocol, TypeVar
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.ports import Listener
 
@@ -89,7 +90,7 @@ async def all_of(source: Source, listener: Listener | None = None) -> bytes:
         if len(said) > MAX_OUTPUT_BYTES:
             raise BoxTrouble(
                 f"the command printed more than {MAX_OUTPUT_BYTES >> 20} MiB",
-                remedy="have it write to a file, and run `gpu-tenant collect`",
+                remedy=f"have it write to a file, and run {Command('collect')}",
             )
     return bytes(said)
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, uninterrupted
@@ -77,14 +78,17 @@ class LocalTransport:
         except TimeoutError:
             raise BoxUnreachable(
                 f"{argv[0]!r} did not end in time ({timeout_s:g} s), and was killed",
-                remedy="run `gpu-tenant audit` to see how busy the box is",
+                remedy=f"run {Command('audit')} to see how busy the box is",
             ) from None
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-            transport.close()
+            try:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+            finally:
+                # Also when whoever waits is cancelled a second time, while the process is dying.
+                transport.close()
         return Finished(status if status >= 0 else 128 - status, stdout, stderr)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
@@ -142,7 +146,7 @@ class LocalTransport:
         if not self._home.is_dir():
             raise BoxUnreachable(
                 f"the box's directory {str(self._home)!r} is not there",
-                remedy="put it back, or run `gpu-tenant audit` to look again",
+                remedy=f"put it back, or run {Command('audit')} to look again",
             )
 
     def _environment(self) -> dict[str, str]:
@@ -157,7 +161,7 @@ class LocalTransport:
         }
 
 
-_LOOK = "run `gpu-tenant audit` to see the box's disks"
+_LOOK = f"run {Command('audit')} to see the box's disks"
 
 
 def _require_command(argv: Sequence[str]) -> None:

@@ -1,14 +1,14 @@
 """Connections by the system's own ssh, only to the pinned box and only with the keys that we may show."""
 
-import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from shutil import which
 from typing import Self
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.ports import Channel
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.transports.process_channel import Child
 
 _OPTIONS = (
@@ -55,7 +55,7 @@ class OpenSsh:
             return Child([self._program, "-F", str(self._config), "--", self._name, command])
         except OSError as exc:
             raise LocalTrouble(
-                f"cannot start {self._program!r}: {exc.strerror}", remedy="run `gpu-tenant doctor`"
+                f"cannot start {self._program!r}: {exc.strerror}", remedy=f"run {Command('doctor')}"
             ) from exc
 
     def _write(self) -> None:
@@ -63,10 +63,8 @@ class OpenSsh:
             return
         self._config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lines = [*_OPTIONS, *([_AES] if _has_aes() else []), "", self._entry()]
-        part = self._config.with_name(f".{self._config.name}.{secrets.token_hex(8)}")
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write("\n".join(lines).encode("utf-8", "surrogateescape"))
-        part.replace(self._config)
+        content = "\n".join(lines).encode("utf-8", "surrogateescape")
+        replace_file(self._config, content, durable="none")
         self._is_written = True
 
 

@@ -7,6 +7,7 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble
 from gpu_tenant.domain.ports import Finished
 from gpu_tenant.transports import as_told
@@ -53,7 +54,7 @@ def refused(path: str, ended: Finished) -> BoxTrouble:
     """The error for a box that did not accept `path`."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
-        remedy="run `gpu-tenant audit` to see its disks and paths",
+        remedy=f"run {Command('audit')} to see its disks and paths",
     )
 
 

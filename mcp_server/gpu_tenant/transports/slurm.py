@@ -10,6 +10,7 @@ from socket import SHUT_WR, socket, socketpair
 from threading import Thread
 from typing import Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable
 from gpu_tenant.domain.model import SlurmAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener, Transport
@@ -167,17 +168,17 @@ class SlurmTransport:
         if _PENDING.search(ended.stderr):
             return BoxUnreachable(
                 f"the job {job} waits in the queue, and has no node",
-                remedy="`gpu-tenant leases` shows when it has; what it kept at home is kept",
+                remedy=f"{Command('leases')} shows when it has; what it kept at home is kept",
             )
         if _OVER.search(ended.stderr):
             return BoxUnreachable(
                 f"the allocation {job} is over, and the login node does not share its home",
-                remedy="`gpu-tenant leases` shows what ended it",
+                remedy=f"{Command('leases')} shows what ended it",
             )
         return BoxUnreachable(
             f"a step of the job {job} was cut short, and its command may be running: "
             f"{as_told(ended.stderr)}",
-            remedy="`gpu-tenant leases` shows how the job stands",
+            remedy=f"{Command('leases')} shows how the job stands",
         )
 
 

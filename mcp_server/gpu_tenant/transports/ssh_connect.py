@@ -9,6 +9,7 @@ from pathlib import Path
 import asyncssh
 
 from gpu_tenant.domain.address import ssh_of
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -16,6 +17,7 @@ from gpu_tenant.domain.errors import (
     HostKeyChanged,
     LocalTrouble,
 )
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.transports import as_told
 
 _CONNECT_S = 20
@@ -27,8 +29,8 @@ _HOST_KEYS = (
 )
 """Plain keys only. A host certificate contains nothing that could be pinned at first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-DOCTOR = "run `gpu-tenant doctor`, which checks the way to the box"
-AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
+DOCTOR = f"run {Command('doctor')}, which checks the way to the box"
+AUDIT = f"nothing is known of the box now; run {Command('audit')} to look again"
 
 
 def ensure_key(path: Path) -> Path:
@@ -50,9 +52,8 @@ def ensure_key(path: Path) -> Path:
         path.chmod(0o600)
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():
-            part = _beside(public, asyncssh.read_private_key(path).export_public_key())
-            part.chmod(0o644)
-            part.replace(public)
+            content = asyncssh.read_private_key(path).export_public_key()
+            replace_file(public, content, durable="file", mode=0o644)
     except (OSError, ValueError) as exc:
         raise LocalTrouble(f"no ssh key at {str(path)!r}: {exc}", remedy=DOCTOR) from exc
     return path
@@ -145,7 +146,7 @@ class Dialer:
             old = self._known_hosts.read_bytes() if self._known_hosts.exists() else b""
             line = f"{name} ".encode() + key.export_public_key()
             self._known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _beside(self._known_hosts, old + line).replace(self._known_hosts)
+            replace_file(self._known_hosts, old + line, durable="file")
         except OSError as exc:
             raise LocalTrouble(
                 f"cannot write the host key to {str(self._known_hosts)!r}: {exc.strerror}",
@@ -158,11 +159,13 @@ class Dialer:
         self, name: str, known: Sequence[asyncssh.SSHKey], offered: asyncssh.SSHKey
     ) -> HostKeyChanged:
         expected = " or ".join(key.get_fingerprint() for key in known)
+        pinned = bool(_keys_of(name, self._known_hosts))
+        where = self._known_hosts if pinned else self._owner_ssh / "known_hosts"
         return HostKeyChanged(
             f"{name} shows host key {offered.get_fingerprint()}, where {expected} is known;"
             " nothing was sent",
             remedy="ask the box's owner; if it was reinstalled, take its line out of"
-            f" {self._known_hosts} and run `gpu-tenant audit`",
+            f" {where}, then the same again",
         )
 
     def _not_let_in(
@@ -181,7 +184,7 @@ class Dialer:
                 )
             return BoxTrouble(
                 f"{name} let none of our keys in",
-                remedy="where there is a password, `gpu-tenant adopt ... --password-stdin` turns it "
+                remedy=f"where there is a password, {Command('adopt', '...', password_stdin=True)} turns it "
                 f"into a key; else add this line to ~/.ssh/authorized_keys there: {line}",
             )
         if isinstance(exc, asyncssh.Error | OSError):

@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -21,7 +23,7 @@ from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import awaits_owner, honoured
 from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.leases.watch_actions import park_overdue
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import vacate
 
@@ -66,8 +68,8 @@ class DeadMan:
             return
         with tenancy.ledger.hold(lease.id, "end", at=now):
             pass  # while somebody else holds it, nothing is tried, and no attempt is counted
-        detail: dict[str, object] = {"term": cause.term, "words": cause.words}
-        tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
+        ending = timeline.Ending(term=cause.term, words=cause.words)
+        tenancy.ledger.note(lease.id, ending, at=now)
         self._told.done(f"{cause.words}: it is being ended")
         unsaved = await self._saved(lease)
         # A box that was silent just now is not waited for again while it bills. It is parked first.
@@ -147,7 +149,7 @@ class DeadMan:
                 "teardown", f"its teardown is not through; {self._stands(lease)}", Level.URGENT
             )
             return
-        self._tenancy.ledger.note(lease.id, Event.ENDING, {"term": "teardown"}, at=now)
+        self._tenancy.ledger.note(lease.id, timeline.Ending(term="teardown"), at=now)
         refused = await self.tear_down(lease)
         if refused is None:
             return
@@ -170,10 +172,10 @@ class DeadMan:
         if late is None:
             self._told.alarm("parked", words, Level.NOTICE)
             return
-        detail: dict[str, object] = {"term": late.term, "words": late.words}
+        ending = timeline.Ending(term=late.term, words=late.words)
         events = self._tenancy.ledger.events(lease.id)
         if lease.touched_at is None and is_due(attempts(events), now):
-            self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
+            self._tenancy.ledger.note(lease.id, ending, at=now)
             # This is refused if others may have used the box: it cannot be looked at while it is parked.
             if await self.tear_down(lease) is None:
                 return
@@ -182,7 +184,7 @@ class DeadMan:
         began = began_at(lease, events)
         if began is None and now >= lease.terms.deadline_at:
             # The cost of its rescue counts from here on.
-            self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
+            self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
             with suppress(Refused):  # the alarm below tells it, like any other parked past its end
                 await honoured(self._tenancy.context, lease.id)
@@ -190,7 +192,7 @@ class DeadMan:
                 return
         self._told.alarm(
             "parked",
-            f"{late.words}; {words}; its disk is kept: `gpu-tenant resume {lease.id} --hours 1`, then "
+            f"{late.words}; {words}; its disk is kept: {Command('resume', lease.id, hours='1')}, then "
             "collect and teardown",
             Level.WARNING,
         )
@@ -198,7 +200,7 @@ class DeadMan:
     def _stands(self, lease: Lease) -> str:
         """Why the last attempt to end it failed, what it costs, and how much of the rescue sum is spent."""
         events = self._tenancy.ledger.events(lease.id)
-        refused = [detail["words"] for _, kind, detail in events if kind == Event.REFUSED]
+        refused = [event.words for _, event in events if isinstance(event, timeline.Refused)]
         why = f"{refused[-1]}; " if refused else ""
         most, began = rescue(lease), began_at(lease, events)
         spent = began and cost_usd(lease.rates, since=began, until=self._tenancy.clock.now())

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpu_tenant.box.caretaker import Standing
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     LeaseHeld,
@@ -24,7 +26,6 @@ from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
 from gpu_tenant.leases.work_done import Work
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import DeadMan, Told
 from gpu_tenant.watchdog.work_end import WorkEnd
@@ -127,14 +128,14 @@ class Attendant:
             left_s = (lease.terms.deadline_at - now).total_seconds()
             self.told.alarm(
                 "near",
-                f"it ends in {left_s / 60:.0f} min; `gpu-tenant extend {lease.id} --hours N` moves that",
+                f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves that",
                 Level.WARNING,
             )
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
-        work = {Event.LAUNCHED, Event.PUSHED, Event.PREPARING}
+        work = timeline.Launched | timeline.Pushed | timeline.Preparing
         events = self._tenancy.ledger.events(lease.id)
-        return any(kind in work and at >= since for at, kind, _ in events)
+        return any(isinstance(event, work) and at >= since for at, event in events)
 
     def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
         """Whether the box's clock says that there is time left. After a day our clock is believed anyway.
@@ -203,6 +204,10 @@ class Attendant:
             return Seen()
         standing = await watch_actions.standing(self._tenancy.context, lease.id)
         work = await self._work_end.seen(lease, standing)
+        if self._work_end.is_due(lease, work):
+            return Seen(
+                None, self._apart(standing), work
+            )  # it is ended now, which collects as well
         anew = await rearmed(self._tenancy.context, lease.id)
         if anew is not None:
             self.told.done(f"its guard was gone, as after a reboot: {anew}")

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from gpu_tenant.box.caretaker import ENDED, JobState, Standing
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -32,7 +33,6 @@ from gpu_tenant.leases.work_done import (
     lingers_since,
     next_step,
 )
-from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
 from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, Told
@@ -64,11 +64,7 @@ class WorkEnd:
                 await self._note_end(lease, JobId(brief.job), brief.state)
             elif brief.state == "lingering":
                 ledger.job_ended(
-                    lease.id,
-                    JobId(brief.job),
-                    {},
-                    at=self._tenancy.clock.now(),
-                    kind=Event.LINGERS,
+                    lease.id, timeline.Lingers(job=brief.job), at=self._tenancy.clock.now()
                 )
         if cells and not standing.live:
             await tend_on(
@@ -89,24 +85,25 @@ class WorkEnd:
     async def _note_end(self, lease: Lease, job: JobId, state: JobState) -> None:
         """It is on record that the job has ended: when, why, and how far it had come."""
         tenancy = self._tenancy
-        detail: dict[str, object] = {"state": state}
+        told = timeline.JobEnded(job=job, state=state)
         try:
             status = await tenancy.context.caretaker(lease).status(
                 job, offset=0, limit=0, sample="plain"
             )
             if status.ended_at is not None:
-                detail["ago_s"] = self._ago_s(lease, job, status.now - status.ended_at)
+                ago_s = self._ago_s(lease, job, status.now - status.ended_at)
+                told = told.model_copy(update={"ago_s": ago_s})
             seen = await tenancy.follow(
                 lease.id, job, cursor=None, wait_s=0, limit_bytes=_LOG_BYTES
             )
-            detail["why"] = seen.why
             metrics = seen.progress.metrics if seen.progress else {}
-            detail["metric"] = next(
+            metric = next(
                 (f"{quoted(name)} {value:g}" for name, value in reversed([*metrics.items()])), None
             )
+            told = told.model_copy(update={"why": seen.why, "metric": metric})
         except TenantError:
             pass  # that it ended is known, and the rest is in its log
-        tenancy.ledger.job_ended(lease.id, job, detail, at=tenancy.clock.now())
+        tenancy.ledger.job_ended(lease.id, told, at=tenancy.clock.now())
 
     def _ago_s(self, lease: Lease, job: JobId, by_the_box: float) -> float:
         """How long ago it ended by the box's clock; at most since its launch, as no clock is believed beyond that."""
@@ -182,6 +179,13 @@ class WorkEnd:
         return busy, failed
 
     # --- what is done about it
+
+    def is_due(self, lease: Lease, work: Work) -> bool:
+        """Whether its work is done, and the lease is to be ended or parked now for the first time."""
+        if any(alarm.key == "done" for alarm in self._tenancy.ledger.open_alarms_of(lease.id)):
+            return False  # something was in the way, and meanwhile its other terms hold
+        events = self._tenancy.ledger.events(lease.id)
+        return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
     async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
         """What the lease's terms say of its work was done or is waited for; returns when to look again, at the latest.
@@ -312,8 +316,8 @@ class WorkEnd:
     def _note(
         self, lease: Lease, outcome: Literal["begun", "refused", "failed"], words: str
     ) -> None:
-        detail: dict[str, object] = {"outcome": outcome, "words": words}
-        self._tenancy.ledger.note(lease.id, Event.DONE, detail, at=self._tenancy.clock.now())
+        done = timeline.Done(outcome=outcome, words=words)
+        self._tenancy.ledger.note(lease.id, done, at=self._tenancy.clock.now())
 
     # --- the news
 
@@ -322,14 +326,14 @@ class WorkEnd:
         if not wants_news(self._tenancy):
             return
         now, lease = self._tenancy.clock.now(), self._tenancy.ledger.lease(lease.id)
-        for at, kind, detail in self._tenancy.ledger.events(lease.id):
-            if kind == Event.JOB_ENDED and now - at < NEWS:
-                said = [f"the job {detail.get('job')} has ended: {detail.get('state')}"]
-                said += [str(detail[name]) for name in ("why", "metric") if detail.get(name)]
+        for at, event in self._tenancy.ledger.events(lease.id):
+            if isinstance(event, timeline.JobEnded) and now - at < NEWS:
+                said = [f"the job {event.job} has ended: {event.state}"]
+                said += filter(None, (event.why, event.metric))
                 cost = lease.cost_usd(now)
                 said.append("it cost an unknown sum" if cost is None else f"{cost} USD so far")
                 said.append(_next_words(lease, step))
-                self._told.alarm(f"job {detail.get('job')}", "; ".join(said), Level.NOTICE)
+                self._told.alarm(f"job {event.job}", "; ".join(said), Level.NOTICE)
 
 
 def _next_words(lease: Lease, step: Step) -> str:

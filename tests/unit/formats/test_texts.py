@@ -9,64 +9,43 @@ from hypothesis import strategies as st
 from unit.formats.samples import verdict
 
 from gpu_tenant.artifacts.formats.bounded_file import Broken
-from gpu_tenant.artifacts.formats.json_text import Structure
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
-)
+from gpu_tenant.artifacts.formats.json_text import _must_be_closed
 
 
-def streams(text: bytes, step: int) -> bool:
-    """Whether the streaming reader takes the text, fed a few bytes at a time."""
-    structure = Structure()
+def is_closed(text: bytes, step: int) -> bool:
+    """Whether the text is taken as if it were large, fed a few bytes at a time."""
     try:
-        for at in range(0, len(text), step):
-            structure.feed(text[at : at + step])
-        structure.close()
+        _must_be_closed(text[at : at + step] for at in range(0, len(text), step))
     except Broken:
         return False
     return True
 
 
-def parses(text: bytes) -> bool:
-    """Whether the standard parser takes the text."""
-    try:
-        json.loads(text.decode())
-    except ValueError:
-        return False
-    return True
+CLOSED = st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
-@given(value=VALUES, step=st.integers(1, 9), indent=st.none() | st.integers(0, 2))
-def test_streaming_takes_every_json_value(value: object, step: int, indent: int | None) -> None:
-    assert streams(
-        json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="replace"), step
-    )
+@given(value=CLOSED, step=st.integers(1, 9), indent=st.none() | st.integers(0, 2))
+def test_large_json_is_closed(value: object, step: int, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="replace")
+
+    assert is_closed(text, step)
 
 
-@given(
-    text=st.text(st.sampled_from('{}[]",:0123-+.eE\\u ntrfalsNI\n\x01é')).map(str.encode),
-    step=st.integers(1, 9),
-)
-@example(text=b"[1,]", step=1)
-@example(text=b'{"a":1,}', step=1)
-@example(text=b"-", step=1)
-@example(text=b"01", step=1)
-@example(text=b'"\\u12', step=1)
-@example(text=b"1 2", step=1)
-@example(text=b"-Infinity", step=2)
-def test_streaming_agrees_with_the_standard_parser(text: bytes, step: int) -> None:
-    assert streams(text, step) == parses(text)
-
-
-@given(value=VALUES, at=st.integers(0, 200), byte=st.binary(min_size=1, max_size=1))
-def test_streaming_agrees_on_damaged_json_too(value: object, at: int, byte: bytes) -> None:
+@given(value=CLOSED, step=st.integers(1, 9), cut=st.integers(1, 200))
+@example(value=["\\\\", '"'], step=1, cut=1)
+def test_large_json_that_is_cut_off_is_not(value: object, step: int, cut: int) -> None:
     text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-    damaged = text[:at] + byte + text[at + 1 :]
 
-    assert streams(damaged, 7) == parses(damaged)
+    assert not is_closed(text[:-cut], step)
+    assert not is_closed(text[:-cut] + bytes(min(cut, len(text))), step)
+
+
+@pytest.mark.parametrize(
+    "text", [b"[}", b"]", b"[[1]", b'{"a": "b}', b"plain prose", b"", b'["\xff"]', b"[1,\0\0]"]
+)
+def test_what_is_open_crossed_or_no_text_is_broken_at_any_size(text: bytes) -> None:
+    assert not is_closed(text, 1)
+    assert not is_closed(text, 9)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +58,20 @@ def test_streaming_agrees_on_damaged_json_too(value: object, at: int, byte: byte
         (b'["' + b"x" * 6_000_000 + b'"]', "loads"),
         (b'["' + b"x" * 6_000_000 + b"]", "broken"),
         (b"1" * 5000, "loads"),
+        (b"words " * 1_000_000, "broken"),
     ],
 )
 def test_deep_and_large_json_is_read_to_the_end(
     tmp_path: Path, content: bytes, outcome: str
 ) -> None:
     assert verdict(tmp_path, "x.json", content).outcome == outcome
+
+
+def test_what_a_large_file_does_not_prove_is_said(tmp_path: Path) -> None:
+    seen = verdict(tmp_path, "x.json", b"[" + b"1," * 3_000_000 + b"1]")
+
+    assert seen.proved == ("UTF-8 to the last byte, and every string and bracket is closed",)
+    assert "so large a file is not parsed" in seen.not_proved[0]
 
 
 def test_nan_in_json_is_a_warning_because_strict_readers_refuse_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Source: https://jsonlines.org.
 from collections.abc import Iterable
 
 from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, counted
-from gpu_tenant.artifacts.formats.json_text import is_value, lines
+from gpu_tenant.artifacts.formats.json_text import is_parsed, lines
 
 _LONGEST_LINE_BYTES = 32 << 20
 
@@ -28,13 +28,14 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
         Broken: one is not, or the last one is cut off.
         Unread: a line is too long to be read in bounded memory.
     """
-    values = blank = 0
+    values = blank = large = 0
     for number, line in enumerate(lines(chunks, _LONGEST_LINE_BYTES), 1):
         if not line.strip():
             blank += 1
             continue
         try:
-            values += is_value(line)
+            large += not is_parsed(line)
+            values += 1
         except Broken as fault:
             raise Broken(f"line {number:,}: {fault}") from fault
     if not values:
@@ -42,4 +43,8 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
     if blank:
         findings.warn(counted(blank, "blank line"))
     findings.proved.append(f"{counted(values, 'line')}, each a whole JSON value")
+    if large:
+        findings.not_proved.append(
+            f"{counted(large, 'line')} so large that only the brackets were counted"
+        )
     findings.not_proved.append("that no line is missing: a cut between two lines leaves no trace")

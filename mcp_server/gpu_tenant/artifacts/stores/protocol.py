@@ -16,6 +16,7 @@ from gpu_tenant.artifacts.stores.locality import Whereabouts, whereabouts_of
 from gpu_tenant.domain.errors import NotStored, StoreTrouble
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.files.paths import below, escape
+from gpu_tenant.files.replace_file import sync_directory
 from gpu_tenant.files.state_dir import (
     CHUNK_BYTES,
     Reread,
@@ -24,7 +25,6 @@ from gpu_tenant.files.state_dir import (
     place,
     require_room,
     reread,
-    sync_directory,
 )
 
 _PARTIAL = ".gpu-tenant-partial"

@@ -15,13 +15,15 @@ from gpu_tenant.artifacts.stores.protocol import (
     stored_as,
     superseded_as,
 )
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.artifact_directory import is_here, is_on_the_box
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import Reread, reread
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _DOWN = 3
 """This many failures in a row mean that the store is the problem, not a file."""
@@ -103,14 +105,13 @@ async def keep_safe(
     missing = len(files) - len(proved)
     ledger.note(
         lease.id,
-        Event.STORED,
-        {
-            "store": store.words,
-            "seal": seal.digest,
-            "files": len(proved),
-            "bytes": _bytes(proved),
-            "missing": missing + len(not_here),
-        },
+        timeline.Stored(
+            store=store.words,
+            seal=seal.digest,
+            files=len(proved),
+            bytes=_bytes(proved),
+            missing=missing + len(not_here),
+        ),
         at=ledger.now(),
     )
     if last is not None:
@@ -138,7 +139,7 @@ def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
     except OSError as error:
         raise LocalTrouble(
             f"what was collected is not to be kept from {directory}: {error.strerror}",
-            remedy=f"`gpu-tenant collect {lease.id}`, then the same again",
+            remedy=f"{Command('collect', lease.id)}, then the same again",
         ) from error
     try:
         yield Path(made)

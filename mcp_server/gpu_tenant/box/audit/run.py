@@ -4,9 +4,11 @@ import json
 
 from gpu_tenant.box.audit import Audit, Needs, no_python
 from gpu_tenant.box.audit import audit as judged
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
-from gpu_tenant.domain.model import Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.ports import Clock
 from gpu_tenant.files.skill_files import script
 
 _PROBE_WITHIN_S = 60
@@ -22,22 +24,21 @@ class Audited(Audit):
     next: str
 
 
-async def audit(
-    lease: Lease, profile: Profile, needs: Needs, *, transport: Transport, clock: Clock
-) -> Audited:
+async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
     """Every finding about the box, for a job with those needs. Nothing on the box is changed.
 
     Raises:
         BoxUnreachable: the box did not answer.
         BoxTrouble: the probe ran and gave no observation.
     """
+    lease = session.lease
     asked_at = clock.now()
     argv = ["python3", "-E", "-"]
     argv += ["--reach", *REACHED_FOR]
-    caps = {place.path: place.inode_cap for place in profile.places if place.path != "/"}
+    caps = {place.path: place.inode_cap for place in session.profile.places if place.path != "/"}
     argv += ["--place", *caps] if caps else []
     argv += ["--count", *(path for path, cap in caps.items() if cap)]
-    finished = await transport.run(
+    finished = await session.transport.run(
         argv, stdin=script("probe.py").read_bytes(), timeout_s=_PROBE_WITHIN_S
     )
     answered_at = clock.now()
@@ -63,7 +64,7 @@ async def audit(
     if not isinstance(observed, dict):
         raise BoxTrouble(
             f"the probe ended with status {finished.exit_status} and no observation",
-            remedy=f"look at the box yourself, then `gpu-tenant audit {lease.id}` again",
+            remedy=f"look at the box yourself, then {Command('audit', lease.id)} again",
         )
     return _answer(
         lease,
@@ -75,6 +76,6 @@ def _answer(lease: Lease, audit: Audit) -> Audited:
     step = (
         "mend the blockers before anything is launched here, or take another box"
         if audit.blockers
-        else "push"
+        else str(Command("push", "DIR", lease.id))
     )
     return Audited.model_validate({**dict(audit), "lease": lease.id, "next": step})

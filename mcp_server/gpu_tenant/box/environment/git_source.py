@@ -4,6 +4,7 @@ import re
 
 from pydantic import JsonValue
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, SecretRefused
 
 _SCP_LIKE = re.compile(r"(?:git@)?[\w.-]+:[^\s:]+")
@@ -24,7 +25,7 @@ def repository(asked: str) -> dict[str, JsonValue]:
     if at and (separator or ":" in user) and not (scheme == "ssh" and ":" not in user):
         raise SecretRefused(
             "the clone's address holds a user's name or secret",
-            remedy="give it without; for a private repository clone here, and `gpu-tenant push DIR`",
+            remedy=f"give it without; for a private repository clone here, and {Command('push', 'DIR', 'LEASE')}",
         )
     url = f"{scheme}://{head}{slash}{path}" if separator else f"{head}{slash}{path}"
     known = (

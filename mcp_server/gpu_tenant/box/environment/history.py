@@ -2,9 +2,11 @@
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.domain.model import LeaseId
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 
 class Recorded(BaseModel):
@@ -37,12 +39,12 @@ def recorded(ledger: Ledger, lease_id: str) -> Recorded:
         BadRequest: no environment was made on its box.
     """
     found = ledger.lease(lease_id)
-    for _, kind, detail in reversed(ledger.events(found.id)):
-        if kind == Event.PREPARED and detail.get("record"):
-            return Recorded.model_validate(detail["record"])
+    for _, event in reversed(ledger.events(found.id)):
+        if isinstance(event, timeline.Prepared) and event.record:
+            return Recorded.model_validate(event.record)
     raise BadRequest(
         f"no environment was ever made on {lease_id}",
-        remedy="prepare from the tree's own requirements, without --replay",
+        remedy=f"prepare from the tree's own requirements, without {Option('replay')}",
     )
 
 
@@ -56,21 +58,21 @@ def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
     last = newest(ledger, lease_id)
     if last is None:
         return {}
-    again = f"`gpu-tenant prepare {lease_id}`, with the same arguments"
-    image = "or launch with the image's own: `--python image`"
-    match last.get("state"):
-        case "ready":
-            record = Recorded.model_validate(last["record"])
+    again = f"{Command('prepare', lease_id)}, with the same arguments"
+    image = f"or launch with the image's own: {Option('python', 'image')}"
+    match last:
+        case timeline.Prepared(state="ready"):
+            record = Recorded.model_validate(last.record)
             return {"VIRTUAL_ENV": record.environment}
-        case "failed":
+        case timeline.Prepared(state="failed"):
             raise Refused("the environment could not be made", remedy=f"{again}; {image}")
         case _:
             raise JobRunning("the environment is still being made", remedy=f"{again}; {image}")
 
 
-def newest(ledger: Ledger, lease_id: LeaseId) -> dict[str, object] | None:
+def newest(ledger: Ledger, lease_id: LeaseId) -> timeline.Preparing | timeline.Prepared | None:
     """The newest event about the lease's environment: it was begun, or how that ended. None if there is none."""
-    for _, kind, detail in reversed(ledger.events(lease_id)):
-        if kind in (Event.PREPARING, Event.PREPARED):
-            return detail
+    for _, event in reversed(ledger.events(lease_id)):
+        if isinstance(event, timeline.Preparing | timeline.Prepared):
+            return event
     return None

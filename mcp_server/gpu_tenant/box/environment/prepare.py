@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from hashlib import sha256
@@ -14,10 +14,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from gpu_tenant.box.caretaker import ENDED, Caretaker, JobStatus
+from gpu_tenant.box.caretaker import ENDED, JobStatus
 from gpu_tenant.box.environment.git_source import repository
 from gpu_tenant.box.environment.history import Recorded, newest, recorded
 from gpu_tenant.box.guard import keep_armed
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -26,11 +29,11 @@ from gpu_tenant.domain.errors import (
     Refused,
     SecretRefused,
 )
-from gpu_tenant.domain.model import Job, JobId, Lease, Profile
-from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import fence, plain
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
 _POLL_S = 0.5
 _LOOK_WITHIN_S = 60
@@ -99,21 +102,11 @@ class Prepared(Record):
 class Setup:
     """Makes one lease's environment: checks what is there, starts the job that makes it, and waits for it."""
 
-    def __init__(
-        self,
-        lease: Lease,
-        profile: Profile,
-        script: Path,
-        *,
-        caretaker: Caretaker,
-        transport: Transport,
-        ledger: Ledger,
-    ) -> None:
-        self._lease = lease
-        self._profile = profile
+    def __init__(self, session: Session, script: Path, *, ledger: Ledger) -> None:
+        self._session = session
+        self._lease = session.lease
         self._script = script
-        self._caretaker = caretaker
-        self._transport = transport
+        self._caretaker = session.caretaker
         self._ledger = ledger
 
     async def prepare(
@@ -147,7 +140,7 @@ class Setup:
             if started:
                 raise CaretakerFailed(
                     "the tree asks for something else than what was just installed",
-                    remedy=f"`gpu-tenant prepare {self._lease.id}` again, when nobody pushes",
+                    remedy=f"{Command('prepare', self._lease.id)} again, when nobody pushes",
                 )
             job = self._under_way(command)
             if job is None:
@@ -169,7 +162,7 @@ class Setup:
 
     async def _look(self, request: Mapping[str, JsonValue]) -> _Looked:
         argv = ["python3", "-I", "-S", "-", "look", json.dumps(request)]
-        finished = await self._transport.run(
+        finished = await self._session.transport.run(
             argv, stdin=self._script.read_bytes(), timeout_s=_LOOK_WITHIN_S
         )
         if finished.exit_status == 127:
@@ -180,7 +173,7 @@ class Setup:
             told = plain(finished.stderr.decode(errors="replace")).strip()[-300:]
             raise CaretakerFailed(
                 f"the look at the environment ended with status {finished.exit_status}: {told}",
-                remedy=f"`gpu-tenant audit {self._lease.id}` looks at the box",
+                remedy=f"{Command('audit', self._lease.id)} looks at the box",
             ) from None
         if not seen.ok:
             raise _trouble(seen.code, plain(seen.message), self._lease)
@@ -198,7 +191,7 @@ class Setup:
         if self._ledger.now() >= lease.terms.deadline_at:
             raise Refused(
                 f"the deadline of {lease.id} has passed",
-                remedy=f"`gpu-tenant extend {lease.id} --hours 8`, then prepare again",
+                remedy=f"{Command('extend', lease.id, hours='8')}, then prepare again",
             )
         self._ledger.touch(lease.id, at=self._ledger.now())
         standing = await self._caretaker.standing()
@@ -206,26 +199,23 @@ class Setup:
         if live:
             raise JobRunning(
                 f"{', '.join(live)} runs on {lease.id}, and may be using the environment",
-                remedy=f"wait with `gpu-tenant monitor {lease.id}`, or `gpu-tenant stop {lease.id}`",
+                remedy=f"wait with {Command('monitor', lease.id)}, or {Command('stop', lease.id)}",
             )
         content = json.dumps(request).encode()
         with TemporaryDirectory() as scratch:
             asked = Path(scratch) / "request.json"
             asked.write_bytes(content)
-            await self._transport.put(asked, f"{lease.caretaker_home}/{_name_of(content)}")
-        await self._transport.put(
+            await self._session.transport.put(asked, f"{lease.caretaker_home}/{_name_of(content)}")
+        await self._session.transport.put(
             self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
         )
         job = self._declared(command, tuple(env), env_from)
-        self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._ledger.now())
+        self._ledger.note(lease.id, timeline.Preparing(job=job.id), at=self._ledger.now())
         started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
             self._ledger.launched(job, at=self._ledger.now(), box_time_s=started.started_at)
         await keep_armed(
-            lease,
-            self._profile,
-            caretaker=self._caretaker,
-            transport=self._transport,
+            self._session,
             ledger=self._ledger,
         )
         return job
@@ -255,9 +245,9 @@ class Setup:
     def _under_way(self, command: str) -> Job | None:
         """The job that was started for this and whose outcome is not on record yet. None if there is none."""
         last = newest(self._ledger, self._lease.id)
-        if last is None or last.get("state") is not None:
+        if not isinstance(last, timeline.Preparing):
             return None
-        jobs = [job for job in self._ledger.jobs(self._lease.id) if job.id == last["job"]]
+        jobs = [job for job in self._ledger.jobs(self._lease.id) if job.id == last.job]
         return jobs[0] if jobs and jobs[0].launched_at and jobs[0].command == command else None
 
     async def _status(self, job: Job) -> JobStatus:
@@ -271,7 +261,7 @@ class Setup:
             "directory": self._lease.directory,
             "caretaker": self._caretaker.path,
             "source": asked.source,
-            "python": self._profile.python,
+            "python": self._session.profile.python,
             "env_names": list(asked.env_names),
         }
         if asked.replay is not None:
@@ -283,7 +273,7 @@ class Setup:
                 "freeze": list(record.freeze),
             }
             cloned = record.asked.get("clone")
-            pushed = any(kind == Event.PUSHED for _, kind, _ in self._events())
+            pushed = any(isinstance(event, timeline.Pushed) for _, event in self._events())
             if clone is None and isinstance(cloned, dict) and not pushed:
                 clone = {"url": cloned["url"], "ref": record.commit}
         if clone is not None:
@@ -303,14 +293,14 @@ class Setup:
         ]
         return shlex.join(words)
 
-    def _events(self) -> Sequence[tuple[object, str, dict[str, object]]]:
+    def _events(self) -> Lines:
         return self._ledger.events(self._lease.id)
 
     def _note(self, state: str, job: str | None, record: Recorded | None = None) -> None:
-        detail: dict[str, object] = {"state": state, "job": job}
+        told = timeline.Prepared(state=state, job=job)
         if record is not None:
-            detail["record"] = record.model_dump(mode="json")
-        self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._ledger.now())
+            told = timeline.Prepared(state=state, job=job, record=record.model_dump(mode="json"))
+        self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     async def _note_made(self) -> None:
         """What the setup put in the work directory, such as a clone, counts as sent from here.
@@ -332,11 +322,10 @@ class Setup:
 
     def _ready(self, record: Recorded) -> Prepared:
         last = newest(self._ledger, self._lease.id)
-        known = last.get("record") if last else None
-        new = not isinstance(known, dict) or known.get("ended_at") != record.ended_at
+        known = last.record if isinstance(last, timeline.Prepared) else None
+        new = known is None or known.get("ended_at") != record.ended_at
         if new:
-            job = last.get("job") if last else None
-            self._note("ready", str(job) if job else None, record)
+            self._note("ready", last.job if last else None, record)
         return Prepared(
             lease=self._lease.id,
             state="ready",
@@ -350,7 +339,8 @@ class Setup:
             image=record.image,
             commit=record.commit,
             notes=tuple(map(plain, record.notes)),
-            next="launch_detached, which runs in this environment",
+            next=f"{Command('launch', lease=self._lease.id, artifact='PATTERN', then='COMMAND')}, which runs in "
+            "this environment",
         )
 
     def _running(self, job: Job, status: JobStatus) -> Prepared:
@@ -359,7 +349,7 @@ class Setup:
             state="running",
             job=job.id,
             log=_tail(status, 600),
-            next="prepare again with the same arguments: it goes on without you",
+            next=f"{Command('prepare', self._lease.id)} with the same arguments: it goes on without you",
         )
 
     def _failed(self, job: Job, status: JobStatus) -> BoxTrouble | BadRequest:
@@ -390,24 +380,24 @@ _WORDS = {
 
 def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTrouble | BadRequest:
     """The error for that code, with the next command."""
-    again = f"`gpu-tenant prepare {lease.id}`"
+    again = str(Command("prepare", lease.id))
     remedies = {
         "NO_PYTHON": f"install it (`apt-get install python3 python3-venv python3-pip`), then {again}",
         "NO_VENV": f"on the box: `apt-get install python3-venv python3-pip`, then {again}",
-        "NOT_RESOLVED": f"mend the requirements, `gpu-tenant push DIR {lease.id}`, then {again}; a"
+        "NOT_RESOLVED": f"mend the requirements, {Command('push', 'DIR', lease.id)}, then {again}; a"
         " conflict with what the image has is ended by another pin, or by another image",
-        "DISK_FULL": f"`gpu-tenant audit {lease.id}` shows its disks; make room, then {again}",
-        "NOT_CLONED": f"clone it here, `gpu-tenant push DIR {lease.id}`, then {again}",
+        "DISK_FULL": f"{Command('audit', lease.id)} shows its disks; make room, then {again}",
+        "NOT_CLONED": f"clone it here, {Command('push', 'DIR', lease.id)}, then {again}",
         "SHADOWED": "pin that package to a build that takes the image's, or take an image that has"
         f" what it wants; then {again}",
-        "KILLED": f"`gpu-tenant audit {lease.id}` looks at the box; then {again}",
+        "KILLED": f"{Command('audit', lease.id)} looks at the box; then {again}",
     }
     match code:
         case "NO_SOURCE":
             return BadRequest(
                 words,
-                remedy=f"push a tree that has one (`gpu-tenant push DIR {lease.id}`), or name the file:"
-                f" `gpu-tenant prepare {lease.id} --source FILE`",
+                remedy=f"push a tree that has one ({Command('push', 'DIR', lease.id)}), or name the file:"
+                f" {Command('prepare', lease.id, source='FILE')}",
                 log=log,
             )
         case "SECRET":

@@ -1,21 +1,25 @@
 """The command that shows open alarms, and tests the channels over which they are told."""
 
+from __future__ import annotations
+
 import os
 import sys
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 from pydantic import Field
 
 from gpu_tenant.domain.alarm import CHANNEL, Alarm, Level, loudness
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import span
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
-from gpu_tenant.notifications.notify import Message, notify, read_channels
-from gpu_tenant.service import Tenancy
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
 
 _EVERY = "*"
 _WORD: dict[Level, Literal["notice", "warning", "urgent"]] = {
@@ -114,6 +118,8 @@ async def _test(tenancy: Tenancy, named: str) -> Trial:
     Raises:
         BadRequest: there is no such channel.
     """
+    from gpu_tenant.notifications.notify import Message, notify, read_channels
+
     channels = read_channels(tenancy.home.configuration)
     chosen = [channel for channel in channels if named in (_EVERY, channel.name)]
     if not chosen:
@@ -123,7 +129,15 @@ async def _test(tenancy: Tenancy, named: str) -> Trial:
             remedy=f"begin one in {tenancy.home.configuration} with a line `[notify.phone]`, then "
             '`url = "env:NTFY_URL"`',
         )
-    sent = await notify(chosen, [_TEST], environ=os.environ, now=tenancy.clock.now())
+    test = Message(
+        lease=None,
+        what="a test",
+        level=Level.URGENT,
+        words="Alarms reach you here: what bills unseen, what ends soon, what could not be saved.",
+        rate=None,
+        next=Command("leases").line,
+    )
+    sent = await notify(chosen, [test], environ=os.environ, now=tenancy.clock.now())
     tried = {attempt.channel: attempt for attempt in sent}
     for attempt in sent:
         if attempt.problem is None:
@@ -139,16 +153,6 @@ async def _test(tenancy: Tenancy, named: str) -> Trial:
             for channel in chosen
         )
     )
-
-
-_TEST = Message(
-    lease=None,
-    what="a test",
-    level=Level.URGENT,
-    words="Alarms reach you here: what bills unseen, what ends soon, what could not be saved.",
-    rate=None,
-    next="gpu-tenant leases",
-)
 
 
 def _alarms(shown: Alarms) -> None:

@@ -22,7 +22,7 @@ from rich.text import Text
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.wording import dated
-from gpu_tenant.faces.cli.output import progress_of, state_of, usd
+from gpu_tenant.faces.cli.output import progress_of, state_of, step, usd
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
 from gpu_tenant.service import Tenancy
@@ -114,7 +114,7 @@ async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | No
                 break
     sys.stdout.flush()
     rows = [("state", state_of(seen))] + ([("why", dated(seen.why))] if seen.why else [])
-    rows.append(("next", f"gpu-tenant collect {lease}" if seen.state == "finished" else seen.next))
+    rows.append(("next", step(seen.next)))
     for name, value in rows:
         click.echo(f"  {name:<6} {value}", err=True)
     return seen

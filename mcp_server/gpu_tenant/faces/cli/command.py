@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.faces.cli import SUMMARIES
 
@@ -75,7 +76,8 @@ class Chosen:
                 of_it = [x.id for x in tenancy.ledger.leases_of(name) if x.state.live]
                 if not of_it:
                     raise BadRequest(
-                        f"no lease of a fleet {name} is live", remedy="`gpu-tenant leases --all`"
+                        f"no lease of a fleet {name} is live",
+                        remedy=str(Command("leases", all=True)),
                     )
                 named += of_it
             else:
@@ -154,7 +156,7 @@ def the_lease(named: str | None, tenancy: Tenancy) -> str:
         return live[0]
     raise BadRequest(
         f"which lease? {', '.join(live)} are live" if live else "no lease is live",
-        remedy="name one; `gpu-tenant leases` lists them"
+        remedy=f"name one; {Command('leases')} lists them"
         if live
-        else "`gpu-tenant provision` or `gpu-tenant adopt` makes one; `leases --all` lists ended ones",
+        else f"{Command('provision')} or {Command('adopt')} makes one; `leases --all` lists ended ones",
     )

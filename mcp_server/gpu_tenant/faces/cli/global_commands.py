@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Literal
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
@@ -47,10 +49,12 @@ async def leases(
     which: Literal["live", "all"] = "all" if every or older else "live"
     if shown == "live" and as_json:
         raise BadRequest(
-            "--live is for a person, and --json is not", remedy="`gpu-tenant leases --json`"
+            "--live is for a person, and --json is not", remedy=str(Command("leases", json=True))
         )
     if shown != "live" and every_s is not None:
-        raise BadRequest("--every goes with --live", remedy="`gpu-tenant leases --live --every 30`")
+        raise BadRequest(
+            "--every goes with --live", remedy=str(Command("leases", live=True, every="30"))
+        )
     if shown == "live":
         from gpu_tenant.faces.cli.live import live
 
@@ -77,7 +81,7 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
             typed = prompts.signature(
                 f"Type {same_account} if its key and its address of now are of the account that your boxes "
                 "there are of: what its list omits is then gone",
-                instead=f"run `gpu-tenant reconcile --same-account {same_account}` in a terminal",
+                instead=f"run {Command('reconcile', same_account=same_account)} in a terminal",
             )
             confirm_account(tenancy.context, same_account, typed=typed)
         found = await reconcile_all(tenancy.context)
@@ -101,13 +105,15 @@ async def doctor(as_json: bool) -> None:
 @as_json
 async def profiles(slug: str | None, as_json: bool) -> None:
     """With SLUG: that platform's runbook."""
+    from gpu_tenant.app import known_platforms
     from gpu_tenant.faces.cli.runbook import platforms
+    from gpu_tenant.files.state_dir import Home
 
-    async with output.tenancy() as tenancy:
-        if slug is not None and slug not in tenancy.profiles:
-            raise BadRequest(f"no profile {slug!r}", remedy="`gpu-tenant profiles` lists them")
-        chosen = [p for s, p in tenancy.profiles.items() if slug in (None, s)]
-        platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
+    known = known_platforms(Home.of(os.environ))
+    if slug is not None and slug not in known:
+        raise BadRequest(f"no profile {slug!r}", remedy=f"{Command('profiles')} lists them")
+    chosen = [profile for name, profile in known.items() if slug in (None, name)]
+    platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
 
 
 @verb("rehearse")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
-from gpu_tenant.domain.wording import in_commands, size, some
+from gpu_tenant.domain.wording import size, some
 from gpu_tenant.faces.cli import brief_lines, multinode, output, sweep
 from gpu_tenant.faces.cli.command import (
     Chosen,
@@ -188,7 +189,7 @@ async def launch(
             if not command:
                 raise BadRequest(
                     f"{lease} is a lease, not a command",
-                    remedy=f"`gpu-tenant launch --lease {lease} --artifact out/ -- COMMAND`",
+                    remedy=str(Command("launch", lease=lease, artifact="out/", then="COMMAND")),
                 )
         launched = await tenancy.launch_detached(
             the_lease(lease, tenancy),
@@ -376,7 +377,7 @@ def _snapshot(shown: Snapshot) -> None:
     rows += [
         ("takes", shown.pace),
         ("proves", shown.proves),
-        ("next", in_commands(shown.next)),
+        ("next", shown.next),
     ]
     output.listed(f"{shown.lease}: a look at what is complete", rows)
 
@@ -431,7 +432,7 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     from gpu_tenant.faces.cli import sign
 
     if lease is None:  # the person must name the lease, even if only one is live
-        raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
+        raise BadRequest("which lease?", remedy=f"name it: {Command('leases')} lists them")
     from gpu_tenant.leases.end import waive_ahead
     from gpu_tenant.leases.terms_in_force import policy_of
 

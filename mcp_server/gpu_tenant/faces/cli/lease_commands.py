@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import click
 
 from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenDone, WhenIdle
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
@@ -272,12 +273,12 @@ async def adopt(
     if source is not None and (target is not None or by_password or provider != "own"):
         raise BadRequest(
             "--from says where the box is and who may come in",
-            remedy=f"`gpu-tenant adopt --from {source}`, without TARGET, --on and --password-stdin",
+            remedy=f"{Command('adopt', from_=source)}, without TARGET, --on and --password-stdin",
         )
     if recovers is not None and source is None:
         raise BadRequest(
             "--recovers is for a box that another tool moved",
-            remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else `gpu-tenant recover {recovers}`",
+            remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else {Command('recover', recovers)}",
         )
     from gpu_tenant.leases import adopt as adopting
     from gpu_tenant.leases.adopt_external import adopt_from
@@ -368,7 +369,7 @@ async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None
     """More work is coming: for DURATION (`30m`, `2h`; `0` takes it back) the lease is not ended for being
     done. Its deadline, its budget and its other terms hold on."""
     if not 1 <= len(words) <= 2:
-        raise BadRequest("for how long?", remedy="`gpu-tenant hold LEASE 30m`")
+        raise BadRequest("for how long?", remedy=str(Command("hold", "LEASE", "30m")))
     hours = HOURS_OR_NONE.convert(words[-1], None, None)
     lease = one_lease(words[0] if len(words) == 2 else None, named)
     await _change(lease, "hold", hours=hours, as_json=as_json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import some, span
 from gpu_tenant.faces.cli.output import card, columns, complain, listed, until, usd
 
@@ -39,7 +40,7 @@ def leases(shown: Leases) -> None:
     else:
         click.echo("no lease is live: no box of ours is billing that this ledger knows of")
     if shown.older:
-        click.echo(f"older ones: gpu-tenant leases --older {shown.older}")
+        click.echo(f"older ones: {Command('leases', older=shown.older)}")
     for box in shown.foreign:
         rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
         click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")

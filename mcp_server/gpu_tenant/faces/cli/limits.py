@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Limit, Refused, SignatureWanted
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.cli import output, prompts
@@ -121,7 +122,7 @@ def _set(tenancy: Tenancy, changes: dict[str, Any]) -> None:
     if typed.strip() != TABLE:
         raise Refused(
             f"what was typed is not {TABLE}: nothing was changed",
-            remedy="`gpu-tenant limits` shows them",
+            remedy=f"{Command('limits')} shows them",
         )
     _write(tenancy, changes)
 
@@ -140,7 +141,7 @@ def _write(tenancy: Tenancy, changes: dict[str, Any]) -> None:
         )
         raise BadRequest(
             f"{', '.join(changes)}: {told}",
-            remedy="`gpu-tenant limits` shows them; nothing was changed",
+            remedy=f"{Command('limits')} shows them; nothing was changed",
         ) from None
     write_settings(
         tenancy.home.configuration,
@@ -184,4 +185,4 @@ def _listed(shown: Shown) -> None:
     width = max(len(limit.name) for limit in shown.limits)
     for limit in shown.limits:
         click.echo(f"{limit.name:<{width}}  {limit.value:>8}  {limit.by:<7}  {limit.used}")
-    click.echo("set one at a terminal: `gpu-tenant limits --usd-day 500`; no tool can")
+    click.echo(f"set one at a terminal: {Command('limits', usd_day='500')}; no tool can")

@@ -21,6 +21,7 @@ from rich.text import Text
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.concurrency import each
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.untrusted_text import plain
@@ -54,7 +55,7 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
     if not sys.stdout.isatty() or console.is_dumb_terminal:
         raise BadRequest(
             "--live draws on a terminal, and this is none",
-            remedy="`gpu-tenant leases --json`, as often as needed",
+            remedy=f"{Command('leases', json=True)}, as often as needed",
         )
     notes: deque[str] = deque(maxlen=NOTES)
     tenancy = open_tenancy(tell=notes.append)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import click
 
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.wording import in_commands, some
+from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen
 
@@ -100,7 +100,7 @@ def _tell(
                     f"error: {lease}: {what.code}: {what.message}\nhint: {what.remedy}", err=True
                 )
             elif not isinstance(what, Exception) and (detail := wrong(what)):
-                click.echo(f"{lease}: {in_commands(detail)}", err=True)
+                click.echo(f"{lease}: {detail}", err=True)
     if not leases:
         click.echo("no lease is live", err=True)
     if len(told) < len(leases):

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpu_tenant.domain.wording import in_commands
-from gpu_tenant.faces.cli.output import complain
+from gpu_tenant.faces.cli.output import complain, step
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Found, Ranked
@@ -96,8 +95,6 @@ def _rest(shown: Found) -> None:
     if shown.unfit:
         counted = "; ".join(f"{count} {reason}" for reason, count in shown.unfit.items())
         click.echo(f"left out: {counted}")
-    best = next((row.quote for row in shown.offers if row.quote), None)
-    step = f"gpu-tenant provision --quote {best}; further --quote are tried in turn"
-    click.echo(f"next: {step if best else in_commands(shown.next)}")
+    click.echo(f"next: {step(shown.next)}")
     for provider, words in shown.troubles.items():
         complain(provider, words)

@@ -10,7 +10,8 @@ from unicodedata import east_asian_width
 
 import click
 
-from gpu_tenant.domain.wording import dated, in_commands, size, some, span
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.wording import dated, size, some, span
 
 # What a verb shows is imported by the verb that shows it.
 if TYPE_CHECKING:
@@ -72,13 +73,18 @@ def usd(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
+def step(words: str) -> str:
+    """The next step; a command alone stands without its backticks, so that the line can be pasted."""
+    alone = words[1:-1]
+    return alone if words == f"`{alone}`" and "`" not in alone else words
+
+
 def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
     """A title was printed, and below it a line for each name and value."""
     click.echo(click.style(title, bold=True))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        said = in_commands(str(value)) if name == "next" else value
-        click.echo(f"  {name:<{width}}  {said}")
+        click.echo(f"  {name:<{width}}  {step(str(value)) if name == 'next' else value}")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:
@@ -112,12 +118,7 @@ def smoke(receipt: SmokeReceipt) -> None:
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
             *(("left out", line) for line in receipt.left_out),
             ("confined by", receipt.confined),
-            (
-                "next",
-                f"gpu-tenant offers, then gpu-tenant provision --quote Q --smoke {receipt.id}"
-                if receipt.passed
-                else receipt.next,
-            ),
+            ("next", receipt.next),
         ],
     )
     if not receipt.passed and receipt.log_tail:
@@ -180,7 +181,7 @@ def audit(shown: Audited) -> None:
         reason = f" ({finding.reason})" if finding.level != "ok" else ""
         _found(finding.level, f"{finding.subject}: {finding.seen}{reason}")
     click.echo(
-        f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {in_commands(shown.next)}"
+        f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {step(shown.next)}"
     )
 
 
@@ -188,12 +189,12 @@ def pushed(shown: Pushed) -> None:
     """What a push did was printed."""
     click.echo(
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
-        f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
+        f"{shown.unchanged_files} unchanged; next: {step(shown.next)}"
     )
     for line in shown.left_out:
         click.echo(f"left out: {line}")
     if shown.left_out:
-        click.echo("sent all the same: `gpu-tenant push DIR --include NAME`")
+        click.echo(f"sent all the same: {Command('push', 'DIR', include='NAME')}")
 
 
 def launched(shown: Launched) -> None:
@@ -209,12 +210,7 @@ def launched(shown: Launched) -> None:
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
-            (
-                "next",
-                f"gpu-tenant monitor {shown.lease}, whose log says why"
-                if shown.died
-                else f"gpu-tenant monitor {shown.lease} --follow",
-            ),
+            ("next", shown.next if shown.died else Command("monitor", shown.lease, follow=True)),
         ],
     )
 
@@ -287,9 +283,7 @@ def collected(shown: Collected) -> None:
         ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
         for pattern in shown.discarded_nothing
     ]
-    ready = shown.next == "verify_and_teardown"
-    again = f"gpu-tenant collect {shown.lease} with --artifact or --discard for what is named above"
-    rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else again))
+    rows.append(("next", shown.next))
     listed(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
 

@@ -65,6 +65,6 @@ def _shown(made: Prepared) -> None:
             *(("held back", line) for line in made.held),
             ("image", ", ".join(f"{n} {v}" for n, v in made.image.items()) or "no framework"),
             *(("note", line) for line in made.notes),
-            ("next", "gpu-tenant launch, which runs in it; --python image runs without"),
+            ("next", made.next),
         ],
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.mounts import lasting_scratch
 
@@ -32,7 +33,7 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
             click.echo("# In another terminal:")
             for name, value in stage.environment.items():
                 click.echo(f"export {name}={shlex.quote(value)}")
-            click.echo("gpu-tenant offers --hours 2")
+            click.echo(Command("offers", hours=2).line)
             click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
             click.echo(f"# Afterwards: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")

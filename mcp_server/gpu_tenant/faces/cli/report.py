@@ -1,18 +1,18 @@
 """The command that writes a report of a lease into a file to keep."""
 
-import os
 import stat
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Literal
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, lease_argument, the_lease, verb
 from gpu_tenant.faces.report import Report, as_html, as_markdown, mark_of, report_of
+from gpu_tenant.files.replace_file import replace_file
 
 Form = Literal["html", "md"]
 
@@ -77,7 +77,7 @@ def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Pa
     if by_name is not None and forms != [by_name]:
         raise BadRequest(
             f"{given.name} is for one form, and {form} was asked for",
-            remedy=f"`gpu-tenant report {lease} --to {given.with_suffix('')} --form {form}`",
+            remedy=str(Command("report", lease, to=given.with_suffix(""), form=form)),
         )
     if by_name is not None:
         return [(by_name, given)]
@@ -102,12 +102,12 @@ def _require_ours(place: Path, lease: str, form: Form) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"{place} cannot be looked at: {error.strerror}",
-            remedy=f"`gpu-tenant report {lease} --to OTHER`",
+            remedy=str(Command("report", lease, to="OTHER")),
         ) from error
     if mark_of(lease, form).encode() not in head:
         raise BadRequest(
             f"{place} is no report of {lease}, and was left alone",
-            remedy=f"`gpu-tenant report {lease} --to OTHER`",
+            remedy=str(Command("report", lease, to="OTHER")),
         )
 
 
@@ -118,19 +118,9 @@ def _write(place: Path, text: str) -> None:
         LocalTrouble: it could not be written.
     """
     try:
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", dir=place.parent, prefix=f".{place.name}.", delete=False
-        ) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(place)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+        replace_file(place, text, durable="file")
     except OSError as error:
         raise LocalTrouble(
             f"{place} could not be written: {error.strerror}",
-            remedy="`gpu-tenant report LEASE --to OTHER`, where there is room and leave to write",
+            remedy=f"{Command('report', 'LEASE', to='OTHER')}, where there is room and leave to write",
         ) from error

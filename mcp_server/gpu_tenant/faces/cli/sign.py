@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused, SignatureWanted
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.signature import Asked, Signature
@@ -83,14 +84,14 @@ def sign_here(tenancy: Tenancy, asked: Asked, purpose: str) -> Signature:
     Raises:
         Refused: nobody is at a terminal, or something else was typed.
     """
-    instead = f"run `gpu-tenant sign {asked.code}` in a terminal; nothing was signed"
+    instead = f"run {Command('sign', asked.code)} in a terminal; nothing was signed"
     prompts.at_terminal(instead=instead)
     prompts.shown_whole(_lines(asked))
     typed = prompts.signature(f"Type {asked.subject} {purpose}", instead=instead)
     if typed.strip() != asked.subject:
         raise Refused(
             f"what was typed is not {asked.subject}: nothing was signed, and nothing was done",
-            remedy=f"`gpu-tenant sign {asked.code}` shows it once more",
+            remedy=f"{Command('sign', asked.code)} shows it once more",
         )
     return tenancy.ledger.sign(asked, by=getpass.getuser(), form="terminal", at=tenancy.clock.now())
 

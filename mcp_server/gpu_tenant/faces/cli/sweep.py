@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen, as_json, joined, verb
@@ -201,7 +202,7 @@ def _newest(tenancy: Tenancy) -> str:
     if not known:
         raise BadRequest(
             "there is no sweep",
-            remedy="`gpu-tenant launch LEASE... --matrix lr=0.1,0.2 -- COMMAND`",
+            remedy=str(Command("launch", "LEASE...", then="COMMAND", matrix="lr=0.1,0.2")),
         )
     return known[-1]
 
@@ -245,16 +246,16 @@ def next_step(found: Reckoning) -> str:
     """The next command, in a sentence."""
     states = found.counts
     if states["running"] or states["queued"]:
-        return f"`gpu-tenant sweep {found.sweep} --watch`"
+        return str(Command("sweep", found.sweep, watch=True))
     if states["waiting"]:
-        return f"`gpu-tenant sweep {found.sweep} --add LEASE`: no box takes the cells that wait; `--rest` gives them up"
+        return f"{Command('sweep', found.sweep, add='LEASE')}: no box takes the cells that wait; `--rest` gives them up"
     if states["finished"]:
-        return f"`gpu-tenant collect {' '.join(found.leases)}`"
+        return str(Command("collect", *found.leases))
     if found.wrong and not found.settled_by:
         again = _first(found.rows)
-        retry = f"`gpu-tenant sweep {found.sweep} --retry {again}`, or " if again else ""
-        return f"{retry}`gpu-tenant sweep {found.sweep} --settle`, then teardown"
-    return f"`gpu-tenant teardown {' '.join(found.leases)}`"
+        retry = f"{Command('sweep', found.sweep, retry=again)}, or " if again else ""
+        return f"{retry}{Command('sweep', found.sweep, settle=True)}, then teardown"
+    return str(Command("teardown", *found.leases))
 
 
 def _first(rows: Sequence[Row]) -> str | None:

@@ -11,6 +11,8 @@ from hmac import compare_digest
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpu_tenant.domain.command import Command
+
 MOST_BYTES = 64 * 1024
 """None of our requests is longer."""
 
@@ -114,5 +116,5 @@ class _Said:
 
 
 def _refused(status: int, code: str, words: str) -> JSONResponse:
-    remedy = "open the link that `gpu-tenant dashboard` shows in its terminal"
+    remedy = f"open the link that {Command('dashboard')} shows in its terminal"
     return JSONResponse({"code": code, "message": words, "remedy": remedy}, status)

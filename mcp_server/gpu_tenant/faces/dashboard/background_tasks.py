@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import AwareDatetime, JsonValue
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble, Refused, TenantError
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.wording import in_verbs
 from gpu_tenant.leases.context import progress_to
 from gpu_tenant.transfer.eta import Eta
 
@@ -37,7 +37,7 @@ class Trouble(Record):
         if not isinstance(error, TenantError):
             error = LocalTrouble(
                 f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",
-                remedy="`gpu-tenant leases` shows how everything stands; the terminal of the "
+                remedy=f"{Command('leases')} shows how everything stands; the terminal of the "
                 "dashboard has the rest, please report it",
             )
         return cls(code=error.code, message=error.message, remedy=error.remedy)
@@ -138,8 +138,6 @@ class Errands:
         try:
             came = await act()
             result = came.model_dump(mode="json") if came else None
-            if result and isinstance(result.get("next"), str):
-                result["next"] = in_verbs(str(result["next"]))
             self._change(errand.id, state="done", result=result, ended_at=self._now(), words="")
         except Exception as error:  # noqa: BLE001 - it is told, and the others go on
             if not isinstance(error, TenantError):

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from gpu_tenant.app import connect
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, SecretRefused, TenantError
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.record import Record
@@ -149,6 +150,6 @@ def _with_key(tenancy: Tenancy, provider: str) -> Profile:
     if profile is None or profile.credential is None:
         raise BadRequest(
             f"{provider!r} is no platform that needs a key",
-            remedy="`gpu-tenant profiles` lists them",
+            remedy=f"{Command('profiles')} lists them",
         )
     return profile

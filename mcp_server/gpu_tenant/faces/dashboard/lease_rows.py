@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.box.caretaker import ENDED, JobState
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.record import Record, Usd
-from gpu_tenant.domain.wording import in_verbs
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
@@ -132,7 +132,7 @@ def row_of(
 ) -> Row:
     """That lease as the page shows it."""
     return Row(
-        card=card.model_copy(update={"next": in_verbs(card.next)}),
+        card=card,
         title=profile.title,
         kind=profile.kind,
         gpu=gpu_of(lease, job),
@@ -215,7 +215,7 @@ def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...
     if card.state is not LeaseState.ACTIVE:
         return ()
     if card.phase == TAKEN:
-        if card.next.startswith("change_lease recover"):
+        if card.next.startswith(str(Command("recover", card.lease))):
             return ("recover", "resume", "teardown", "waive", "extend")
         return ("resume", "teardown", "waive", "extend")
     if card.phase == "parked":

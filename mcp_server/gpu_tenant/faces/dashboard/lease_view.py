@@ -5,10 +5,20 @@ from datetime import datetime
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.model import Evidence, Job, Lease, Manifest, Problem, Receipt, Unclaimed
+from gpu_tenant.domain.model import (
+    Declared,
+    Evidence,
+    Lease,
+    Manifest,
+    Problem,
+    Receipt,
+    Unclaimed,
+)
 from gpu_tenant.domain.policy import Policy
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.faces.dashboard.lease_rows import LastSeen, Row, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
@@ -16,9 +26,7 @@ from gpu_tenant.faces.timeline_text import told
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
 from gpu_tenant.leases.terms_in_force import policy_of
-from gpu_tenant.ledger import Event
 
-_LAST = ("state", "fraction", "done", "total")
 _FILES = 5_000
 """At most this many files are listed. The rest are counted."""
 
@@ -45,16 +53,9 @@ class Dates(Record):
     rates: tuple[Rated, ...]
 
 
-class Declared(Record):
-    """A job as it was declared, without any value of its environment."""
+class JobSeen(Declared):
+    """A job as it was declared, and how it was last seen."""
 
-    id: str
-    command: str
-    artifacts: tuple[str, ...]
-    discard: tuple[str, ...]
-    env_names: tuple[str, ...]
-    declared_at: AwareDatetime
-    launched_at: AwareDatetime | None
     last: LastSeen | None
 
 
@@ -130,7 +131,7 @@ class Detail(Record):
     row: Row
     lease: Dates
     policy: Policy
-    jobs: tuple[Declared, ...]
+    jobs: tuple[JobSeen, ...]
     events: tuple[Line, ...]
     files: Files | None
     receipt: Receipt | None
@@ -147,11 +148,15 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     lease, ledger = tenancy.ledger.lease(name), tenancy.ledger
     seal, events = ledger.seal(lease.id), ledger.events(lease.id)
     last = {
-        looks.declared(lease.id, str(d["job"])): LastSeen.model_validate(
-            {"at": at} | {k: d.get(k) for k in _LAST}
+        looks.declared(lease.id, event.job): LastSeen(
+            at=at,
+            state=event.state,
+            fraction=event.fraction,
+            done=event.done,
+            total=event.total,
         )
-        for at, kind, d in events
-        if kind == Event.PROGRESS and "job" in d
+        for at, event in events
+        if isinstance(event, timeline.Progressed)
     }
     last |= looks.states_on(lease.id)
     row = looks.row(lease.id) or row_of(
@@ -169,9 +174,12 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         row=row,
         lease=_dates(lease),
         policy=policy_of(tenancy.context, lease.id),
-        jobs=tuple(_declared(job, last.get(job.id)) for job in ledger.jobs(lease.id)),
+        jobs=tuple(
+            JobSeen(**job.model_dump(include=set(Declared.model_fields)), last=last.get(job.id))
+            for job in ledger.jobs(lease.id)
+        ),
         events=tuple(
-            Line(at=at, kind=kind, words=plain(told(kind, detail))) for at, kind, detail in events
+            Line(at=line.at, kind=line.kind, words=plain(told(line.event))) for line in events
         ),
         files=None
         if seal is None
@@ -199,40 +207,29 @@ def _dates(lease: Lease) -> Dates:
     )
 
 
-def _declared(job: Job, last: LastSeen | None) -> Declared:
-    return Declared(
-        id=job.id,
-        command=job.command,
-        artifacts=job.artifacts,
-        discard=job.discard,
-        env_names=job.env_names,
-        declared_at=job.declared_at,
-        launched_at=job.launched_at,
-        last=last,
-    )
-
-
 def _files(
     seal: Manifest,
     evidence: Sequence[tuple[datetime, Evidence]],
-    events: Sequence[tuple[datetime, str, dict[str, object]]],
+    events: Lines,
 ) -> Files:
     by_name = {proof.name: (at, proof) for at, proof in evidence}
 
-    def newest(wanted: str) -> datetime | None:
-        of_it = (seal.digest,)
-        found = [
-            at
-            for at, kind, d in events
-            if kind == wanted and (d.get("seal") in of_it or d.get("digest") in of_it)
-        ]
-        return found[-1] if found else None
-
+    collected = verified = stored = None
+    for at, event in events:
+        match event:
+            case timeline.Collected(seal=seal.digest):
+                collected = at
+            case timeline.Reread(digest=seal.digest):
+                verified = at
+            case timeline.Stored(seal=seal.digest):
+                stored = at
+            case _:
+                pass
     return Files(
         sealed_at=seal.sealed_at,
-        collected_at=newest(Event.COLLECTED),
-        verified_at=newest(Event.VERIFIED),
-        stored_at=newest(Event.STORED),
+        collected_at=collected,
+        verified_at=verified,
+        stored_at=stored,
         digest=seal.digest,
         total=len(seal.entries),
         bytes=sum(entry.size_bytes for entry in seal.entries),

@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.faces.dashboard import actions, queries, signatures
 from gpu_tenant.faces.dashboard.auth import Gate
@@ -150,7 +151,7 @@ def _listening(port: int) -> list[socket.socket]:
     except OSError as error:
         raise BadRequest(
             f"port {port} of this computer cannot be listened at ({error.strerror})",
-            remedy="`gpu-tenant dashboard` without --port takes a free one",
+            remedy=f"{Command('dashboard')} without --port takes a free one",
         ) from error
     there = (HOST_6, first.getsockname()[1])
     try:
@@ -210,7 +211,7 @@ async def _page(_: Request) -> Response:
 async def _runbook(request: Request) -> Response:
     profile = queries.tenancy(request).profiles.get(request.path_params["slug"])
     if profile is None:
-        raise BadRequest("there is no such platform", remedy="`gpu-tenant profiles` lists them")
+        raise BadRequest("there is no such platform", remedy=f"{Command('profiles')} lists them")
     lang: Literal["en", "zh"] = "zh" if request.query_params.get("lang") == "zh" else "en"
     return HTMLResponse(runbook_page(profile, lang))
 

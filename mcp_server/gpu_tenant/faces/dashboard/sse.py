@@ -12,7 +12,6 @@ from starlette.requests import Request
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, TenantError
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.wording import in_verbs
 from gpu_tenant.faces.dashboard.lease_rows import Working
 from gpu_tenant.faces.dashboard.poller import Looks, News, Told
 from gpu_tenant.jobs.logs.window import LogWindow
@@ -136,7 +135,7 @@ class _Closely:
             self._lease, chosen, cursor=None, wait_s=0, limit_bytes=_TAIL_BYTES
         )
         now, job = tenancy.clock.now(), self._looks.declared(self._lease, seen.job)
-        told = {**dict(seen), "log": "", "next": in_verbs(seen.next), "job": job, "run": seen.job}
+        told = {**dict(seen), "log": "", "job": job, "run": seen.job}
         tail = whole_lines(seen.log) if seen.log_size_bytes > _TAIL_BYTES else seen.log
         await self._put("job", Seen(**told, at=now, measured=measured_by(tail)))
         if self._looks.job_of(self._lease) in (None, job):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hmac import compare_digest
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.signature import Asked
 
@@ -43,7 +44,7 @@ class Signing:
         if self.tell is None:
             raise Refused(
                 "a person signs at a terminal, and this dashboard was not started at one",
-                remedy=f"`gpu-tenant sign {asked.code}` at a terminal",
+                remedy=f"{Command('sign', asked.code)} at a terminal",
             )
         shown = self._out.pop(asked.shown, None)
         if shown is None or not compare_digest(shown.encode(), code.strip().lower().encode()):

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from gpu_tenant import __version__
 from gpu_tenant.answers import Collected, TornDown, signature_of
 from gpu_tenant.artifacts.snapshot import Snapshot
+from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
-from gpu_tenant.domain.wording import in_tools
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.mcp.watch import WATCH_EVERY_S, watch
 from gpu_tenant.files.skill_files import skill_directory
@@ -104,6 +104,12 @@ class StrictTool(Tool):
             meta=chat_card.meta_of(verb.__name__),
         )
         assert isinstance(tool, cls)
+        answer = tool.fn
+
+        async def told(**arguments: Any) -> Any:
+            return _to_agent(await answer(**arguments))
+
+        tool.fn = told
         # The SDK drops unknown arguments silently, and a misspelt cap must not count as a missing
         # one.
         model = tool.fn_metadata.arg_model
@@ -143,6 +149,21 @@ class StrictTool(Tool):
         )
         known = ", ".join(self.parameters.get("properties", {}))
         return f"BAD_REQUEST: {told}; call {self.name} again with only: {known}"
+
+
+def _to_agent(told: Any) -> Any:
+    """The same answer, with each command in it as a call of a tool."""
+    if type(told) is str:  # and no value of an enum
+        return in_tools(told)
+    if isinstance(told, BaseModel):
+        fields = {name: (held, _to_agent(held)) for name, held in told}
+        new = {name: now for name, (held, now) in fields.items() if now is not held}
+        return told.model_copy(update=new) if new else told
+    if isinstance(told, (tuple, list)):
+        return type(told)(map(_to_agent, told))
+    if isinstance(told, dict):
+        return {name: _to_agent(held) for name, held in told.items()}
+    return told
 
 
 def _slim(node: Any, in_properties: bool = False) -> Any:
@@ -281,7 +302,7 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
         if said.get("artifacts") or said.get("discard"):
             raise BadRequest(
                 "a snapshot takes what was declared, and gives nothing up",
-                remedy=f"`gpu-tenant collect {lease} --live`, and the rest when the job has ended",
+                remedy=f"{Command('collect', lease, live=True)}, and the rest when the job has ended",
             )
         return Gathered(await pull(tenancy.context, lease, to=said.get("to")))
 
@@ -323,7 +344,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         more = len(wants.words) - MOST_TOLD
         return Elicit(
             f"{wants.would}:\n{listed}\n{f'and {more} more' if more > 0 else ''}\n"
-            f"Nothing that is answered here signs for it. To sign, run `gpu-tenant sign {wants.code}` "
+            f"Nothing that is answered here signs for it. To sign, run {Command('sign', wants.code)} "
             "at a terminal, which lists all of it.",
             Seen,
         )
@@ -344,7 +365,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         if os.environ.get(UNATTENDED):
             raise Refused(
                 "nobody is here who could sign: this runs unattended; nothing was destroyed",
-                remedy=f"`gpu-tenant teardown {lease}`; a person runs `gpu-tenant waive {lease}` at a terminal",
+                remedy=f"{Command('teardown', lease)}; a person runs {Command('waive', lease)} at a terminal",
             )
         if tenancy.ledger.receipt(tenancy.ledger.lease(lease).id) is not None:
             return await tenancy.verify_and_teardown(lease)

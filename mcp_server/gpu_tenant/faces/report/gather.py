@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.box.guard import last_armed
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES
 from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size
 from gpu_tenant.faces.report.records import (
@@ -34,9 +36,8 @@ from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.billing import counted_words, disagreement, newest_bill
 from gpu_tenant.leases.context import Context
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 
-Line = tuple[datetime, str, dict[str, object]]
 Charting = Literal["charted", "named"]
 
 _MOST_FILES = 400
@@ -94,7 +95,9 @@ async def report_of(context: Context, lease: str) -> Report:
         ),
         jobs_left_out=len(jobs) - len(shown),
         readings=await asyncio.to_thread(readings_of, context.home, found.id),
-        events=tuple(EventTold(at=at, kind=kind, words=told(kind, d)) for at, kind, d in events),
+        events=tuple(
+            EventTold(at=line.at, kind=line.kind, words=told(line.event)) for line in events
+        ),
     )
 
 
@@ -118,7 +121,7 @@ def _standing(lease: Lease, now: datetime) -> str:
 # What it cost
 
 
-def _cost(lease: Lease, events: Sequence[Line], now: datetime, receipt: Receipt | None) -> Cost:
+def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -> Cost:
     until = min(lease.ended_at or now, now)
     billed = newest_bill(events)
     ends = [rate.at for rate in lease.rates[1:]] + [until]
@@ -150,13 +153,13 @@ def _cost(lease: Lease, events: Sequence[Line], now: datetime, receipt: Receipt 
     )
 
 
-def _parked(events: Sequence[Line], until: datetime) -> timedelta:
+def _parked(events: Lines, until: datetime) -> timedelta:
     """How long its box was parked, by our own record."""
     total, since = timedelta(), None
-    for at, kind, _ in events:
-        if kind == Event.PARKED:
+    for at, event in events:
+        if isinstance(event, timeline.Parked):
             since = since or at
-        elif kind == Event.RESUMED and since is not None:
+        elif isinstance(event, timeline.Resumed) and since is not None:
             total, since = total + (at - since), None
     return total + max(timedelta(), until - since) if since is not None else total
 
@@ -174,7 +177,7 @@ def _not_counted(lease: Lease, rates: Sequence[Charged]) -> Iterator[str]:
 # What was kept
 
 
-def _kept(lease: Lease, ledger: Ledger, events: Sequence[Line]) -> Kept | None:
+def _kept(lease: Lease, ledger: Ledger, events: Lines) -> Kept | None:
     seal = ledger.seal(lease.id)
     if seal is None:
         return None
@@ -182,7 +185,9 @@ def _kept(lease: Lease, ledger: Ledger, events: Sequence[Line]) -> Kept | None:
     files = [_file(entry, *filed.get(entry.name, (None, None))) for entry in seal.entries]
     files.sort(key=lambda one: (one.outcome == "loads", one.outcome is not None, one.name))
     verified = [
-        at for at, kind, d in events if kind == Event.VERIFIED and d.get("digest") == seal.digest
+        at
+        for at, event in events
+        if isinstance(event, timeline.Reread) and event.digest == seal.digest
     ]
     return Kept(
         digest=seal.digest,
@@ -229,7 +234,7 @@ def _problems(seal: Manifest) -> Iterator[str]:
         yield plain(f"{pattern}: it was declared, and nothing of the kind was there")
 
 
-def _given_up(jobs: Sequence[Job], events: Sequence[Line]) -> Iterator[GivenUp]:
+def _given_up(jobs: Sequence[Job], events: Lines) -> Iterator[GivenUp]:
     found = [
         GivenUp(
             at=job.declared_at,
@@ -239,21 +244,21 @@ def _given_up(jobs: Sequence[Job], events: Sequence[Line]) -> Iterator[GivenUp]:
         for job in jobs
         if job.discard
     ]
-    for at, kind, detail in events:
-        by = f"the signature of {plain(str(detail.get('by')))}"
-        if kind == Event.CLAIMED and detail.get("discard"):
-            what = _all(detail["discard"])
-            found.append(GivenUp(at=at, by="a later word, by name", what=what))
-        elif kind == Event.WAIVED:
-            found.append(GivenUp(at=at, by=by, what=_all(detail.get("losses"))))
-        elif kind == Event.WAIVED_AHEAD:
-            what = ("what cannot be saved by its end",)
-            found.append(GivenUp(at=at, by=f"{by}, in advance", what=what))
+    for at, event in events:
+        match event:
+            case timeline.Claimed(discard=given_up) if given_up:
+                what = tuple(map(plain, given_up))
+                found.append(GivenUp(at=at, by="a later word, by name", what=what))
+            case timeline.Waived(by=who, losses=losses):
+                by = f"the signature of {plain(who)}"
+                found.append(GivenUp(at=at, by=by, what=tuple(map(plain, losses))))
+            case timeline.WaivedAhead(by=who):
+                by = f"the signature of {plain(who)}, in advance"
+                what = ("what cannot be saved by its end",)
+                found.append(GivenUp(at=at, by=by, what=what))
+            case _:
+                pass
     yield from sorted(found, key=lambda one: one.at)
-
-
-def _all(names: object) -> tuple[str, ...]:
-    return tuple(plain(str(name)) for name in names) if isinstance(names, list) else ()
 
 
 # Its jobs
@@ -266,12 +271,16 @@ def _charted(jobs: Sequence[Job]) -> Iterator[tuple[Job, Charting]]:
 
 async def _job(
     job: Job,
-    events: Sequence[Line],
+    events: Lines,
     logs: Sequence[Path],
     others: Collection[str],
     charting: Charting,
 ) -> JobTold:
-    seen = [d for _, kind, d in events if kind == Event.PROGRESS and d.get("job") == job.id]
+    seen = [
+        event
+        for _, event in events
+        if isinstance(event, timeline.Progressed) and event.job == job.id
+    ]
     metrics: dict[str, Series] = {}
     words = f"none: its log is not read for this, as there are more than {_MOST_CHARTED} newer jobs"
     if charting == "charted":
@@ -284,7 +293,7 @@ async def _job(
         env_names=tuple(map(plain, job.env_names)),
         declared_at=job.declared_at,
         launched_at=job.launched_at,
-        last_seen=told(Event.PROGRESS, seen[-1]) if seen else None,
+        last_seen=told(seen[-1]) if seen else None,
         metrics=metrics,
         metrics_from=words,
     )

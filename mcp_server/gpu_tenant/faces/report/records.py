@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.model import LeaseState, Receipt
+from gpu_tenant.domain.model import Declared, LeaseState, Receipt
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.jobs.metrics import Series
 from gpu_tenant.jobs.samples import Readings
@@ -36,16 +36,9 @@ class Cost(Record):
     difference: str | None = Field(description="how the two differ, where they do")
 
 
-class JobTold(Record):
+class JobTold(Declared):
     """A job as it was declared, how it was last seen, and its metrics by step."""
 
-    id: str
-    command: str
-    artifacts: tuple[str, ...]
-    discard: tuple[str, ...]
-    env_names: tuple[str, ...]
-    declared_at: AwareDatetime
-    launched_at: AwareDatetime | None
     last_seen: str | None = Field(description="its state and progress; None: nobody has looked")
     metrics: dict[str, Series]
     metrics_from: str = Field(description="of what the metrics were read")

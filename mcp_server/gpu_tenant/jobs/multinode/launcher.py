@@ -1,15 +1,17 @@
 """One job over several boxes: the command line that starts it on each of them, and which boxes take part."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import Launcher
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 
 _MODULES: dict[Launcher, str] = {
     "torchrun": "torch.distributed.run",
@@ -50,16 +52,18 @@ class Gang(Record):
     @property
     def stop(self) -> str:
         """The command that ends it everywhere."""
-        each = " && ".join(f"gpu-tenant stop {name} --job {self.job}" for name in self.leases)
-        return f"`{each}`"
+        return str(Command("stop", *self.leases, job=self.job))
 
 
-def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
+def gangs(events: Lines) -> list[Gang]:
     """The gangs recorded in a lease's timeline, oldest first."""
     # Here, because the help of the verbs that launch needs the launchers' names and no database.
-    from gpu_tenant.ledger import Event
 
-    return [Gang.model_validate(detail) for _, kind, detail in events if kind == Event.GANG]
+    return [
+        Gang.model_validate(event.model_dump())
+        for _, event in events
+        if isinstance(event, timeline.Together)
+    ]
 
 
 def lines(
@@ -85,7 +89,7 @@ def lines(
     if len(nodes) < 2:
         raise BadRequest(
             "one job over several boxes needs two leases or more",
-            remedy="name them all: `gpu-tenant launch LEASE LEASE --together torchrun -- train.py`",
+            remedy=f"name them all: {Command('launch', 'LEASE', 'LEASE', together='torchrun', artifact='out/', then='train.py')}",
         )
     _must_be_script(command, launcher)
     first = nodes[0]

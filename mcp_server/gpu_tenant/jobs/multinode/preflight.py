@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_tenant.box.script_replies import told
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Transport
@@ -149,7 +150,7 @@ async def preflight(
         pairs = judged(dict(zip(names, met, strict=True)), at, ports)
         trouble += [f"{x.source} -> {x.target}: {x.words}" for x in pairs if x.state != "talks"]
     warnings = [*_unlike(spots), *(_public(at))]
-    again = f"`gpu-tenant preflight {' '.join(names)}`"
+    again = str(Command("preflight", *names))
     return Preflight(
         network=network,
         port=port,
@@ -159,7 +160,7 @@ async def preflight(
         warnings=tuple(warnings),
         next=f"mend that, then {again} again"
         if trouble
-        else f"`gpu-tenant launch {' '.join(names)} --together torchrun --artifact out/ -- train.py`",
+        else str(Command("launch", *names, then="train.py", together="torchrun", artifact="out/")),
     )
 
 
@@ -170,7 +171,7 @@ async def _seen(lease: Lease, way: Transport) -> Seen:
     except ValidationError as error:
         raise BoxTrouble(
             f"what {lease.id} says of its network makes no sense",
-            remedy=f"`gpu-tenant ssh {lease.id}` looks at it",
+            remedy=f"{Command('ssh', lease.id)} looks at it",
         ) from error
 
 
@@ -196,7 +197,7 @@ async def _asked(
     )
     if finished.exit_status == 127:
         raise BoxTrouble(
-            f"there is no python3 on the box of {lease.id}", remedy=f"`gpu-tenant audit {lease.id}`"
+            f"there is no python3 on the box of {lease.id}", remedy=str(Command("audit", lease.id))
         )
     reply = told(finished)
     if reply is None:
@@ -204,7 +205,7 @@ async def _asked(
         words = next((line for line in reversed(lines) if line.strip()), "nothing")
         raise BoxTrouble(
             f"{lease.id} did not say what it sees: {quoted(words)}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+            remedy=f"{Command('audit', lease.id)} looks at the box",
         )
     return reply
 
@@ -255,7 +256,7 @@ def _pair(
             if held != "yes":
                 words = f"{target} cannot listen on {at[target].address}:{port} ({held})"
                 if port == ports[0]:
-                    words += f": an earlier job may hold it; `gpu-tenant monitor {target}`, or --port another"
+                    words += f": an earlier job may hold it; {Command('monitor', target)}, or --port another"
                 return Pair(source=source, target=target, state="does not", words=words)
     if first is None or failed is not None:
         words = _why(failed, target, at[target], ports) if failed else "it was not tried"
@@ -286,7 +287,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
         case "silent":
             return (
                 f"nothing comes back from {place}: a firewall or another network; open all ports between the nodes "
-                f"at the provider, or --interface another; `gpu-tenant ssh {target}` looks at it"
+                f"at the provider, or --interface another; {Command('ssh', target)} looks at it"
             )
         case "refused":
             return (

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     CredentialRefused,
     LocalTrouble,
@@ -22,7 +23,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, ordered, owners_word
 from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejected, words
@@ -113,13 +114,12 @@ class AutodlConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`. Our key gets in through the command that the box runs when it starts."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         owner, what = self._owner(), ordered(quote.offer.id)
         if what is None:
             raise NoCapacity(
-                f"AutoDL has no offer {quote.offer.id}", remedy="`gpu-tenant offers` has others"
+                f"AutoDL has no offer {quote.offer.id}", remedy=f"{Command('offers')} has others"
             )
         order: dict[str, Json] = {
             "req_gpu_amount": what.gpu_count,
@@ -138,7 +138,9 @@ class AutodlConnector:
             if error.status != 200 or _WRONG_ORDER.search(error.body):
                 raise
             # What this failure means is not documented, so it does not prove that there is no box.
-            raise ProviderSilent(error.message, remedy="`gpu-tenant leases` looks again") from error
+            raise ProviderSilent(
+                error.message, remedy=f"{Command('leases')} looks again"
+            ) from error
         return Box(
             provider="autodl",
             id=BoxId(made),
@@ -197,7 +199,7 @@ class AutodlConnector:
                 raise ProviderTrouble(
                     f"AutoDL has not released {permit.box_id} within {_RELEASE_WITHIN_S} s, and calls "
                     f"it {words(str(status))}{hindrance}",
-                    remedy="`gpu-tenant leases` shows how it stands",
+                    remedy=f"{Command('leases')} shows how it stands",
                 )
             await self._clock.sleep(_ASK_AGAIN_S)
 
@@ -394,7 +396,7 @@ class AutodlConnector:
         if not isinstance(code, str):
             raise ProviderSilent(
                 f"an answer of AutoDL to {method} {path} has no code: {words(reply.text)}",
-                remedy="try again in a minute; `gpu-tenant leases` looks again",
+                remedy=f"try again in a minute; {Command('leases')} looks again",
             )
         raise self._refusal(method, path, code, reply)
 
@@ -406,16 +408,16 @@ class AutodlConnector:
             return CredentialRefused(
                 what,
                 remedy="its API wants an account whose owner's identity is verified (实名认证, in the "
-                "console under 账号); `gpu-tenant profiles autodl`",
+                f"console under 账号); {Command('profiles', 'autodl')}",
             )
         if _KEY_REFUSED.search(said):
-            return CredentialRefused(what, remedy="see that the key is right; `gpu-tenant doctor`")
+            return CredentialRefused(what, remedy=f"see that the key is right; {Command('doctor')}")
         if _POOR.search(said):
             return NoFunds(what, remedy="add credit in the console, or rent elsewhere")
         if _FULL.search(said):
-            return NoCapacity(what, remedy="`gpu-tenant offers` has others; or later")
+            return NoCapacity(what, remedy=f"{Command('offers')} has others; or later")
         if code == "InternalError":
-            return ProviderSilent(what, remedy="`gpu-tenant leases` looks again")
+            return ProviderSilent(what, remedy=f"{Command('leases')} looks again")
         return rejected(200, said, what)
 
 
@@ -437,14 +439,14 @@ def _read(kind: TypeAdapter[T], told: object) -> T:
     # which may be a password.
     raise ProviderSilent(
         f"an answer of AutoDL cannot be read: its {where or 'data'} is not as documented",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 
 def _incomplete(path: str, why: str) -> ProviderSilent:
     return ProviderSilent(
         f"AutoDL's list {path} is not complete: {why}",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import OwnerMustAct, PartlyListed
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Wish
@@ -52,7 +53,7 @@ class ByHand:
             raise OwnerMustAct(
                 f"nothing on it would be lost, and only a person can end it: {self._profile.console_words('destroy')}",
                 remedy="when the console shows that it is gone, "
-                f"`gpu-tenant teardown {permit.lease_id} --ended`",
+                f"{Command('teardown', permit.lease_id, ended=True)}",
             )
 
     async def park(self, lease: Lease) -> None:

@@ -5,8 +5,10 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTaken, ProviderTrouble
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.files.replace_file import replace_file
 
 
 class Lent:
@@ -26,7 +28,7 @@ class Lent:
         if not isinstance(lease.address, SshAddress):
             raise BadRequest(
                 "no machine was named",
-                remedy="`gpu-tenant adopt user@host[:port]`, or an ssh alias",
+                remedy=f"{Command('adopt', 'TARGET')}, where TARGET is user@host[:port] or an ssh alias",
             )
         box = Box(
             provider=self._provider,
@@ -39,7 +41,7 @@ class Lent:
         known = self.find(box.id)
         if known and known.mark != lease.mark:
             raise BoxTaken(
-                f"{box.id} is lent to {known.mark}", remedy="`gpu-tenant leases` shows by whom"
+                f"{box.id} is lent to {known.mark}", remedy=f"{Command('leases')} shows by whom"
             )
         self.write(box)
         return box
@@ -57,7 +59,7 @@ class Lent:
             return []
         except OSError as error:
             raise ProviderTrouble(
-                f"{self._directory} cannot be listed: {error}", remedy="`gpu-tenant doctor`"
+                f"{self._directory} cannot be listed: {error}", remedy=str(Command("doctor"))
             ) from error
         return [_read(path) for path in files]
 
@@ -69,10 +71,7 @@ class Lent:
     def write(self, box: Box) -> None:
         """The list holds the box as given here."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._file(box.id)
-        being_written = path.with_suffix(".new")
-        being_written.write_text(box.model_dump_json(), encoding="utf-8")
-        being_written.replace(path)
+        replace_file(self._file(box.id), box.model_dump_json(), durable="directory")
 
     def remove(self, box_id: str) -> None:
         """The list does not hold the box."""
@@ -88,5 +87,5 @@ def _read(path: Path) -> Box:
     except (OSError, ValueError) as error:
         raise ProviderTrouble(
             f"{path} does not say which machine is lent: {error}",
-            remedy="`gpu-tenant leases --all` tells; remove the file when its lease has ended",
+            remedy=f"{Command('leases', all=True)} tells; remove the file when its lease has ended",
         ) from error

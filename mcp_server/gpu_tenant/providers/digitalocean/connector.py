@@ -11,11 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -167,9 +168,8 @@ class DigitalOceanConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         size, region, image = quote.offer.id.split("@")
         order: Json = {
             "name": re.sub(r"[^a-z0-9.-]", "-", lease.id),
@@ -350,7 +350,7 @@ class DigitalOceanConnector:
         if _TOO_MANY.search(said):
             return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
         if _FULL.search(said):
-            return NoCapacity(told.message, remedy="`gpu-tenant offers` shows what there is now")
+            return NoCapacity(told.message, remedy=f"{Command('offers')} shows what there is now")
         return told
 
 
@@ -367,7 +367,7 @@ def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
     # Raised outside the handler, and names only the place. The validation error holds the value.
     raise ProviderSilent(
         f"an answer of DigitalOcean cannot be read: its {field or ''} {where} is not as documented",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 
@@ -389,7 +389,7 @@ def _message(reply: Reply) -> str:
 def _incomplete(path: str, why: str) -> ProviderSilent:
     return ProviderSilent(
         f"DigitalOcean's list {path} is not complete: {why}",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 

@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -37,7 +38,7 @@ Message: TypeAlias = Any
 _TIMEOUT_S, _TRIES, _PAUSE_S = 30, 4, 5.0
 _PAGE = 500
 _KEPT = ("id", "zone", "labels")
-_LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
+_LOOKS_AGAIN = f"{Command('leases')} looks again; the meter of a box may be running"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
@@ -253,10 +254,10 @@ def failure(operation: Message) -> ProviderTrouble | None:
     what = f"Google says {words('; '.join(f'{code}: {message}' for code, message in said))}"
     codes = " ".join(code for code, _ in said)
     if "RESOURCE_POOL_EXHAUSTED" in codes:
-        return NoCapacity(what, remedy="another zone, or another machine: `gpu-tenant offers`")
+        return NoCapacity(what, remedy=f"another zone, or another machine: {Command('offers')}")
     if "QUOTA" in codes:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
-    return ProviderTrouble(what, remedy="`gpu-tenant leases` shows what runs")
+    return ProviderTrouble(what, remedy=f"{Command('leases')} shows what runs")
 
 
 def _refusal(call: str, error: Message) -> ProviderTrouble:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     LocalTrouble,
@@ -93,7 +94,7 @@ class GcpConnector:
             return self._box(instance)
         sold = sold_as(lease.quote.offer.id) if lease.quote else None
         if lease.quote is None or sold is None:
-            raise BadRequest(f"{lease.id} has no offer of Google's", remedy="`gpu-tenant offers`")
+            raise BadRequest(f"{lease.id} has no offer of Google's", remedy=str(Command("offers")))
         body = self._body(lease, sold, await self._image(), lease.quote.offer.disk_gb)
         refused = await self._insert(sold.zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
         try:
@@ -107,7 +108,7 @@ class GcpConnector:
         if instance.labels.get(_LABEL) != label:
             raise ProviderTrouble(
                 f"a box called {body['name']} exists, and is not this lease's",
-                remedy="`gpu-tenant leases` shows what runs",
+                remedy=f"{Command('leases')} shows what runs",
             )
         return self._box(instance)
 
@@ -197,7 +198,7 @@ class GcpConnector:
                     raise
         raise ProviderTrouble(
             f"none of the image families is left at {_IMAGES}: {', '.join(_FAMILIES)}",
-            remedy="this needs a newer gpu-tenant; rent elsewhere: `gpu-tenant offers`",
+            remedy=f"this needs a newer gpu-tenant; rent elsewhere: {Command('offers')}",
         )
 
     async def list_boxes(self) -> Sequence[Box]:
@@ -245,7 +246,7 @@ class GcpConnector:
         if any(disk.type_ == "SCRATCH" for disk in instance.disks):
             raise ProviderTrouble(
                 f"{instance.name} has a local SSD, and a stop loses what is on it",
-                remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+                remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
             )
         _unless_failed(await self._calls.ask("Instances", "stop_unary", where))
 
@@ -263,7 +264,7 @@ class GcpConnector:
     def _box(self, instance: Message) -> Box:
         if not (instance.id and instance.zone):
             raise ProviderSilent(
-                "an instance does not tell its number", remedy="`gpu-tenant leases`"
+                "an instance does not tell its number", remedy=str(Command("leases"))
             )
         mark = _mark(instance.labels.get(_LABEL, ""))
         state = self._setting.profile.states.get(instance.status, BoxState.UNKNOWN)
@@ -330,7 +331,7 @@ class GcpConnector:
         if full and not found:
             raise NoQuota(
                 f"the quotas leave room for no such box: {full.most_common(1)[0][0]}",
-                remedy="ask Google for more (IAM & Admin, Quotas), or rent elsewhere: `gpu-tenant offers`",
+                remedy=f"ask Google for more (IAM & Admin, Quotas), or rent elsewhere: {Command('offers')}",
             )
         return found
 
@@ -450,7 +451,7 @@ def _label(mark: str) -> str:
     """
     label = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or _mark(label) != mark:
-        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy="`gpu-tenant doctor`")
+        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy=str(Command("doctor")))
     return label
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     CredentialRefused,
     NoQuota,
@@ -32,7 +33,7 @@ _TIMEOUT_S = (5, 30)
 _PAGE = 250
 _EXPIRED, _BEGINNINGS = 410, 3
 """How often a list may be started again when the server has forgotten where its next page begins."""
-_LOOKS_AGAIN = "`gpu-tenant leases` looks again; the pod may be running"
+_LOOKS_AGAIN = f"{Command('leases')} looks again; the pod may be running"
 
 
 class Calls:

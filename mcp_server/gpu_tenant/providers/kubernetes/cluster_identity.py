@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, ProviderTrouble
 from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.kubernetes.client import Calls
@@ -73,7 +74,7 @@ def must_be_noted(found: Identity, note: Path) -> None:
         raise ProviderTrouble(
             f"[kubernetes] leads to {found}, and the leases are in {noted}",
             remedy="name that one again (`context`, `namespace`, `kubeconfig` or KUBECONFIG);"
-            f" where `gpu-tenant leases` shows none there any more, move {note} away",
+            f" where {Command('leases')} shows none there any more, move {note} away",
         )
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
@@ -105,12 +106,12 @@ class KubernetesConnector:
             if mark_on(made) != lease.mark:
                 raise ProviderTrouble(
                     f"a Job called {job_name(lease.mark)} exists, and is not this lease's",
-                    remedy="`gpu-tenant leases` shows what runs",
+                    remedy=f"{Command('leases')} shows what runs",
                 ) from refused
             if made["metadata"].get("deletionTimestamp"):
                 raise ProviderSilent(
                     f"the Job {job_name(lease.mark)} is being deleted, and stands in its own way",
-                    remedy="try again in a minute; `gpu-tenant leases` looks again",
+                    remedy=f"try again in a minute; {Command('leases')} looks again",
                 ) from refused
         return self._box(made, look(made, []))
 
@@ -366,7 +367,7 @@ def _where(box_id: str | None) -> tuple[str, str, str]:
     namespace, _, rest = (box_id or "").partition("/")
     name, _, uid = rest.partition("/")
     if not (namespace and name and uid):
-        raise BadRequest(f"{box_id!r} is no Job", remedy="`gpu-tenant leases` shows what runs")
+        raise BadRequest(f"{box_id!r} is no Job", remedy=f"{Command('leases')} shows what runs")
     return namespace, name, uid
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from socket import socket, socketpair
 from typing import Any, Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -31,7 +32,7 @@ from gpu_tenant.transports.shell import refused, taking
 _STALL_S = 300
 _DIAL_S = 30.0
 """How long a cluster may take to start an exec."""
-_AUDIT = "run `gpu-tenant audit` to look again; its Job may have ended"
+_AUDIT = f"run {Command('audit')} to look again; its Job may have ended"
 _OUT, _ERR, _STATUS = 1, 2, 3
 
 

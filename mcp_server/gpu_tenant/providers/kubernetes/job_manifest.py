@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX
 from gpu_tenant.domain.record import Record
@@ -114,7 +115,7 @@ def label(mark: str) -> str:
     """
     text = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or mark_of(text) != mark:
-        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy="`gpu-tenant doctor`")
+        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy=str(Command("doctor")))
     return text
 
 

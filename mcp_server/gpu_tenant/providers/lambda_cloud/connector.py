@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     NoCapacity,
     NoFunds,
@@ -21,7 +22,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -153,9 +154,8 @@ class LambdaCloudConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         instance_type, _, region = quote.offer.id.partition("@")
         order: Json = {
             "region_name": region,
@@ -215,7 +215,7 @@ class LambdaCloudConnector:
                 raise ProviderTrouble(
                     f"Lambda Cloud has not terminated {permit.box_id} for {_TERMINATE_WITHIN_S} s: "
                     f"{hindrance}",
-                    remedy="`gpu-tenant leases` shows how it stands",
+                    remedy=f"{Command('leases')} shows how it stands",
                 )
             await self._clock.sleep(_ASK_AGAIN_S)
 
@@ -334,7 +334,7 @@ class LambdaCloudConnector:
         match _code(reply):
             case "instance-operations/launch/insufficient-capacity":
                 return NoCapacity(
-                    told.message, remedy="`gpu-tenant offers` shows what there is now"
+                    told.message, remedy=f"{Command('offers')} shows what there is now"
                 )
             case "global/quota-exceeded":
                 return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
@@ -350,7 +350,7 @@ class LambdaCloudConnector:
         """The error for a launch that was carried out but whose box is not shown."""
         return ProviderSilent(
             f"{self._wire.trouble('POST', _LAUNCH, reply).message}; and then did not show the box",
-            remedy="`gpu-tenant leases` looks again; its meter starts when it is active",
+            remedy=f"{Command('leases')} looks again; its meter starts when it is active",
         )
 
 
@@ -368,7 +368,7 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
     # which may be a token.
     raise ProviderSilent(
         f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
-        remedy="try again in a minute; `gpu-tenant leases` looks again",
+        remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 
 

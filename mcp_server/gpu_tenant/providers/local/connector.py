@@ -7,10 +7,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LocalAddress
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Setting
+from gpu_tenant.domain.ports import Setting, marked
 from gpu_tenant.files.remove_tree import Mounted, remove_tree, require_unmounted
 
 BOX_VARIABLE = "GPU_TENANT_BOX"
@@ -27,9 +28,8 @@ class LocalConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`. The box appears by rename, so it is whole or not there."""
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         being_made = self._boxes / f".new-{lease.id}"
         try:
             remove_tree(being_made)
@@ -58,7 +58,7 @@ class LocalConnector:
             return []
         except OSError as error:
             raise ProviderTrouble(
-                f"{self._boxes} cannot be listed: {error}", remedy="`gpu-tenant doctor`"
+                f"{self._boxes} cannot be listed: {error}", remedy=str(Command("doctor"))
             ) from error
 
     async def destroy(self, permit: TeardownPermit) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_tenant.domain.address import ssh_address
 from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     NoCapacity,
@@ -17,7 +18,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -84,9 +85,8 @@ class RunpodConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
         quote = wanted(lease)
-        for box in await self.list_boxes():
-            if box.mark == lease.mark:
-                return box
+        if ours := marked(lease, await self.list_boxes()):
+            return ours
         order = self._order(lease.mark, quote.offer.id, quote.wish.disk_gb)
         try:
             reply = await self._wire.call(
@@ -162,7 +162,7 @@ class RunpodConnector:
                 raise NoCapacity(
                     f"the GPU of {lease.id} is somebody else's now, and its host has no other:"
                     f" {words(no.body)}",
-                    remedy=f"`gpu-tenant resume {lease.id}` tries again; its volume is kept, and bills",
+                    remedy=f"{Command('resume', lease.id)} tries again; its volume is kept, and bills",
                 ) from no
             if no.status != 409 or (await self._wire.get(pod)).fields.get("status") not in done:
                 raise
@@ -286,13 +286,13 @@ def _refusal(no: Rejected) -> ProviderTrouble:
     if no.status == 400 and _FULL.search(no.body):
         return NoCapacity(
             f"nothing like it is free at RunPod: {words(no.body)}",
-            remedy="`gpu-tenant offers` shows what there is now",
+            remedy=f"{Command('offers')} shows what there is now",
         )
     if no.status in _SURE:
         return no
     return ProviderSilent(
         f"{no.message}; a pod may exist",
-        remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
+        remedy=f"{Command('leases')} looks again; the meter of a box may be running",
     )
 
 
@@ -397,7 +397,7 @@ def _parts(offer: str) -> tuple[str, int, str, tuple[str, ...]]:
     if cloud not in _CLOUDS or not count.isdigit() or not gpu:
         raise BadRequest(
             f"{plain(offer)} is no offer of RunPod",
-            remedy="`gpu-tenant offers` shows what there is",
+            remedy=f"{Command('offers')} shows what there is",
         )
     return cloud, int(count), gpu, tuple(places.split(",")) if places else ()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Lease
 from gpu_tenant.domain.record import Record
@@ -87,7 +88,7 @@ def _said(configuration: Path) -> dict[str, object]:
 def _unclear(configuration: Path, error: Exception) -> ProviderTrouble:
     return ProviderTrouble(
         f"[slurm] in {configuration} cannot be understood: {error}",
-        remedy="mend it; `gpu-tenant profiles slurm` says what may stand there",
+        remedy=f"mend it; {Command('profiles', 'slurm')} says what may stand there",
     )
 
 

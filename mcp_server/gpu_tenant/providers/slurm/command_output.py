@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Fate
 from gpu_tenant.domain.ports import Finished
@@ -232,7 +233,7 @@ def made(answer: Finished) -> str:
     if not found:
         raise ProviderSilent(
             "sbatch succeeded and named no job: one may have been made",
-            remedy="`gpu-tenant leases` looks for it by its mark",
+            remedy=f"{Command('leases')} looks for it by its mark",
         )
     return str(found[-1].decode())
 
@@ -426,10 +427,10 @@ def refusal(command: str, told: Finished) -> ProviderTrouble:
         )
     if _SILENT.search(words):
         return ProviderSilent(
-            words, remedy="try again in a minute; `gpu-tenant leases` looks again"
+            words, remedy=f"try again in a minute; {Command('leases')} looks again"
         )
     if command == "sbatch" and _QUOTA.search(words):
         return NoQuota(words, remedy="see account, qos and constraint under [slurm]; ask the site")
     if command == "sbatch" and _FULL.search(words):
-        return NoCapacity(words, remedy="`gpu-tenant offers --provider slurm` has others")
-    return ProviderTrouble(words, remedy="`gpu-tenant profiles slurm`; ask the site")
+        return NoCapacity(words, remedy=f"{Command('offers', provider='slurm')} has others")
+    return ProviderTrouble(words, remedy=f"{Command('profiles', 'slurm')}; ask the site")

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -85,7 +86,7 @@ class SlurmConnector:
         if ordered is None:
             raise NoCapacity(
                 f"no offer of this cluster is {quote.offer.id}",
-                remedy="`gpu-tenant offers --provider slurm` has some",
+                remedy=f"{Command('offers', provider='slurm')} has some",
             )
         options = order(
             owner,
@@ -336,7 +337,7 @@ class SlurmConnector:
         except BoxUnreachable as trouble:
             raise ProviderSilent(
                 f"the login node does not answer: {trouble.message}",
-                remedy="try again in a minute; `gpu-tenant leases` looks again",
+                remedy=f"try again in a minute; {Command('leases')} looks again",
             ) from trouble
         except BoxTrouble as trouble:
             raise ProviderTrouble(
@@ -366,7 +367,7 @@ class SlurmConnector:
         if not is_named(configuration):
             raise ProviderTrouble(
                 f"no cluster is named in {configuration}",
-                remedy="write [slurm] there: `gpu-tenant profiles slurm` says what it may hold",
+                remedy=f"write [slurm] there: {Command('profiles', 'slurm')} says what it may hold",
             )
         return site(configuration, self._setting.environ)
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_tenant.domain.address import ssh_address
 from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     CredentialRefused,
     NoCapacity,
@@ -17,7 +18,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.ports import Asking, Setting, marked, wanted
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known
@@ -104,8 +105,8 @@ class VastConnector:
         on the way rents at the full price, without any notice.
         """
         quote = wanted(lease)
-        for box in await self._boxes({"label": {"in": [lease.mark]}}):
-            return box
+        if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
+            return ours
         ask, _, _ = quote.offer.id.partition(":")
         path = f"/api/v0/asks/{ask}/"
         body = self._order(lease.mark, quote)
@@ -175,7 +176,7 @@ class VastConnector:
         await self.park(lease)
         raise NoCapacity(
             f"the GPU of {lease.id} is somebody else's now: {refusal.message}",
-            remedy=f"`gpu-tenant resume {lease.id}` tries again; its disk is kept, and bills",
+            remedy=f"{Command('resume', lease.id)} tries again; its disk is kept, and bills",
         )
 
     async def _set(self, lease: Lease, state: str) -> ProviderTrouble | None:
@@ -251,7 +252,7 @@ class VastConnector:
             if bid is None or price is None or price > quote.cap_usd_h:
                 raise PriceMoved(
                     f"the bid would cost {price} USD/h, and the cap is {quote.cap_usd_h} USD/h",
-                    remedy="`gpu-tenant offers` shows what is within it",
+                    remedy=f"{Command('offers')} shows what is within it",
                 )
         key = shlex.quote(self._setting.public_key())
         return {
@@ -346,10 +347,10 @@ class VastConnector:
         trouble = self._wire.trouble(method, path, reply)
         error, said = _field(reply, "error"), trouble.message
         if _about_the_key(reply):
-            return CredentialRefused(said, remedy="see that the key is right; `gpu-tenant doctor`")
+            return CredentialRefused(said, remedy=f"see that the key is right; {Command('doctor')}")
         if error in ("missing_billing", "insufficient_credit"):
             return NoFunds(said, remedy="add credit in Vast.ai's console, or rent elsewhere")
-        remedy = "`gpu-tenant offers` shows what there is now"
+        remedy = f"{Command('offers')} shows what there is now"
         if error == "invalid_price":
             return PriceMoved(said, remedy=remedy)
         if reply.status in (404, 410) and "/asks/" in path:

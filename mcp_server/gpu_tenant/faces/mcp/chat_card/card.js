@@ -2,6 +2,8 @@
 // MCP Apps, JSON-RPC over postMessage, and draws the answers of a few tools. What an answer holds is only
 // ever set as text. It asks for nothing but another look.
 
+/** @import {Card, Collected, Leases, Snapshot, TornDown, Watched} from "./types.d.ts" */
+
 const VERSION = "2026-01-26";
 const LOG_LINES = 40;
 const OPEN_AT_MOST = 3;
@@ -278,14 +280,14 @@ function actions(...buttons) {
   return given.length ? part("div", {class: "actions"}, given) : null;
 }
 
-/** @param {import("./types.d.ts").Card} card */
+/** @param {Card} card */
 function tone(card) {
   if (STILL.includes(card.phase)) return "warn";
   return card.phase === "ready" ? "good" : "soft";
 }
 
 /**
- * @param {import("./types.d.ts").Card} card
+ * @param {Card} card
  * @param {boolean} open
  * @param {"above" | "here"} told where its alarm is told
  */
@@ -355,7 +357,7 @@ function lease(card, open, told) {
   return shown;
 }
 
-/** @param {import("./types.d.ts").Leases} told */
+/** @param {Leases} told */
 function leases(told) {
   const few = told.leases.length <= OPEN_AT_MOST;
   const which = input.which === "all" ? {which: "all"} : {};
@@ -387,7 +389,7 @@ function leases(told) {
   ];
 }
 
-/** @param {import("./types.d.ts").Card} card */
+/** @param {Card} card */
 function one(card) {
   return [
     heading("Lease"),
@@ -402,7 +404,7 @@ function fromBox(log) {
   return (fenced ? fenced[2] : log).replace(/\n+$/, "").split("\n").slice(-LOG_LINES).join("\n");
 }
 
-/** @param {import("./types.d.ts").Watched} told */
+/** @param {Watched} told */
 function progress(told) {
   const at = told.progress;
   if (!at) return null;
@@ -424,7 +426,7 @@ function progress(told) {
   return part("div", {}, bar, part("p", {class: "soft"}, words));
 }
 
-/** @param {import("./types.d.ts").Watched} told */
+/** @param {Watched} told */
 function watched(told) {
   const gpus = (told.gpus ?? []).map((gpu) => [
     `GPU ${gpu.index}`,
@@ -483,7 +485,7 @@ function watched(told) {
   ];
 }
 
-/** @param {import("./types.d.ts").TornDown} told */
+/** @param {TornDown} told */
 function tornDown(told) {
   const proof = told.receipt;
   const formats = Object.entries(proof.formats)
@@ -528,7 +530,7 @@ function tornDown(told) {
   ];
 }
 
-/** @param {import("./types.d.ts").Collected} told */
+/** @param {Collected} told */
 function collected(told) {
   return [
     heading("Collected from {lease}", told),
@@ -560,7 +562,7 @@ function collected(told) {
   ];
 }
 
-/** @param {import("./types.d.ts").Snapshot} told */
+/** @param {Snapshot} told */
 function snapshot(told) {
   return [
     heading("Brought home from {lease} while it runs", told),

@@ -4,7 +4,17 @@ import {useStore} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {verbWords} from "./plans.js";
-import {Ago, amount, Button, bytesWords, Progress, Shape, SpanTicking, Words} from "./widgets.js";
+import {
+  Ago,
+  amount,
+  Button,
+  bytesWords,
+  Progress,
+  Shape,
+  SpanTicking,
+  Step,
+  Words,
+} from "./widgets.js";
 
 /** @import {Card, Collected, Errand, Receipt, Snapshot} from "../types.d.ts" */
 
@@ -185,7 +195,7 @@ export function Coming({errand}) {
   return html`<div class="outcome is-good">
     <p><${Shape} kind="good" /><strong>${t("Done")}</strong></p>
     ${resultWords(errand).map((line) => html`<p key=${line}><${Words} text=${line} /></p>`)}
-    ${next && html`<p class="soft">${t("Next:")} <${Words} text=${next} /></p>`}
+    ${next && html`<p class="soft">${t("Next:")} <${Step} text=${next} /></p>`}
   </div>`;
 }
 

@@ -17,6 +17,7 @@ import {
   Shape,
   Span,
   SpanTicking,
+  Step,
   spanWords,
   Trouble,
   When,
@@ -253,7 +254,7 @@ export function Vitals({detail}) {
     </dl>
     ${
       row.card.next &&
-      html`<p class="next"><span class="soft">${t("Next:")}</span> <${Words} text=${row.card.next} /></p>`
+      html`<p class="next"><span class="soft">${t("Next:")}</span> <${Step} text=${row.card.next} /></p>`
     }
   </section>`;
 }

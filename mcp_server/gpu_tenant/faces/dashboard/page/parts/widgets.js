@@ -250,6 +250,19 @@ export function Button({
 }
 
 /**
+ * A next step: as `Words`, and each command of ours in it can be copied.
+ * @param {{text: string}} properties
+ */
+export function Step({text}) {
+  return text.split("`").map((part, n) => {
+    if (n % 2 === 0) return part;
+    return part.startsWith("gpu-tenant ")
+      ? html`<${Copy} text=${part} />`
+      : html`<code>${part}</code>`;
+  });
+}
+
+/**
  * A command to copy.
  * @param {{text: string}} properties
  */

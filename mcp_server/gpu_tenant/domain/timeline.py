@@ -1,0 +1,573 @@
+"""Everything that can be a line of a lease's timeline, each kind with its fields, as they are stored.
+
+The words in a ledger never change: a kind keeps its name, and a field its name and its form. A field that came
+later has a default, because older ledgers lack it.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
+
+from pydantic import AwareDatetime, ConfigDict, Field, JsonValue, ValidationError, field_serializer
+
+from gpu_tenant.domain.model import Fate
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import Terms
+
+
+class Told(Record):
+    """One thing that happened to a lease. What is stored of it are its fields that were given."""
+
+    # A newer version may have written more.
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    kind: ClassVar[str]
+
+    def stored(self) -> dict[str, Any]:
+        """Its fields, as the ledger keeps them."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+# Its box and its terms
+
+
+class Intended(Terms, Told):
+    """The lease is written down, before it has a box."""
+
+    kind = "intended"
+
+
+class Bound(Told):
+    """The box is under the lease, and bills since it was made."""
+
+    kind = "bound"
+    box: str
+    since: str | None = None
+
+
+class Ready(Told):
+    """The box let us in."""
+
+    kind = "ready"
+
+
+class Marking(Told):
+    """The box is to carry the lease's mark."""
+
+    kind = "marking"
+    nonce: str
+
+
+class Marked(Told):
+    """The box carries the lease's mark."""
+
+    kind = "marked"
+    nonce: str
+    box: str | None = None
+    since_ns: int | None = None
+    identity: str | None = None
+    key: str | None = None
+    first: bool = False
+
+
+class Looked(Told):
+    """The box was looked at, and nobody has used it."""
+
+    kind = "looked"
+
+
+class TakesOver(Told):
+    """A person has the lease stand in the place of another."""
+
+    kind = "takes over"
+    over: str
+
+
+class Brokered(Told):
+    """Another tool rents the box, and ends its bill."""
+
+    kind = "brokered"
+    broker: str
+    name: str
+    place: str
+
+
+class Parking(Told):
+    """The box is to be parked."""
+
+    kind = "parking"
+    how: str | None = None
+
+
+class RunsOn(Told):
+    """The box was to be parked, and runs on."""
+
+    kind = "runs on"
+
+
+class Parked(Told):
+    """The box is stopped, with its disk kept."""
+
+    kind = "parked"
+
+
+class Resuming(Told):
+    """The box is to be started again."""
+
+    kind = "resuming"
+
+
+class Resumed(Told):
+    """The box was started again."""
+
+    kind = "resumed"
+
+
+class NewTerms(Terms, Told):
+    """The terms are others from here on."""
+
+    kind = "terms"
+
+
+class Priced(Told):
+    """The price changed."""
+
+    kind = "price"
+    was: str | None = Field(default=None, alias="from")
+    now: str | None = Field(default=None, alias="to")
+
+
+class Billed(Told):
+    """The provider was asked for its bill; without a sum, it did not say."""
+
+    kind = "billed"
+    usd: str | None = None
+    until: str | None = None
+    parts: dict[str, str] = Field(default={})
+    words: str | None = None
+
+
+class Noticed(Told):
+    """Something that a person may want to know later."""
+
+    kind = "notice"
+    words: str
+
+
+class Taken(Told):
+    """The provider took the box; without a fate, what had taken it is over."""
+
+    kind = "taken"
+    fate: Fate | None = None
+    words: str | None = None
+
+
+class Recovered(Told):
+    """The work of a lost box goes on under another lease, and what was lost of it."""
+
+    kind = "recovered"
+    fate: Fate | None = None
+    words: str | None = None
+    jobs: tuple[str, ...] = ()
+    restored_files: int | None = None
+    restored_bytes: int | None = None
+    checkpoint_at: AwareDatetime | None = None
+    lost_s: float | None = None
+    lost_usd: Decimal | None = None
+    of: str | None = Field(default=None, alias="from")
+    by: str | None = Field(default=None, alias="to")
+
+
+class Absent(Told):
+    """The provider did not list the box. Only ledgers of early versions have it."""
+
+    kind = "absent"
+
+
+# Its work
+
+
+class Pushed(Told):
+    """The work tree is on the box."""
+
+    kind = "pushed"
+    files: int | None = None
+    bytes: int | None = None
+    tree: dict[str, JsonValue] | None = None
+
+
+class Overwritten(Told):
+    """A push replaced what was saved nowhere, by name: the size of each."""
+
+    kind = "overwritten"
+    files: dict[str, int] = Field(default={})
+
+
+class Preparing(Told):
+    """A job makes an environment."""
+
+    kind = "preparing"
+    job: str
+
+
+class Prepared(Told):
+    """What became of that: ready, done, or failed."""
+
+    kind = "prepared"
+    state: str
+    job: str | None = None
+    record: dict[str, JsonValue] | None = None
+
+
+class Guarded(Told):
+    """What the guard on the box undertook."""
+
+    kind = "guarded"
+    armed: bool
+    ends_the_meter: bool
+    words: str
+
+
+class Launched(Told):
+    """One job was launched, or the cells of a sweep were."""
+
+    kind = "launched"
+    job: str | None = None
+    command: str | None = None
+    sweep: str | None = None
+    jobs: tuple[str, ...] | None = None
+    box_time_s: float | None = None
+
+
+class Together(Told):
+    """One job was declared on several leases at once, the same name on each."""
+
+    kind = "gang"
+    job: str
+    launcher: str
+    leases: tuple[str, ...]
+    """In the order of their ranks: the first one has rank 0."""
+    command: str
+    """The script with its arguments, as requested."""
+    lines: tuple[str, ...]
+    interface: str
+
+
+class Progressed(Told):
+    """How a job was seen."""
+
+    kind = "progress"
+    job: str
+    state: str | None = None
+    fraction: float | None = None
+    done: float | None = None
+    total: float | None = None
+
+
+class Stopped(Told):
+    """A job was asked to end, and killed after the grace."""
+
+    kind = "stopped"
+    job: str
+
+
+class JobEnded(Told):
+    """A look saw for the first time that a job has ended, `ago_s` after that."""
+
+    kind = "job ended"
+    job: str
+    state: str | None = None
+    ago_s: float | None = None
+    why: str | None = None
+    metric: str | None = None
+
+
+class Lingers(Told):
+    """A look saw for the first time that a job's command has ended and left processes running."""
+
+    kind = "lingers"
+    job: str
+
+
+class Holds(Told):
+    """More work is coming: until then the lease is not ended for being done."""
+
+    kind = "hold"
+    until: AwareDatetime
+    by: str | None = None
+
+    @field_serializer("until")
+    def _as_stored(self, until: datetime) -> str:
+        return until.isoformat()
+
+
+class Accepted(Told):
+    """A person accepted what is wrong with a sweep."""
+
+    kind = "accepted"
+    sweep: str
+
+
+class Done(Told):
+    """The work is done, and the lease is being ended for that; or why that did not come about."""
+
+    kind = "done"
+    outcome: str | None = None
+    words: str = ""
+
+
+class Snapped(Told):
+    """What was complete was copied here while a job ran, or was pruned by its owner's policy."""
+
+    kind = "snapshot"
+    files: int = 0
+    bytes: int = 0
+    names: tuple[str, ...] = ()
+    saves: tuple[tuple[float, float, int], ...] = ()
+    listed: str | None = Field(default=None, alias="list")
+    pruned_here: tuple[str, ...] | None = None
+    prunes_box: tuple[str, ...] | None = None
+    pruned_on_box: tuple[str, ...] | None = None
+
+
+class Claimed(Told):
+    """What was said after launch about unclaimed files."""
+
+    kind = "claimed"
+    artifacts: tuple[str, ...] = ()
+    discard: tuple[str, ...] = ()
+
+
+class Sealed(Told):
+    """The box was sealed."""
+
+    kind = "sealed"
+    digest: str
+    files: int | None = None
+
+
+class Collected(Told):
+    """All that a seal lists is here."""
+
+    kind = "collected"
+    seal: str
+    files: int | None = None
+    bytes: int | None = None
+
+
+class Stored(Told):
+    """All that a seal lists is in the store, as far as `missing` allows."""
+
+    kind = "stored"
+    store: str
+    seal: str
+    files: int | None = None
+    bytes: int | None = None
+    missing: int = 0
+
+
+class Reread(Told):
+    """What is kept was re-read from its storage, and equals the seal."""
+
+    kind = "verified"
+    digest: str
+
+
+# Its end
+
+
+class Refused(Told):
+    """A teardown was refused."""
+
+    kind = "refused"
+    words: str
+
+
+class Waived(Told):
+    """A person signed for the loss of what could not be proved."""
+
+    kind = "waived"
+    by: str
+    loss: str
+    losses: tuple[str, ...] = ()
+
+
+class WaivedAhead(Told):
+    """A person signed ahead for what cannot be saved by the end."""
+
+    kind = "waived ahead"
+    by: str
+    signature: str = "waived ahead"
+
+
+class Ending(Told):
+    """An attempt to end the lease began."""
+
+    kind = "ending"
+    term: str | None = None
+    words: str | None = None
+
+
+class Permitted(Told):
+    """There is leave to destroy the box, on one ground."""
+
+    kind = "permitted"
+    ground: str
+    seal: str | None = None
+    signed_by: str | None = None
+    loss: str | None = None
+    signature: str | None = None
+
+
+class Unseen(Told):
+    """While nobody looked, the box may have cost less than is counted."""
+
+    kind = "unseen"
+    likely_less_usd: Decimal
+    most_less_usd: Decimal
+    words: str
+
+
+class Destroyed(Told):
+    """The provider was asked to destroy the box; or what it said."""
+
+    kind = "destroy"
+    outcome: str | None = None
+
+
+class Attested(Told):
+    """A person said that the box was ended in its console."""
+
+    kind = "attested"
+    by: str
+    signature: str | None = None
+
+
+class Receipted(Told):
+    """The receipt is filed."""
+
+    kind = "receipt"
+    ground: str | None = None
+
+
+class Ended(Told):
+    """The lease ended without a receipt."""
+
+    kind = "ended"
+    state: str
+
+
+class CameBack(Told):
+    """A lost box is listed again."""
+
+    kind = "came back"
+
+
+class Unread(Told):
+    """A line that this version cannot read: of a kind that came later, or damaged."""
+
+    kind = ""
+    was: str
+    """The word under which it is stored."""
+    detail: dict[str, JsonValue]
+
+    def stored(self) -> dict[str, Any]:
+        """What is stored of it, as it was found."""
+        return self.detail
+
+
+Event: TypeAlias = (
+    Intended
+    | Bound
+    | Ready
+    | Marking
+    | Marked
+    | Looked
+    | TakesOver
+    | Brokered
+    | Parking
+    | RunsOn
+    | Parked
+    | Resuming
+    | Resumed
+    | NewTerms
+    | Priced
+    | Billed
+    | Noticed
+    | Taken
+    | Recovered
+    | Absent
+    | Pushed
+    | Overwritten
+    | Preparing
+    | Prepared
+    | Guarded
+    | Launched
+    | Together
+    | Progressed
+    | Stopped
+    | JobEnded
+    | Lingers
+    | Holds
+    | Accepted
+    | Done
+    | Snapped
+    | Claimed
+    | Sealed
+    | Collected
+    | Stored
+    | Reread
+    | Refused
+    | Waived
+    | WaivedAhead
+    | Ending
+    | Permitted
+    | Unseen
+    | Destroyed
+    | Attested
+    | Receipted
+    | Ended
+    | CameBack
+    | Unread
+)
+
+KINDS: Mapping[str, type[Event]] = {
+    each.kind: each for each in get_args(Event) if each is not Unread
+}
+"""Each kind by the word under which it is stored."""
+
+
+def kind_of(event: Event) -> str:
+    """The word under which the event is stored."""
+    return event.was if isinstance(event, Unread) else event.kind
+
+
+class Line(NamedTuple):
+    """One line of a lease's timeline."""
+
+    at: datetime
+    event: Event
+
+    @property
+    def kind(self) -> str:
+        """The word under which it is stored."""
+        return kind_of(self.event)
+
+
+Lines: TypeAlias = Sequence[Line]
+"""A timeline, or the end of one, oldest first."""
+
+
+WANTED = frozenset(each.kind for each in (Holds, Launched, Pushed, Preparing, Prepared, Resumed))
+"""The kinds that say that the box is wanted for more work."""
+
+
+def event_of(kind: str, detail: dict[str, JsonValue]) -> Event:
+    """The event that is stored under that word with these fields."""
+    known = KINDS.get(kind)
+    if known is not None:
+        with suppress(ValidationError):
+            return known.model_validate(detail)
+    return Unread(was=kind, detail=detail)
