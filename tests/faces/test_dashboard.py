@@ -280,6 +280,17 @@ async def test_a_wrong_request_is_told_what_is_wrong_and_does_nothing(
     assert (await served.page.get("/api/errands")).json() == {"errands": []}
 
 
+async def test_offers_are_asked_for_by_the_words_of_a_form(served: Served) -> None:
+    """Without a key of any account nothing is found, and that is an answer."""
+    found = await served.page.get("/api/offers?hours=4&trust=any")
+    wrong = await served.page.get("/api/offers?hours=4&trust=blind")
+
+    assert found.status_code == 200, found.text
+    assert "offers" in found.json()
+    assert wrong.status_code == 400
+    assert "trust" in wrong.json()["message"]
+
+
 async def test_what_another_program_writes_is_noticed(
     served: Served, environ: dict[str, str]
 ) -> None:

@@ -3,14 +3,13 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from page.typescript import declarations
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from gpu_tenant.answers import Found
 from gpu_tenant.artifacts.collect import Collected
+from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces import dashboard, mcp
@@ -29,16 +28,9 @@ from gpu_tenant.faces.dashboard import (
 from gpu_tenant.jobs.logs.window import Hits, LogWindow
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Leases, TornDown
-from gpu_tenant.leases.watch_actions import pull
+from gpu_tenant.leases.offers import Found
 
-
-def answer_of(act: object) -> type[BaseModel]:
-    """The record that it answers with."""
-    found: type[BaseModel] = get_type_hints(act)["return"]
-    return found
-
-
-RESULTS = (Card, Collected, TornDown, Watched, answer_of(pull))
+RESULTS = (Card, Collected, TornDown, Watched, Snapshot)
 PAGE = (
     *RESULTS,
     *(lease_rows.Overview, poller.ChangedRows, lease_view.Detail),

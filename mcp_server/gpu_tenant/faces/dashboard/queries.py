@@ -1,6 +1,7 @@
 """The routes that read: one lease in full, its files and their evidence, offers, history, platforms."""
 
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, cast
 
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gpu_tenant.answers import signature_of
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.credentials import platforms
@@ -171,6 +173,21 @@ _TEXTS = ("gpu", "region", "trust", "interruptible", "provider")
 _NUMBERS = ("hours", "max_price_usd_h", "vram_gib", "disk_gb", "upload_gb", "download_gb", "limit")
 
 
+def _with_types(verb: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitable[Record]]:
+    """The same verb, with the types that its annotations only name."""
+
+    async def typed(**arguments: object) -> Record:
+        return await verb(**arguments)
+
+    signature = signature_of(verb)
+    typed.__signature__ = signature  # type: ignore[attr-defined]
+    typed.__annotations__ = {
+        **{name: given.annotation for name, given in signature.parameters.items()},
+        "return": signature.return_annotation,
+    }
+    return typed
+
+
 async def offers(request: Request) -> Response:
     """What could be rented now."""
     from pydantic import validate_call
@@ -181,8 +198,8 @@ async def offers(request: Request) -> Response:
         if name in (*_TEXTS, *_NUMBERS) and value.strip()
     }
     try:
-        ask = validate_call(tenancy(request).find_offers)
-        return answer(await ask(**given, explain="explain"))  # type: ignore[arg-type]
+        ask = validate_call(_with_types(tenancy(request).find_offers))
+        return answer(await ask(**given, explain="explain"))
     except ValidationError as error:
         first = error.errors()[0]
         raise BadRequest(

@@ -161,22 +161,11 @@ export interface Day {
   usd: Record<string, string>;
 }
 
-export interface Declared {
-  id: string;
-  command: string;
-  artifacts: string[];
-  discard: string[];
-  env_names: string[];
-  declared_at: string;
-  launched_at: string | null;
-  last: LastSeen | null;
-}
-
 export interface Detail {
   row: Row;
   lease: Dates;
   policy: Policy;
-  jobs: Declared[];
+  jobs: JobSeen[];
   events: Line[];
   files: Files | null;
   receipt: Receipt | null;
@@ -292,6 +281,17 @@ export interface Hits {
   scanned_to: number;
   size: number;
   source: "box" | "kept" | "seen";
+}
+
+export interface JobSeen {
+  id: string;
+  command: string;
+  artifacts: string[];
+  discard: string[];
+  env_names: string[];
+  declared_at: string;
+  launched_at: string | null;
+  last: LastSeen | null;
 }
 
 export type JsonValue = unknown;

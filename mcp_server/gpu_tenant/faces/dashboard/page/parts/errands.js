@@ -4,7 +4,17 @@ import {useStore} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {verbWords} from "./plans.js";
-import {Ago, amount, Button, bytesWords, Progress, Shape, SpanTicking, Step, Words} from "./widgets.js";
+import {
+  Ago,
+  amount,
+  Button,
+  bytesWords,
+  Progress,
+  Shape,
+  SpanTicking,
+  Step,
+  Words,
+} from "./widgets.js";
 
 /** @import {Card, Collected, Errand, Receipt, Snapshot} from "../types.d.ts" */
 

@@ -5,10 +5,21 @@ import {Bounded} from "./boundary.js";
 import {Charts} from "./charts.js";
 import {doneWords} from "./leaserow.js";
 import {isLive, isOver, jobStateOf} from "./standing.js";
-import {Empty, known, Pill, Progress, Shape, Span, SpanTicking, Step, When, Words} from "./widgets.js";
+import {
+  Empty,
+  known,
+  Pill,
+  Progress,
+  Shape,
+  Span,
+  SpanTicking,
+  Step,
+  When,
+  Words,
+} from "./widgets.js";
 
 /** @import {TimedRow, Way} from "../known.d.ts" */
-/** @import {Declared, Seen} from "../types.d.ts" */
+/** @import {JobSeen, Seen} from "../types.d.ts" */
 
 /** @param {number} value */
 const figure = (value) =>
@@ -20,7 +31,7 @@ const figure = (value) =>
  * How a job stands by the newest that is known: {state, progress, lastAt}, or null where nobody ever looked.
  * That is the page's own look, else the overview's, else what was put on record last, at `lastAt`.
  * @param {TimedRow} row
- * @param {Declared} job
+ * @param {JobSeen} job
  * @param {Seen | null} seen
  * @returns {{state: string, progress: Way | null, lastAt: string | null} | null}
  */
@@ -36,12 +47,12 @@ function standingOf(row, job, seen) {
 
 /**
  * Every job, the newest first; `place` is the sub-view that a choice stays in.
- * @param {{row: TimedRow, jobs: Declared[], chosen: string | undefined, seen: Seen | null,
+ * @param {{row: TimedRow, jobs: JobSeen[], chosen: string | undefined, seen: Seen | null,
  *   place: string}} properties
  */
 export function JobList({row, jobs, chosen, seen, place}) {
   if (jobs.length < 2) return null;
-  /** @param {Declared} job */
+  /** @param {JobSeen} job */
   const to = (job) =>
     `#/lease/${encodeURIComponent(row.card.lease)}/${place}/${encodeURIComponent(job.id)}`;
   return html`<nav class="joblist" aria-label=${t("Jobs of this lease")}>
@@ -68,7 +79,7 @@ export function JobList({row, jobs, chosen, seen, place}) {
  */
 const isOld = ({state, lastAt}) => lastAt !== null && !isOver(state);
 
-/** @param {{job: Declared, standing: ReturnType<typeof standingOf>}} properties */
+/** @param {{job: JobSeen, standing: ReturnType<typeof standingOf>}} properties */
 function InShort({job, standing}) {
   if (!known(job.launched_at)) return html`<span class="soft small">${t("not launched")}</span>`;
   const when = html`<span class="soft small"><${When} at=${job.launched_at} /></span>`;
@@ -79,7 +90,7 @@ function InShort({job, standing}) {
 
 /**
  * `seen` is the last look at the job, null before there was one.
- * @param {{row: TimedRow, job: Declared | null, seen: Seen | null}} properties
+ * @param {{row: TimedRow, job: JobSeen | null, seen: Seen | null}} properties
  */
 export function JobView({row, job, seen}) {
   if (!job) {
@@ -104,7 +115,7 @@ export function JobView({row, job, seen}) {
   </section>`;
 }
 
-/** @param {{row: TimedRow, job: Declared, seen: Seen | null}} properties */
+/** @param {{row: TimedRow, job: JobSeen, seen: Seen | null}} properties */
 function Standing({row, job, seen}) {
   const standing = standingOf(row, job, seen);
   const {progress = null, lastAt = null} = standing ?? {};
@@ -206,7 +217,7 @@ function Measures({metrics}) {
 
 /**
  * What was asked for when it was launched.
- * @param {{job: Declared}} properties
+ * @param {{job: JobSeen}} properties
  */
 function Declared({job}) {
   /** @param {string[]} list */

@@ -17,7 +17,7 @@ import {Timeline} from "./timeline.js";
 import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
 
 /** @import {Hearing, TimedDetail, TimedRow, Told} from "../known.d.ts" */
-/** @import {Declared, Detail, Row, Seen, Sight} from "../types.d.ts" */
+/** @import {Detail, JobSeen, Row, Seen, Sight} from "../types.d.ts" */
 
 const AFRESH_MS = 60_000;
 /** @type {[string, () => string][]} */
@@ -77,7 +77,7 @@ function useFirst(lease, job) {
 
 /**
  * The job that was launched last; one that waits in a queue has nothing to show yet.
- * @param {Declared[]} jobs
+ * @param {JobSeen[]} jobs
  */
 const newestOf = (jobs) => jobs.findLast((job) => job.launched_at !== null) ?? jobs.at(-1) ?? null;
 
@@ -128,7 +128,7 @@ function Figures({detail}) {
 }
 
 /**
- * @param {{place: string, detail: TimedDetail, job: Declared | null, seen: Seen | null,
+ * @param {{place: string, detail: TimedDetail, job: JobSeen | null, seen: Seen | null,
  *   heard: Hearing}} properties
  */
 function Place({place, detail, job, seen, heard}) {

@@ -256,7 +256,9 @@ export function Button({
 export function Step({text}) {
   return text.split("`").map((part, n) => {
     if (n % 2 === 0) return part;
-    return part.startsWith("gpu-tenant ") ? html`<${Copy} text=${part} />` : html`<code>${part}</code>`;
+    return part.startsWith("gpu-tenant ")
+      ? html`<${Copy} text=${part} />`
+      : html`<code>${part}</code>`;
   });
 }
 
