@@ -203,7 +203,7 @@ async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything
     tree.mkdir()
     (tree / "train.py").write_text("pass", encoding="utf-8")
     pushed = PushedTree(directory=str(tree), digest="as it was", include_secrets=())
-    desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump()), at=NOON)
+    desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump(mode="json")), at=NOON)
 
     assert f"{tree} is not as it was pushed" in await desk.refusal()
     desk.launched("other", "MODE=text:", "TOKEN=env:TOKEN_HERE")
@@ -225,7 +225,7 @@ async def test_a_secret_that_leads_nowhere_now_is_told_before_anything_is_rented
 def test_of_several_pushes_the_last_of_each_tree_counts(desk: Desk) -> None:
     for directory, digest in (("/a", "1"), ("/b", "1"), ("/a", "2")):
         pushed = PushedTree(directory=directory, digest=digest, include_secrets=("key",))
-        desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump()), at=NOON)
+        desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump(mode="json")), at=NOON)
 
     assert [(t.directory, t.digest) for t in pushed_trees(desk.ledger, LOST)] == [
         ("/b", "1"),

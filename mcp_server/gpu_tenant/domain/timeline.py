@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, NamedTuple, TypeAlias, get_args
 
 from pydantic import AwareDatetime, ConfigDict, Field, JsonValue, ValidationError, field_serializer
 
@@ -25,7 +25,7 @@ class Told(Record):
 
     kind: ClassVar[str]
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, JsonValue]:
         """Its fields, as the ledger keeps them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
@@ -473,7 +473,7 @@ class Unread(Told):
     """The word under which it is stored."""
     detail: dict[str, JsonValue]
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, JsonValue]:
         """What is stored of it, as it was found."""
         return self.detail
 
