@@ -7,23 +7,6 @@ export interface Alarmed {
   since: string;
 }
 
-export interface Asked {
-  code: string;
-  kind: string;
-  /** the lease, or what else it is about; typed to sign */
-  subject: string;
-  /** names exactly what is signed for */
-  digest: string;
-  /** what would happen, in one line */
-  would: string;
-  /** all of it, as it was shown last */
-  words: string[];
-  asked_at: string;
-  /** when the words were last looked at anew */
-  as_of: string;
-  expires_at: string;
-}
-
 export interface Begun {
   errands: Errand[];
 }
@@ -69,7 +52,7 @@ export interface Card {
   together: Fleet | null;
 }
 
-export interface Changed {
+export interface ChangedRows {
   /** when it was looked at; what counts on, counts from then */
   at: string;
   /** when it was told */
@@ -85,7 +68,7 @@ export interface Changed {
   sweeps: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
-  rows: Row[];
+  rows: LeaseRow[];
 }
 
 export interface Checkup {
@@ -123,24 +106,9 @@ export interface Counted {
   bytes: number;
 }
 
-export interface Course {
-  /** seconds since the epoch, ascending */
-  times: number[];
-  /** percent, the mean of its GPUs */
-  gpu_util: (number | null)[];
-  /** of its GPUs together */
-  gpu_mem_mib: (number | null)[];
-  gpu_mem_total_mib: number | null;
-  memory_bytes: (number | null)[];
-  memory_limit_bytes: number | null;
-  disk_free_bytes: (number | null)[];
-  /** of the job's whole, by its own log */
-  fraction: (number | null)[];
-  gpus: GpuCourse[];
-  /** by step, as far as looks met them; a log has every line */
-  metrics: Record<string, Series>;
-  log_read_bytes: number | null;
-  log_size_bytes: number | null;
+export interface CredentialResult {
+  written: string;
+  test: Tested;
 }
 
 export interface Dates {
@@ -162,7 +130,7 @@ export interface Day {
 }
 
 export interface Detail {
-  row: Row;
+  row: LeaseRow;
   lease: Dates;
   policy: Policy;
   jobs: JobSeen[];
@@ -283,6 +251,36 @@ export interface Hits {
   source: "box" | "kept" | "seen";
 }
 
+export interface JobMoment {
+  lease: string;
+  job: string;
+  state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
+  exit_code: number | null;
+  why: string | null;
+  progress: Progress | null;
+  log: string;
+  cursor: number;
+  log_skipped_bytes: number;
+  log_size_bytes: number;
+  gpus: Gpu[];
+  memory_used_bytes: number | null;
+  memory_limit_bytes: number | null;
+  disk_free_bytes: number | null;
+  running_s: number | null;
+  cost_usd: string | null;
+  deadline_in_s: number;
+  alarm: string | null;
+  /** how often it should save, as seen so far */
+  cadence: string | null;
+  /** one job over several leases: how it stands on the others */
+  gang: string | null;
+  next: string;
+  at: string;
+  run: string;
+  /** by step, what the newest lines of its log measured; nothing else is a measurement */
+  measured: Record<string, Series>;
+}
+
 export interface JobSeen {
   id: string;
   command: string;
@@ -311,6 +309,24 @@ export interface LastSeen {
   total: number | null;
 }
 
+export interface LeaseRow {
+  card: Card;
+  title: string;
+  kind: string;
+  gpu: string | null;
+  park: "keeps" | "wipes" | "none";
+  park_how: "api" | "in_box" | "owner";
+  /** why its box could not be asked, which is no death */
+  blind: string | null;
+  /** the newest that runs, else the newest */
+  job: Working | null;
+  /** the job is not seen now: it was so when it was seen last */
+  is_old: boolean;
+  others_running: number;
+  /** what makes sense now, the most fitting first */
+  verbs: ("extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+}
+
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
 
 export interface Line {
@@ -334,8 +350,32 @@ export interface Losses {
   asked: string | null;
 }
 
-export interface Open {
-  open: Asked[];
+export interface MetricsView {
+  /** seconds since the epoch, ascending */
+  times: number[];
+  /** percent, the mean of its GPUs */
+  gpu_util: (number | null)[];
+  /** of its GPUs together */
+  gpu_mem_mib: (number | null)[];
+  gpu_mem_total_mib: number | null;
+  memory_bytes: (number | null)[];
+  memory_limit_bytes: number | null;
+  disk_free_bytes: (number | null)[];
+  /** of the job's whole, by its own log */
+  fraction: (number | null)[];
+  gpus: GpuCourse[];
+  /** by step, as far as looks met them; a log has every line */
+  metrics: Record<string, Series>;
+  log_read_bytes: number | null;
+  log_size_bytes: number | null;
+}
+
+export interface NextSignature {
+  asked: string | null;
+}
+
+export interface OpenSignatures {
+  open: SignatureRequest[];
   by: "passkey" | "terminal" | "none";
   passkeys: string[];
   ends: boolean;
@@ -361,7 +401,7 @@ export interface Overview {
   sweeps: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
-  leases: Row[];
+  leases: LeaseRow[];
 }
 
 export interface Past {
@@ -511,54 +551,6 @@ export interface Receipt {
   left_behind: string | null;
 }
 
-export interface Row {
-  card: Card;
-  title: string;
-  kind: string;
-  gpu: string | null;
-  park: "keeps" | "wipes" | "none";
-  park_how: "api" | "in_box" | "owner";
-  /** why its box could not be asked, which is no death */
-  blind: string | null;
-  /** the newest that runs, else the newest */
-  job: Working | null;
-  /** the job is not seen now: it was so when it was seen last */
-  is_old: boolean;
-  others_running: number;
-  /** what makes sense now, the most fitting first */
-  verbs: ("extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
-}
-
-export interface Seen {
-  lease: string;
-  job: string;
-  state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
-  exit_code: number | null;
-  why: string | null;
-  progress: Progress | null;
-  log: string;
-  cursor: number;
-  log_skipped_bytes: number;
-  log_size_bytes: number;
-  gpus: Gpu[];
-  memory_used_bytes: number | null;
-  memory_limit_bytes: number | null;
-  disk_free_bytes: number | null;
-  running_s: number | null;
-  cost_usd: string | null;
-  deadline_in_s: number;
-  alarm: string | null;
-  /** how often it should save, as seen so far */
-  cadence: string | null;
-  /** one job over several leases: how it stands on the others */
-  gang: string | null;
-  next: string;
-  at: string;
-  run: string;
-  /** by step, what the newest lines of its log measured; nothing else is a measurement */
-  measured: Record<string, Series>;
-}
-
 export interface Series {
   steps: number[];
   values: (number | null)[];
@@ -569,6 +561,23 @@ export interface Sight {
   lease: string;
   words: string | null;
   since: string | null;
+}
+
+export interface SignatureRequest {
+  code: string;
+  kind: string;
+  /** the lease, or what else it is about; typed to sign */
+  subject: string;
+  /** names exactly what is signed for */
+  digest: string;
+  /** what would happen, in one line */
+  would: string;
+  /** all of it, as it was shown last */
+  words: string[];
+  asked_at: string;
+  /** when the words were last looked at anew */
+  as_of: string;
+  expires_at: string;
 }
 
 export interface Snapshot {
@@ -617,7 +626,7 @@ export interface Tested {
 }
 
 export interface ToSign {
-  asked: Asked;
+  asked: SignatureRequest;
   shown: string;
   by: "passkey" | "terminal" | "none";
   options: string | null;
@@ -641,10 +650,6 @@ export interface Unclaimed {
   count: number;
   bytes: number;
   largest: Path[];
-}
-
-export interface Wanted {
-  asked: string | null;
 }
 
 export interface Watched {
@@ -681,9 +686,4 @@ export interface Working {
   others_running: number;
   /** when it was seen so */
   at: string;
-}
-
-export interface Written {
-  written: string;
-  test: Tested;
 }
