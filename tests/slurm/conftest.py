@@ -11,6 +11,7 @@ from slurm.cluster import Cluster
 
 from gpu_tenant.app import known_platforms, open_tenancy
 from gpu_tenant.domain.model import Profile
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.service import Tenancy
 
@@ -107,9 +108,9 @@ def tmp_path() -> Iterator[Path]:
         yield Path(made)
 
 
-def platforms() -> Mapping[str, Profile]:
+def platforms(home: Home | None = None) -> Mapping[str, Profile]:
     """As they are, but that nothing is accounted for in /tmp: all tests share it, and each seal would read it."""
-    known = dict(known_platforms())
+    known = dict(known_platforms(home))
     kept = tuple(path for path in known["slurm"].accounted_paths if path != "/tmp")
     assert kept != known["slurm"].accounted_paths
     return {**known, "slurm": known["slurm"].model_copy(update={"accounted_paths": kept})}
