@@ -1710,7 +1710,7 @@ class Own:
         self._scripts = set(request["ours"]) if is_told else None
         self._incoming: set[bytes] | None = None
         self._home_of, self._request = home, request
-        self._beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
+        self.beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
         """Whether the file is the tenant's own, and no job's."""
@@ -1725,7 +1725,7 @@ class Own:
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
-        if directory != self._beside:
+        if directory != self.beside:
             return False
         named = TENANT_SCRIPT(name)
         if named:
@@ -2178,7 +2178,10 @@ class AtWork:
         else:
             return False
         try:
-            path = os.path.join(os.readlink(b"/proc/%d/cwd" % pid), os.fsencode(word))
+            # A daemon no longer stands where it was begun, which was where our scripts' directory lies.
+            begun = os.path.dirname(self._own.beside)
+            paths = [os.path.join(at, os.fsencode(word)) for at in (_cwd_of(pid), begun)]
+            path = next((path for path in paths if os.path.lexists(path)), paths[0])
             path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
             is_named = TENANT_SCRIPT(os.path.basename(path))
             return bool(is_named) and self._own.is_ours(path, os.lstat(path))
@@ -2195,6 +2198,10 @@ class AtWork:
         time.sleep(IDLE_LOOK_S)
         most_s = IDLE_CORES * IDLE_LOOK_S
         return [one for one in processes if _cpu_s(one[0].pid) - before[one[0].pid] > most_s]
+
+
+def _cwd_of(pid: int) -> bytes:
+    return os.readlink(b"/proc/%d/cwd" % pid)
 
 
 def _argv_of(pid: int) -> list[str]:

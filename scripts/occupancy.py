@@ -433,8 +433,10 @@ def door(named):
     return named.get(b"SSH_CONNECTION", b"").split()[2:]
 
 
-def script_run_by(words, directory):
+def script_run_by(words, directories):
     """The file that a Python process runs, by its command line; None where that is no file.
+
+    A relative name is looked for in each of `directories`: a daemon no longer stands where it was begun.
 
     What stands elsewhere on the line is an argument: any program can be given the name of a script of ours.
     """
@@ -444,7 +446,8 @@ def script_run_by(words, directory):
         if word in ("-c", "-m", "-"):
             return None
         if word and not word.startswith("-"):
-            path = os.path.join(directory, word)
+            paths = [os.path.join(directory, word) for directory in directories]
+            path = next((path for path in paths if os.path.lexists(path)), paths[0])
             return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return None
 
@@ -464,8 +467,9 @@ def whose(pid, seen, table, home, login, scope, ours):
     if not here and (not our_door or door(named) != our_door):
         return None
     words = raw("/proc/{}/cmdline".format(pid)).decode("utf-8", "replace").split("\0")
-    script = script_run_by(words, below)
-    if script is not None and is_script(script, os.path.dirname(os.path.dirname(home)), ours):
+    top = os.path.dirname(os.path.dirname(home))
+    script = script_run_by(words, (below, os.path.dirname(top)))
+    if script is not None and is_script(script, top, ours):
         return None
     caretaker = named.get(b"GPU_TENANT_CARETAKER")
     if caretaker is not None:

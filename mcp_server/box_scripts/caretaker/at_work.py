@@ -138,7 +138,10 @@ class AtWork:
         else:
             return False
         try:
-            path = os.path.join(os.readlink(b"/proc/%d/cwd" % pid), os.fsencode(word))
+            # A daemon no longer stands where it was begun, which was where our scripts' directory lies.
+            begun = os.path.dirname(self._own.beside)
+            paths = [os.path.join(at, os.fsencode(word)) for at in (_cwd_of(pid), begun)]
+            path = next((path for path in paths if os.path.lexists(path)), paths[0])
             path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
             is_named = TENANT_SCRIPT(os.path.basename(path))
             return bool(is_named) and self._own.is_ours(path, os.lstat(path))
@@ -155,6 +158,10 @@ class AtWork:
         time.sleep(IDLE_LOOK_S)
         most_s = IDLE_CORES * IDLE_LOOK_S
         return [one for one in processes if _cpu_s(one[0].pid) - before[one[0].pid] > most_s]
+
+
+def _cwd_of(pid: int) -> bytes:
+    return os.readlink(b"/proc/%d/cwd" % pid)
 
 
 def _argv_of(pid: int) -> list[str]:

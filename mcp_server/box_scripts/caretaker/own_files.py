@@ -28,7 +28,7 @@ class Own:
         self._scripts = set(request["ours"]) if is_told else None
         self._incoming: set[bytes] | None = None
         self._home_of, self._request = home, request
-        self._beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
+        self.beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
         """Whether the file is the tenant's own, and no job's."""
@@ -43,7 +43,7 @@ class Own:
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
-        if directory != self._beside:
+        if directory != self.beside:
             return False
         named = TENANT_SCRIPT(name)
         if named:
