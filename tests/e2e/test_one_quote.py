@@ -149,7 +149,7 @@ async def test_two_calls_at_once_over_mcp_rent_one_box_in_one_server_and_in_two(
         asked = {"quotes": [quote], "smoke": "none"}
         answers = await asyncio.gather(*(c.call_tool("provision", asked) for c in (one, one, two)))
 
-    assert [answer.is_error for answer in answers] == [False] * 3, answers
+    assert [answer.is_error for answer in answers] == [False] * 3, [a.content for a in answers]
     leases = {answer.structured_content["lease"] for answer in answers if answer.structured_content}
     assert len(leases) == 1
     assert len(rehearsal.ask("meter")["running"]) == 1

@@ -206,7 +206,7 @@ async def test_one_member_that_fails_is_told_of_at_the_other_which_waits_and_bil
     two.boxes[1].home.joinpath("gpu-tenant", second, "work", "fails").unlink()
     assert seen.state == "running"
     assert f"it did not end well on {second}, and the others wait for it" in (seen.gang or "")
-    assert f"gpu-tenant stop {first} --job failing" in (seen.gang or "")
+    assert f"gpu-tenant stop {first} {second} --job failing" in (seen.gang or "")
 
 
 async def test_one_job_runs_over_two_boxes_of_which_the_first_alone_has_something_to_keep(

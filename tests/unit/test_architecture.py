@@ -312,9 +312,10 @@ def test_no_public_name_says_nothing() -> None:
 
 
 def test_the_name_of_a_public_class_means_one_thing() -> None:
+    """A kind of line on the timeline is always written with its module, as in `timeline.Pushed`."""
     places: dict[str, list[str]] = {}
     for name, tree in TREES.items():
-        for node in tree.body:
+        for node in tree.body if name != "domain/timeline.py" else ():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name)
 

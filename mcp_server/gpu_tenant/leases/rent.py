@@ -1,5 +1,6 @@
 """Rent one box by quotes, or a fleet of boxes within one cap and one budget."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ from gpu_tenant.leases.readiness import close_connections, fulfil_intent, made_r
 from gpu_tenant.leases.settle import return_unused
 
 _POLL_S = 5
+_TURN_AGAIN_S = 0.25
 
 
 @dataclass(slots=True)
@@ -237,22 +239,25 @@ async def _as_far_as_it_goes(
 async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[None]:
     """This call holds that name. It waited for whichever call held it first.
 
+    It waited in real time, because another call's work takes real time in a rehearsal as well.
+
     Raises:
         LeaseHeld: they are not done within the time of this call.
     """
-    until = context.clock.now() + timedelta(seconds=max(wait_s, WAIT_S))
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + max(wait_s, WAIT_S)
     with ExitStack() as held:
         while True:
             try:
                 held.enter_context(context.held(name, "provision"))
                 break
             except LeaseHeld as busy:
-                if context.clock.now() >= until:
+                if loop.time() >= until_s:
                     raise LeaseHeld(
                         f"{name} is being rented by another call right now",
                         remedy=f"{Command('leases')} shows what it has; the same provision again has that",
                     ) from busy
-            await context.clock.sleep(1)
+            await asyncio.sleep(_TURN_AGAIN_S)
         yield
 
 

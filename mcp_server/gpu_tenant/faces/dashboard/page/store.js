@@ -4,8 +4,8 @@ import {get, onToken, stream, takeToken} from "./net.js";
 import {setClock} from "./parts/ticking.js";
 import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
 
-/** @import {OpenAction, Follower, Known, Link, LogPiece, Query, TimedRow, Told} from "./known.d.ts" */
-/** @import {Changed, Errand, Overview, Row, Seen, Sight} from "./types.d.ts" */
+/** @import {Follower, Known, Link, LogPiece, OpenAction, Query, TimedRow, Told} from "./known.d.ts" */
+/** @import {ChangedRows, Errand, JobMoment, LeaseRow, Overview, Sight} from "./types.d.ts" */
 
 /** @type {Known} */
 let known = {
@@ -100,7 +100,7 @@ let asked = {};
 let follower = null;
 
 /**
- * @param {Row[]} rows
+ * @param {LeaseRow[]} rows
  * @param {string} at
  */
 const timed = (rows, at) => rows.map((row) => ({...row, at}));
@@ -121,7 +121,7 @@ function takeOverview(overview) {
   set({overview: {...overview, leases}, blind: stillBlind(leases), since: Date.now()});
 }
 
-/** @param {Changed} changed */
+/** @param {ChangedRows} changed */
 function takeRows({rows, ...sums}) {
   if (!known.overview) return;
   setClock(sums.now);
@@ -180,7 +180,7 @@ const on = {
     set({blind});
     follower?.seeing?.(seen);
   },
-  /** @param {Seen} watched */
+  /** @param {JobMoment} watched */
   job: (watched) => follower?.job?.(watched),
   /** @param {LogPiece} piece */
   log: (piece) => follower?.log?.(piece),

@@ -6,7 +6,7 @@ import {t} from "../words.js";
 import {Chart} from "./chart.js";
 import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
 
-/** @import {Course, Seen, Series} from "../types.d.ts" */
+/** @import {JobMoment, MetricsView, Series} from "../types.d.ts" */
 /** @import {Measured, Readings} from "../known.d.ts" */
 
 const MIB = 1024 ** 2;
@@ -35,7 +35,7 @@ const plainNumber = (value) =>
  * The readings of a job that grow with each look at it: [readings, problem, again].
  * @param {string} lease
  * @param {string} job
- * @param {Seen | null} seen
+ * @param {JobMoment | null} seen
  */
 function useReadings(lease, job, seen) {
   const [problem, setProblem] = useState(null);
@@ -81,7 +81,7 @@ function useReadings(lease, job, seen) {
   return [{readings: kept.current, version}, problem, () => setRound((n) => n + 1)];
 }
 
-/** @param {Seen | null} seen */
+/** @param {JobMoment | null} seen */
 const isRunning = (seen) =>
   seen !== null && ["starting", "running", "lingering"].includes(seen.state);
 
@@ -95,7 +95,7 @@ const isPartial = (readings) =>
 /**
  * The answer of the server with a gap wherever nobody looked. Where the log was not read, what `before` had of it
  * stays.
- * @param {Course} answer
+ * @param {MetricsView} answer
  * @param {Readings | null} before
  */
 function readingsOf(answer, before) {
@@ -176,7 +176,7 @@ function usual(times) {
 /**
  * Adds what this look saw; says whether anything is new.
  * @param {Readings} readings
- * @param {Seen} seen
+ * @param {JobMoment} seen
  */
 function grow(readings, seen) {
   const time = Date.parse(seen.at) / 1000;
@@ -221,7 +221,7 @@ const known = (values) => values.some((value) => value !== null);
 
 /**
  * The charts of one job.
- * @param {{lease: string, job: string, seen: Seen | null}} properties
+ * @param {{lease: string, job: string, seen: JobMoment | null}} properties
  */
 export function Charts({lease, job, seen}) {
   const [{readings, version}, problem, again] = useReadings(lease, job, seen);

@@ -19,7 +19,7 @@ import {
 } from "./widgets.js";
 
 /** @import {TimedRow, Way} from "../known.d.ts" */
-/** @import {JobSeen, Seen} from "../types.d.ts" */
+/** @import {JobMoment, JobSeen} from "../types.d.ts" */
 
 /** @param {number} value */
 const figure = (value) =>
@@ -32,7 +32,7 @@ const figure = (value) =>
  * That is the page's own look, else the overview's, else what was put on record last, at `lastAt`.
  * @param {TimedRow} row
  * @param {JobSeen} job
- * @param {Seen | null} seen
+ * @param {JobMoment | null} seen
  * @returns {{state: string, progress: Way | null, lastAt: string | null} | null}
  */
 function standingOf(row, job, seen) {
@@ -47,7 +47,7 @@ function standingOf(row, job, seen) {
 
 /**
  * Every job, the newest first; `place` is the sub-view that a choice stays in.
- * @param {{row: TimedRow, jobs: JobSeen[], chosen: string | undefined, seen: Seen | null,
+ * @param {{row: TimedRow, jobs: JobSeen[], chosen: string | undefined, seen: JobMoment | null,
  *   place: string}} properties
  */
 export function JobList({row, jobs, chosen, seen, place}) {
@@ -90,7 +90,7 @@ function InShort({job, standing}) {
 
 /**
  * `seen` is the last look at the job, null before there was one.
- * @param {{row: TimedRow, job: JobSeen | null, seen: Seen | null}} properties
+ * @param {{row: TimedRow, job: JobSeen | null, seen: JobMoment | null}} properties
  */
 export function JobView({row, job, seen}) {
   if (!job) {
@@ -115,7 +115,7 @@ export function JobView({row, job, seen}) {
   </section>`;
 }
 
-/** @param {{row: TimedRow, job: JobSeen, seen: Seen | null}} properties */
+/** @param {{row: TimedRow, job: JobSeen, seen: JobMoment | null}} properties */
 function Standing({row, job, seen}) {
   const standing = standingOf(row, job, seen);
   const {progress = null, lastAt = null} = standing ?? {};
@@ -196,7 +196,7 @@ function State({standing}) {
 
 /**
  * Which run of the job was seen, where it is not the first: a cell is tried again as "c1.2".
- * @param {Seen | null} seen
+ * @param {JobMoment | null} seen
  */
 export function runOf(seen) {
   const [, n] = (seen?.run && seen.run !== seen.job && /\.(\d+)$/.exec(seen.run)) || [];

@@ -17,7 +17,7 @@ import {Timeline} from "./timeline.js";
 import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
 
 /** @import {Hearing, TimedDetail, TimedRow, Told} from "../known.d.ts" */
-/** @import {Detail, JobSeen, Row, Seen, Sight} from "../types.d.ts" */
+/** @import {Detail, JobMoment, JobSeen, LeaseRow, Sight} from "../types.d.ts" */
 
 const AFRESH_MS = 60_000;
 /** @type {[string, () => string][]} */
@@ -128,7 +128,7 @@ function Figures({detail}) {
 }
 
 /**
- * @param {{place: string, detail: TimedDetail, job: JobSeen | null, seen: Seen | null,
+ * @param {{place: string, detail: TimedDetail, job: JobSeen | null, seen: JobMoment | null,
  *   heard: Hearing}} properties
  */
 function Place({place, detail, job, seen, heard}) {
@@ -223,7 +223,7 @@ function useDetail(id, stamp) {
 
 /**
  * When its figures were true: those of a live lease are of the last look, those of an ended one stay.
- * @param {Row} row
+ * @param {LeaseRow} row
  */
 function saidAt(row) {
   const looked = isLive(row) ? state().overview?.at : null;

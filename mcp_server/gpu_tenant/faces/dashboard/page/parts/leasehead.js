@@ -25,7 +25,7 @@ import {
 } from "./widgets.js";
 
 /** @import {TimedDetail, TimedRow, Usd} from "../known.d.ts" */
-/** @import {Seen, Sight} from "../types.d.ts" */
+/** @import {JobMoment, Sight} from "../types.d.ts" */
 
 /** @param {Usd} usd */
 const dollars = (usd) => `$${amount(usd)}`;
@@ -34,7 +34,7 @@ const dollars = (usd) => `$${amount(usd)}`;
 
 /**
  * The name, the state, where it is, and what can be done.
- * @param {{detail: TimedDetail, seen: Seen | null}} properties
+ * @param {{detail: TimedDetail, seen: JobMoment | null}} properties
  */
 export function Head({detail, seen}) {
   const {row, lease} = detail;
@@ -74,7 +74,7 @@ export function Head({detail, seen}) {
 
 /**
  * @param {TimedRow} row
- * @param {Seen | null} seen
+ * @param {JobMoment | null} seen
  */
 function gpuWords(row, seen) {
   if (row.gpu) return row.gpu;

@@ -11,7 +11,7 @@ import {isLive} from "./standing.js";
 import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
 
 /** @import {Hearing, Layout, LogPiece, Searched, TimedRow, Told} from "../known.d.ts" */
-/** @import {Seen} from "../types.d.ts" */
+/** @import {JobMoment} from "../types.d.ts" */
 
 const ROW = 18; // px, as .log-line has it
 const SPARE = 20; // lines above and below those in sight
@@ -26,7 +26,7 @@ const silent = () => () => {}; // of what does not grow no piece comes
 
 /**
  * The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen.
- * @param {{row: TimedRow, job: string, seen: Seen | null, heard: Hearing,
+ * @param {{row: TimedRow, job: string, seen: JobMoment | null, heard: Hearing,
  *   keptIn: string | null}} properties
  */
 export function JobLog({row, job, seen, heard, keptIn}) {

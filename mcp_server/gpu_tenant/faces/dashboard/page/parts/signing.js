@@ -5,7 +5,7 @@ import {asLocalhost, get, post} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Button, Copy, Field, Trouble, useLoaded, Waiting} from "./widgets.js";
-/** @import {Asked, ToSign} from "../types.d.ts" */
+/** @import {SignatureRequest, ToSign} from "../types.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 /**
@@ -37,7 +37,7 @@ export function Sign({code, children, action, onSigned, onClose}) {
   />`;
 }
 
-/** @param {{asked: Asked}} properties */
+/** @param {{asked: SignatureRequest}} properties */
 function List({asked}) {
   return html`<p><strong>${asked.would}</strong></p>
   <div class="losses" role="group" tabindex="0" aria-label=${t("What is signed for")}>
@@ -47,7 +47,7 @@ function List({asked}) {
 
 /**
  * This dashboard was not started at a terminal: whoever sits at its page need not be a person.
- * @param {{asked: Asked, list: Children, onClose: () => void}} properties
+ * @param {{asked: SignatureRequest, list: Children, onClose: () => void}} properties
  */
 function Elsewhere({asked, list, onClose}) {
   return html`<div class="waiver">
