@@ -23,7 +23,7 @@ PHONE = (390, 844)
 Screen = Literal["desk", "phone"]
 Theme = Literal["light", "dark"]
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 
 
 class Tab:

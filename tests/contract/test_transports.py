@@ -403,10 +403,12 @@ async def test_a_channel_to_a_box_that_vanished_ends_or_is_not_opened(box: Box, 
 def test_a_command_whose_caller_is_cancelled_over_and_over_leaves_nothing_open(
     tmp_path: Path,
 ) -> None:
+    others = children()  # those of fixtures and of other tests
+
     async def cancelled() -> None:
         run = LocalTransport(tmp_path).run(["sleep", "600"], timeout_s=600)
         running = asyncio.create_task(run)
-        await asyncio.to_thread(eventually, children)
+        await asyncio.to_thread(eventually, lambda: children() - others)
         for _ in range(10):
             running.cancel()
             await asyncio.sleep(0)
@@ -418,4 +420,4 @@ def test_a_command_whose_caller_is_cancelled_over_and_over_leaves_nothing_open(
         gc.collect()
 
     assert [str(each.message) for each in said] == []
-    assert eventually(lambda: not children())
+    assert eventually(lambda: not children() - others)

@@ -130,7 +130,9 @@ def test_a_collect_that_is_cut_goes_on_from_the_last_byte(
         size_bytes = Collected.model_validate_json(went.out).size_bytes
         assert size_bytes > 20_000_000
         print(f"{sent:,} bytes were sent to collect {size_bytes:,} over {len(cuts)} cuts")
-        assert sent <= 1.1 * size_bytes + 40_000 * (len(cuts) + 1)
+        # What was under way at a cut comes again, which is more where the reader is slow. From the
+        # beginning it would be 1.9 times.
+        assert sent <= 1.35 * size_bytes + 40_000 * (len(cuts) + 1)
         assert_kept(person, box, lease)
         over = person.gpu_tenant("teardown", "--json")
     assert TornDown.model_validate_json(over.out).receipt.ground == "verified"

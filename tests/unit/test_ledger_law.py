@@ -243,6 +243,11 @@ UNSEEN = "law: nobody has looked whether this box was used"
 RECEIPT = f"INSERT INTO receipts(lease_id, record, at) VALUES ('{LEASE}','{{}}','t')"
 
 BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
+    "ends when done, which nobody agreed to": (
+        active,
+        f"INSERT INTO events(lease_id, kind, detail, at) VALUES ('{LEASE}','done','{{}}','t')",
+        "law: nobody agreed that this lease ends when its work is done",
+    ),
     "begins active": (intended, BEGIN.format("", OTHER, "'active','b'"), INTENT),
     "begins gone": (intended, BEGIN.format("", OTHER, "'gone','b'"), INTENT),
     "begins with a box": (intended, BEGIN.format("", OTHER, "'intended','b'"), INTENT),

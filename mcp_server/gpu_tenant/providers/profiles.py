@@ -7,7 +7,6 @@ of all that decides about it, and a profile that nobody has changed since is bel
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gpu_tenant.domain.model import Profile
+from gpu_tenant.files.replace_file import replace_file
 
 if TYPE_CHECKING:
     from gpu_tenant.providers.profile_facts import Facts, Leaf
@@ -92,15 +92,10 @@ def _notes(noted: Path | None) -> dict[str, tuple[Facts, str]]:
 def _note(known: dict[str, tuple[Facts, str]], noted: Path | None) -> None:
     if noted is None:
         return
-    being_written = noted.with_suffix(f".{os.getpid()}.new")
-    try:
+    # If it fails, the next process checks them again. A full disk must not stop a command.
+    with suppress(OSError):
         noted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        being_written.write_text(json.dumps(known), encoding="utf-8")
-        being_written.replace(noted)
-    except OSError:
-        # The next process checks them again; a full disk must not stop a command.
-        with suppress(OSError):
-            being_written.unlink()
+        replace_file(noted, json.dumps(known), durable="none")
 
 
 def _profile(facts: Facts, body: str) -> Profile:
