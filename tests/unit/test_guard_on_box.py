@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -323,8 +324,9 @@ def test_what_is_kept_goes_to_the_store_whose_key_never_touches_the_disk(box: Bo
     assert all(Path(entry["at"]).is_file() for entry in request["files"])
     assert box.stands()["kept"]["kept"] == 2
     assert asked(leave)[0][1] == {"kind": "vastai", "may": "stop"}
-    written = [p for p in box.home.rglob("*") if p.is_file()]
-    assert not [p for p in written if SECRET.encode() in p.read_bytes()]
+    for path in box.home.rglob("*"):
+        with suppress(FileNotFoundError, IsADirectoryError):  # the guard goes on writing its record
+            assert SECRET.encode() not in path.read_bytes()
 
 
 def test_a_store_that_fails_keeps_no_meter_running(box: Box) -> None:
