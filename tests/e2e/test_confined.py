@@ -202,6 +202,31 @@ def test_no_word_sends_one_of_the_owner_s_own_keys(owner: Owner) -> None:
 
 
 @pytest.mark.parametrize(
+    ("link", "leads_to", "sent_as"),
+    [
+        ("notes.txt", ".ssh/id_ed25519", "notes.txt"),
+        ("data", ".aws", "data/sso/cache.json"),
+        ("data", ".", "data/.aws/sso/cache.json"),
+        ("data/inner", ".aws/sso", "data/inner/cache.json"),
+    ],
+)
+def test_no_link_that_is_included_leads_to_one_of_the_owner_s_own_keys(
+    owner: Owner, link: str, leads_to: str, sent_as: str
+) -> None:
+    lease, home = owner.has_box(), owner.state.parent
+    (home / ".aws/sso").mkdir(parents=True)
+    (home / ".aws/sso/cache.json").write_text("{}", encoding="utf-8")
+    (owner.tree / link).parent.mkdir(exist_ok=True)
+    (owner.tree / link).symlink_to(home / leads_to)
+    named = ("--include", link, "--include-secret", sent_as)
+
+    told = owner.is_told(2, "SECRET_REFUSED", "push", str(owner.tree), lease, *named)
+    owner.does("smoke", str(owner.tree), "--include", link, "--", f"test ! -e {sent_as}")
+
+    assert "never sent" in told
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("config", "apiVersion: v1\nusers:\n- user:\n    client-key-data: LS0tLS1CRUdJTiBSU0Eg\n"),

@@ -254,9 +254,17 @@ async def test_a_box_under_somebody_s_hands_is_not_ended(tmp_path: Any) -> None:
         await scene.look()
         home = scene.tenant.home_of(scene.tenant.lease(scene.lease).box_id or "")
         person = await asyncio.create_subprocess_exec(
-            "sh", "-c", "read x", stdin=asyncio.subprocess.PIPE, cwd=home,
-            env={"HOME": str(home), "SSH_CONNECTION": "192.0.2.1 5 192.0.2.2 22", "PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
+            "sh",
+            "-c",
+            "read x",
+            stdin=asyncio.subprocess.PIPE,
+            cwd=home,
+            env={
+                "HOME": str(home),
+                "SSH_CONNECTION": "192.0.2.1 5 192.0.2.2 22",
+                "PATH": "/usr/bin:/bin",
+            },
+        )
         try:
             await scene.later(seconds=31)
             assert scene.state is LeaseState.ACTIVE
@@ -300,9 +308,11 @@ async def test_the_cells_of_a_sweep_are_done_together(tmp_path: Any) -> None:
         tenancy = scene.tenant.tenancy
         await scene.rent(when_done=None)
         await tenancy.launch_detached(
-            scene.lease, "mkdir -p out/{cell}; echo {seed} > out/{cell}/a", ["out/{cell}/"],
+            scene.lease,
+            "mkdir -p out/{cell}; echo {seed} > out/{cell}/a",
+            ["out/{cell}/"],
             matrix={"seed": [1, 2]},
-        )  # fmt: skip
+        )
         for _ in range(200):
             seen = await tenancy.list_leases()
             if "2 finished" in str(seen.sweeps):

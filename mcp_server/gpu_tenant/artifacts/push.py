@@ -178,13 +178,11 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
     Raises:
         SecretRefused: one is.
     """
-    is_one = guarded.holds if guarded.meets(directory) else guarded.has_twin
-    for name, path in files.items():
-        if is_one(path):
-            raise SecretRefused(
-                f"{name} is one of your own keys, or lies where those do, and is never sent",
-                remedy="leave it out (.gitignore); a job's key is made for the job, with few rights",
-            )
+    for name in guarded.keys_among(directory, files):
+        raise SecretRefused(
+            f"{name} is one of your own keys, or lies where those do, and is never sent",
+            remedy="leave it out (.gitignore); a job's key is made for the job, with few rights",
+        )
 
 
 def _read(files: Mapping[str, Path]) -> dict[str, FileHash]:

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 _PLACES = (
@@ -71,6 +71,17 @@ class Guarded:
         """Whether one of the places is in that directory, or contains it."""
         real = directory.resolve()
         return any(p.is_relative_to(real) or real.is_relative_to(p) for p in self.places)
+
+    def keys_among(self, directory: Path, files: Mapping[str, Path]) -> Iterator[str]:
+        """The names of those `files` of the work tree in `directory` that are protected.
+
+        A file that lies elsewhere, because a link to it was included, is judged by where it lies.
+        """
+        inside, is_near = directory.resolve(), self.meets(directory)
+        for name, path in files.items():
+            lies_here = path.is_relative_to(directory) or path.is_relative_to(inside)
+            if self.has_twin(path) if lies_here and not is_near else self.holds(path):
+                yield name
 
     def has_twin(self, path: Path) -> bool:
         """Whether the file at `path` is a hard link to a file in one of the places."""

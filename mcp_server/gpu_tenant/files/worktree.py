@@ -94,15 +94,17 @@ def _read(
     directory: Path, include: Sequence[str]
 ) -> tuple[dict[str, Path], list[tuple[Path, Literal["ignored", "link"]]]]:
     rest: list[tuple[Path, Literal["ignored", "link"]]] = []
-    paths = [*_walk(directory, [], rest)]
+    files = {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [], rest)}
     for name in include:
         place = _include(directory, name)
-        if place.is_file():
-            paths.append(place)
+        # By its real path, so that what is judged is what is read, whatever the link leads to later.
+        real, inner = place.resolve(), place.relative_to(directory)
+        if real.is_file():
+            files[os.fspath(inner)] = real
         else:
             rest += [(path, "link") for path in _links_below(place)]
-            paths += _all_below(place)
-    return {os.fspath(path.relative_to(directory)): path for path in paths}, rest
+            files |= {os.fspath(inner / path.relative_to(real)): path for path in _all_below(real)}
+    return files, rest
 
 
 def _include(directory: Path, name: str) -> Path:

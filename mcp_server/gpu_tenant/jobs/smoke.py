@@ -152,9 +152,9 @@ def fence_output(receipt: SmokeReceipt) -> SmokeReceipt:
 
 
 def _copy(files: Mapping[str, Path], directory: Path, copy: Path, guarded: Guarded) -> None:
-    is_key = guarded.holds if guarded.meets(directory) else guarded.has_twin
+    keys = set(guarded.keys_among(directory, files))
     for name, source in files.items():
-        if is_key(source):
+        if name in keys:
             continue
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
