@@ -11,7 +11,7 @@ from arranged import NOON, HandClock, intended, job, lease, offer, profile, quot
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.artifacts.checkpoints import Restorable
-from gpu_tenant.artifacts.push import PushedTree, pushed_trees
+from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
@@ -206,6 +206,8 @@ async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything
     desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump(mode="json")), at=NOON)
 
     assert f"{tree} is not as it was pushed" in await desk.refusal()
+    gone = PushedTree(directory=str(tree), digest="x", include_secrets=(), include=("data",))
+    assert not is_unchanged(gone)
     desk.launched("other", "MODE=text:", "TOKEN=env:TOKEN_HERE")
     assert "MODE was written out" in await desk.refusal()
 

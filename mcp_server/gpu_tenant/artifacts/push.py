@@ -164,7 +164,12 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
 def is_unchanged(tree: PushedTree) -> bool:
     """Whether a push now would bring exactly the files that it brought then."""
     directory = Path(tree.directory)
-    return directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
+    try:
+        return (
+            directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
+        )
+    except BadRequest:
+        return False  # what was included is no longer there
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:
