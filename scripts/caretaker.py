@@ -173,7 +173,7 @@ class Pattern:
     """One glob: `matches` says which escaped paths it means.
 
     A `relative` pattern is matched below the work directory, any other against absolute paths. All that
-    an absolute pattern can match lies in `prefix`.
+    an absolute pattern can match lies in `prefix`. `place` is the pattern's own text as an escaped path.
     """
 
     def __init__(self, text: str) -> None:
@@ -194,8 +194,16 @@ class Pattern:
                 "BAD_REQUEST",
                 "a pattern is not empty, has no .. and no ! at its head: " + ascii(text),
             )
+        whole = [
+            name.replace("%", "%25") if raw is None else escape_path(raw)
+            for name, (_, raw) in zip(names, segments)  # noqa: B905 - Python 3.7 knows no strict
+        ]
+        self.place = "/".join(whole)
         if not self.relative:
+            globs = [raw for _, raw in segments]
+            fixed = globs.index(None) if None in globs else len(globs)
             segments = self._resolved(segments, from_home)
+            self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
             source += "(?:.*/)?" if part == "**" else part + "/"
@@ -222,6 +230,133 @@ class Pattern:
             self.prefix = os.path.realpath(os.path.join(root, *names))
         real = [(re.escape(escape_path(p)), p) for p in self.prefix.split(b"/") if p]
         return [*real, *segments[len(names) :]]
+
+
+# --- pattern_bounds ------------------------------------------------------------------------------
+# How much a pattern may give up; the verb `patterns`.
+
+
+def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+class Narrowing:
+    """Which artifacts are given up all the same, because a discard names them more narrowly than each artifact.
+
+    `out/huge.bin` lies in `out/`, and takes it out of what `out/` keeps. `*.tmp` does not, and takes nothing.
+    """
+
+    def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
+        within = [(d, [a for a in artifacts if _lies_in(d, a)]) for d in discards]
+        self._narrower = [(discard, inner) for discard, inner in within if inner]
+        self._artifacts = artifacts
+
+    def takes(self, at: str, inner: str | None) -> bool:
+        """Whether the artifact at that path is given up."""
+        if not self._narrower:
+            return False
+
+        def means(pattern: Pattern) -> bool:
+            text = inner if pattern.relative else at
+            return text is not None and bool(pattern.matches(text))
+
+        keeping = [artifact for artifact in self._artifacts if means(artifact)]
+        return any(
+            means(discard) and all(artifact in within for artifact in keeping)
+            for discard, within in self._narrower
+        )
+
+
+def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
+    """Whether that discard names a part of what the artifact names, and not as much as it does."""
+    if discard.relative != artifact.relative or discard.place == artifact.place:
+        return False
+    if not artifact.matches(discard.place):
+        return False
+    all_of_it = [p for p in PROBES if discard.matches(artifact.place + "/" + p)]
+    return not _is_wide(all_of_it)
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(utf8_bytes(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that jobs write, with nothing else in common
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that matches those probes matches everything, or everything in directories."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole; None if it keeps within its bounds."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if is_below(self._work, self._own) and is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, self._leases) and not is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    good_patterns(request.get("artifacts", []), None, problems)
+    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}
 
 
 # --- records -------------------------------------------------------------------------------------
@@ -1420,9 +1555,10 @@ class Survey:
         since_ns: int | None,
         artifacts: list[Pattern],
         is_ours: Callable[[bytes, os.stat_result], bool] = lambda path, seen: False,
+        narrowing: Narrowing | None = None,
     ) -> None:
         self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
-        self._is_ours = is_ours
+        self._is_ours, self._narrowing = is_ours, narrowing
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
@@ -1514,6 +1650,8 @@ class Survey:
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
         claimed = self._claims(at, inner)
+        if claimed and self._narrowing is not None:
+            claimed = not self._narrowing.takes(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
             if os.path.isdir(
@@ -1823,96 +1961,6 @@ def _content_of(path: bytes) -> bytes | None:
         return None
 
 
-# --- pattern_bounds ------------------------------------------------------------------------------
-# How much a pattern may give up; the verb `patterns`.
-
-
-def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
-    found = []
-    for text in dict.fromkeys(texts):
-        try:
-            pattern = Pattern(text)
-        except Refusal as refusal:
-            why, detail = "bad_pattern", refusal.reply["message"]
-        else:
-            wide = bounds.passed_by(pattern) if bounds else None
-            if wide is None:
-                found.append(pattern)
-                continue
-            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
-        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
-    return found
-
-
-def _plain(text: str) -> str:
-    """The pattern as a path that can be shown, whatever it holds."""
-    return escape_path(utf8_bytes(text))
-
-
-TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that jobs write, with nothing else in common
-    "a",
-    "zz9.bin",
-    "Q7",
-    ".h/x",
-    "d/e/f",
-    "model.pt",
-    "metrics.csv",
-    "README",
-    "7",
-    "ckpt-100/w.safetensors",
-    "x.y.z",
-    "checkpoints/last",
-    "results_final.json",
-    "1/2",
-)
-
-
-def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that matches those probes matches everything, or everything in directories."""
-    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
-
-
-class Bounds:
-    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
-
-    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
-        login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
-        # What is temporary by its very name may be given up by that name.
-        kept = [top for top in tops if top not in TEMPORARY]
-        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
-        self._home = os.fsencode(home)
-
-    def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole; None if it keeps within its bounds."""
-        if pattern.relative:
-            matched = [probe for probe in PROBES if pattern.matches(probe)]
-            return "all that is written" if _is_wide(matched) else None
-        for top in self._tops:
-            at = escape_path(top).rstrip("/") + "/"
-            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
-                return "all of " + escape_path(top)
-        if is_below(self._work, self._own) and is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = is_below(pattern.prefix, self._leases) and not is_below(
-                pattern.prefix, self._own
-            )
-            if pattern.matches(others) or is_there:
-                return "what belongs to another lease"
-        return None
-
-
-def patterns(home: str, request: dict) -> dict:
-    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
-    problems: list[dict] = []
-    tops = [request["work"], *sorted(request.get("roots", []))]
-    good_patterns(request.get("artifacts", []), None, problems)
-    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
-    return {"problems": problems}
-
-
 # --- unclaimed -----------------------------------------------------------------------------------
 # What was written and is no artifact: discarded, pushed, empty, or claimed by nobody.
 
@@ -1987,6 +2035,11 @@ class Heaps:
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
             self._unclaimed += [(0, at) for at in self._empty]
             self._empty = []
+
+    def add_unread(self, reasons: set[str]) -> None:
+        """Each of these patterns gives up a place that cannot be read, and so cannot be counted."""
+        for reason in reasons:
+            self._discarded.setdefault(reason, [0, 0])
 
     def _discard(self, reason: str, size: int) -> None:
         tally = self._discarded.setdefault(reason, [0, 0])
@@ -2435,7 +2488,8 @@ def manifest(home: str, request: dict) -> dict:
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
     own = Own(home, request, {job.name for job in jobs})
     skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
-    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    narrowing = Narrowing(artifacts, discards)
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours, narrowing)
     survey.problems += problems
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
@@ -2453,12 +2507,16 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    survey.problems = [  # a place that need not be kept need not be read
-        p
-        for p in survey.problems
-        if p["why"] not in ("unreadable", "too_deep")
-        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
-    ]
+    unread: set[str] = set()  # the discards for which a place need not be read
+    problems, survey.problems = survey.problems, []
+    for problem in problems:
+        below, reason = problem["at"] + "/%00", None
+        if problem["why"] in ("unreadable", "too_deep"):
+            reason = discarded_by(below, survey.inner(below), discards, defaults)
+        if reason is None:
+            survey.problems.append(problem)
+        else:
+            unread.add(reason)
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = open_files() if survey.files else {}
@@ -2484,6 +2542,7 @@ def manifest(home: str, request: dict) -> dict:
 
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
+    heaps.add_unread(unread)
     hashes.save()
     if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -2826,10 +2885,12 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
     jobs = [job for job in all_jobs(home) if job.started()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    narrowing = Narrowing(artifacts, good_patterns(unwanted, None, []))
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
     skip.add(os.path.join(request["work"], INCOMING))
-    survey = Survey(request["work"], skip, None, artifacts)
+    survey = Survey(request["work"], skip, None, artifacts, narrowing=narrowing)
     survey.walk(request["work"], False)
     for pattern in artifacts:
         if not pattern.relative:
@@ -3377,8 +3438,8 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "stop": "job! grace_s signal",
     "manifest": SEALING,
     "patterns": "work! roots artifacts discard",
-    "complete": "work! artifacts done quiet_s limit_bytes limit_s share key",
-    "prune": "work! artifacts checkpoints! key",
+    "complete": "work! artifacts discard done quiet_s limit_bytes limit_s share key",
+    "prune": "work! artifacts discard checkpoints! key",
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",

@@ -424,7 +424,7 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.history import activation
         from gpu_tenant.domain.sweep_grid import grid_of
-        from gpu_tenant.files.patterns import require_patterns
+        from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.leases.take_work import held_for_work, wanted
         from gpu_tenant.providers.credentials import references, resolve_all
@@ -432,11 +432,12 @@ class Tenancy:
 
         context = self.context
         runtime_s = None if max_runtime_h is None else max_runtime_h * 3600
+        kept, given_up = told_apart(artifacts, discard)
         if matrix or cells:
             grid = grid_of(
                 command,
-                artifacts=artifacts,
-                discard=discard,
+                artifacts=kept,
+                discard=given_up,
                 matrix=matrix,
                 cells=cells,
                 prefix=name,
@@ -457,7 +458,7 @@ class Tenancy:
             raise BadRequest(
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
-        require_patterns((*artifacts, *discard))
+        require_patterns((*kept, *given_up))
         found = await wanted(context, lease)
         async with held_for_work(context, found, "launch") as found:
             values = resolve_all(env, context.environ, account=context.account)
@@ -466,8 +467,8 @@ class Tenancy:
             return await launch(
                 context.session(found),
                 command,
-                artifacts=artifacts,
-                discard=discard,
+                artifacts=kept,
+                discard=given_up,
                 env={**self._mirrors(profile), **own, **values},
                 env_from=references(env),
                 name=name,

@@ -6,6 +6,7 @@ PARTS = (
     "progress",
     "paths",
     "patterns",
+    "pattern_bounds",
     "records",
     "processes",
     # a job, and what became of it
@@ -28,7 +29,6 @@ PARTS = (
     "caches",
     "pushed_files",
     "own_files",
-    "pattern_bounds",
     "unclaimed",
     "at_work",
     "elsewhere",

@@ -284,10 +284,6 @@ def print_collected(shown: Collected) -> None:
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
     rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
-    rows += [
-        ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
-        for pattern in shown.discarded_nothing
-    ]
     rows.append(("next", shown.next))
     print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 

@@ -91,7 +91,6 @@ export interface Collected {
   discarded_by: string[];
   cannot_be_kept: string[];
   never_appeared: string[];
-  discarded_nothing: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
   /** what the lease's store holds, too */

@@ -557,7 +557,6 @@ function collected(told) {
     bullets("Unclaimed, largest first", told.unclaimed_largest),
     bullets("Cannot be kept", told.cannot_be_kept),
     bullets("Never appeared", told.never_appeared),
-    bullets("Nothing matched, so not discarded", told.discarded_nothing),
     actions(allLeases()),
   ];
 }

@@ -106,7 +106,6 @@ const CHINESE = {
   "Unclaimed, largest first": "未认领，从大到小",
   "Cannot be kept": "无法保留",
   "Never appeared": "从未出现",
-  "Nothing matched, so not discarded": "没有匹配，因此未放弃",
   "Brought home from {lease} while it runs": "运行中从 {lease} 复制回来",
   "left for later": "留待下次",
   unfinished: "未写完",
