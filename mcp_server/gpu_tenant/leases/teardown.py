@@ -24,6 +24,7 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import ask_bill, counted_words, disagreement
 from gpu_tenant.leases.context import Context
@@ -67,6 +68,7 @@ async def tear_down(
         silent_s = (ledger.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = ledger.now()
+            wait_for(f"{profile.title} destroys {lease.box_id}", usd_h=lease.price_usd_h)
             ledger.still_mine(lease.id)
             ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=asked_at)
             try:
@@ -85,6 +87,7 @@ async def tear_down(
         step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
             return await file_receipt(context, lease, step)
+        _tell_wait(seen, lease, give_up_at)
         if ledger.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
@@ -116,8 +119,22 @@ async def see_gone(
         )
         if not isinstance(seen, Omitted) and not is_going:
             return None
+        _tell_wait(seen, lease, give_up_at)
         await ledger.clock.sleep(_pause_s(step, ledger.now()))
     return None
+
+
+def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
+    if isinstance(seen, Omitted):
+        wait_for(f"{lease.box_id} is gone from its provider's list; a second look proves it")
+        return
+    wait_for(
+        f"{lease.box_id} goes (its provider still lists it)"
+        if isinstance(seen, Listed)
+        else "its provider's list, which does not come",
+        ends=f"{give_up_at:%H:%M:%S} UTC: the same command goes on",
+        usd_h=lease.price_usd_h,
+    )
 
 
 def may_go_until(context: Context, lease: Lease) -> datetime | None:

@@ -27,6 +27,7 @@ from gpu_tenant.faces.cli.quantities import GIB, HOURS, Number
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.snapshot import Snapshot
+    from gpu_tenant.leases.cards import TornDown
 
 _LOG_BYTES = 65_536
 
@@ -69,6 +70,7 @@ async def audit(
             brief=brief_lines.audit_line,
             wrong=brief_lines.blockers,
             status=lambda audited: 1 if audited.blockers else 0,
+            waits="audit",
         )
 
 
@@ -403,6 +405,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
                     words=output.receipt,
                     brief=brief_lines.torn_down,
                     begun="goes on",
+                    waits="teardown",
                 )
             except OwnerMustAct as asked:
                 if not sys.stdin.isatty() or as_json:
@@ -429,7 +432,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
-    from gpu_tenant.faces.cli import sign
+    from gpu_tenant.faces.cli import bars, sign
 
     if lease is None:  # the person must name the lease, even if only one is live
         raise BadRequest("which lease?", remedy=f"name it: {Command('leases')} lists them")
@@ -446,5 +449,10 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
             output.answer(policy_of(tenancy.context, lease), as_json, output.policy)
             return
         purpose = "to destroy the box and lose all of this"
-        ended = await sign.with_signature(tenancy, purpose, lambda: tenancy.waive(lease))
+
+        async def waived() -> TornDown:
+            with bars.waits("waive"):
+                return await tenancy.waive(lease)
+
+        ended = await sign.with_signature(tenancy, purpose, waived)
         output.answer(ended, as_json, output.receipt)
