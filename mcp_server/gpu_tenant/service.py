@@ -115,7 +115,7 @@ class Tenancy:
         from gpu_tenant.providers.gpu_catalog import asked_for
 
         context = self.context
-        name, count = asked_for(gpu) if gpu else (None, 1)
+        name, count = (None, 1) if gpu is None else asked_for(gpu)
         if provider is not None:
             context.set_up(provider)
         markets = {
@@ -293,11 +293,12 @@ class Tenancy:
         include: Sequence[str] = (),
     ) -> SmokeReceipt:
         """As `smoke_test`, for a person: what was printed stands as it is."""
+        from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
         context = self.context
         return await smoke(
-            Path(directory).expanduser(),
+            Path(must_be_named(directory)).expanduser(),
             command,
             time_limit_s=time_limit_s,
             environ=context.account.without(context.environ),
@@ -326,6 +327,7 @@ class Tenancy:
         What a job wrote and nobody has collected is not replaced.
         """
         from gpu_tenant.artifacts.push import push, records_of
+        from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
@@ -333,7 +335,7 @@ class Tenancy:
         async with context.held_in_turn(found.id, "push"):
             return await push(
                 context.session(found),
-                Path(directory).expanduser(),
+                Path(must_be_named(directory)).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
                 include=include,

@@ -78,6 +78,7 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
 
     async with output.tenancy() as tenancy:
         if same_account is not None:
+            tenancy.context.set_up(same_account)
             typed = prompts.signature(
                 f"Type {same_account} if its key and its address of now are of the account that your boxes "
                 "there are of: what its list omits is then gone",

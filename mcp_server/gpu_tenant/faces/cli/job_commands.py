@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -274,7 +275,7 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--to",
     type=click.Path(),
-    help="a directory here; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
+    help="a directory here, and DIR/LEASE for several; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
 )
 @click.option("--artifact", multiple=True, help="also keep this pattern")
 @click.option("--discard", multiple=True, help="give this pattern up")
@@ -325,13 +326,16 @@ async def collect(
 
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
-        if to is not None:
-            must_be_one(leases, tenancy, "--to names the directory of one lease")
+        several = leases.are_several(leases.leases(tenancy))
+
+        def place(lease: str) -> str | None:
+            return str(Path(to) / lease) if to is not None and several else to
+
         if not live:
             await on_each(
                 leases,
                 tenancy,
-                lambda lease: tenancy.collect(lease, to, list(artifact), list(discard)),
+                lambda lease: tenancy.collect(lease, place(lease), list(artifact), list(discard)),
                 as_json=as_json,
                 words=output.print_collected,
                 brief=brief_lines.collect_line,
@@ -348,7 +352,7 @@ async def collect(
             lambda lease: pull(
                 tenancy.context,
                 lease,
-                to=to,
+                to=place(lease),
                 policy=policy,
                 on_the_box="prune" if prune_box else "keep",
             ),

@@ -42,6 +42,7 @@ _MODULES = {
         "recover",
     ),
     "limits": ("limits",),
+    "logs": ("logs",),
     "multinode": ("preflight",),
     "prepare": ("prepare",),
     "report": ("report",),

@@ -497,6 +497,9 @@ export interface Ranked {
   gpu: string;
   gpu_count: number;
   vram_gib: number | null;
+  cpus: number | null;
+  ram_gib: number | null;
+  download_mbps: number | null;
   region: string | null;
   running_usd_h: string | null;
   price: Price;
