@@ -90,7 +90,7 @@ class Tenancy:
     async def find_offers(
         self,
         gpu: Annotated[
-            str | None, Field(description="as in 'RTX 4090', 'H100 SXM:8'; any when left out")
+            str | None, Field(description="as in 'H100:8', 'RTX 4090|RTX 3090' (best first)")
         ] = None,
         hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
         max_price_usd_h: Annotated[
@@ -112,10 +112,10 @@ class Tenancy:
         Ranked by the expected cost of the finished work; each offer has a quote for provision.
         """
         from gpu_tenant.leases.offers import find_offers
-        from gpu_tenant.providers.gpu_catalog import asked_for
+        from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
-        name, count = asked_for(gpu) if gpu else (None, 1)
+        name, count = wished_gpus(gpu) if gpu else (None, 1)
         if provider is not None:
             context.set_up(provider)
         markets = {

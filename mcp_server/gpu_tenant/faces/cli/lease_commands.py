@@ -59,7 +59,9 @@ async def smoke(
 
 
 @verb("offers")
-@click.option("--gpu", help="as in 'RTX 4090' or 'H100 SXM:8'; any when left out")
+@click.option(
+    "--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', best first; any when left out"
+)
 @click.option(
     "--hours",
     type=HOURS,
