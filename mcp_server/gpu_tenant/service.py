@@ -266,12 +266,17 @@ class Tenancy:
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.overview import on_card
 
         context = self.context
         found = await active(context, lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        return await audit(context.session(found), needs, clock=WallClock())
+        audited = await audit(context.session(found), needs, clock=WallClock())
+        if audited.blockers or found.touched_at is None:
+            return audited
+        # Work was there before: it goes on where it stands.
+        return audited.model_copy(update={"next": on_card(context, found.id).next})
 
     async def smoke_test(
         self,
@@ -477,12 +482,12 @@ class Tenancy:
             )
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
-        from gpu_tenant.box.guard import last_armed
+        from gpu_tenant.box.guard import armed_now
         from gpu_tenant.jobs.launch import Launched
 
         context = self.context
         held, here = (
-            last_armed(context.ledger.lease(lease), context.ledger),
+            armed_now(context.ledger.lease(lease), context.ledger),
             begun.table.on(lease),
         )
         return Launched(
