@@ -246,7 +246,7 @@ def test_threads_of_one_transfer_share_its_bucket(tmp_path: Path, moments: Momen
 )
 def test_a_rate_is_said_in_bytes_a_second(words: str, bytes_s: int | None) -> None:
     if bytes_s is None:
-        with pytest.raises(BadRequest, match="is no rate"):
+        with pytest.raises(BadRequest, match="is not a rate"):
             bytes_a_second(words)
     else:
         assert bytes_a_second(words) == bytes_s
