@@ -1,7 +1,7 @@
-"""The GPUs that can be rented: for each, one canonical name, its memory and its form factor.
+"""The GPUs that can be rented. Each has one canonical name, its memory and its form factor.
 
-Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are different GPUs. Memory is what the
-GPU is sold with, except where the driver counts in other units: a B300's 288 GB are 268 GiB.
+Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are different GPUs. Memory is the amount
+that the GPU is sold with, except where the driver counts differently: a B300's 288 GB are 268 GiB.
 """
 
 import difflib
@@ -22,7 +22,7 @@ class GpuModel:
     vram_gib: int
     form: Form = "pcie"
     also: tuple[str, ...] = ()
-    """Other names that people use for it."""
+    """Other names that people use for this GPU."""
 
 
 CATALOG: tuple[GpuModel, ...] = (
@@ -134,18 +134,18 @@ _BY_NAME = {_fold(called): model for model in CATALOG for called in (model.name,
 
 
 def known_gpu(name: str) -> GpuModel | None:
-    """The GPU that a provider or a person means by that name.
+    """Return the GPU that a provider or a person means by that name.
 
-    None if unknown: new GPUs appear before any table does.
+    None if unknown: new GPUs appear before any table has them.
     """
     return _BY_NAME.get(_fold(name))
 
 
 def asked_for(words: str) -> tuple[str, int]:
-    """The canonical name and the count in `RTX 4090`, `rtx4090:2` or `H100 SXM:8`.
+    """Return the canonical name and the count of words like `RTX 4090`, `rtx4090:2` or `H100 SXM:8`.
 
     Raises:
-        BadRequest: no such GPU is known (the error lists the nearest names), or several are meant.
+        BadRequest: no such GPU is known (the error lists the nearest names), or the name fits several GPUs.
     """
     name, colon, count = words.partition(":")
     if colon and not (count.strip().isdigit() and int(count) > 0):
