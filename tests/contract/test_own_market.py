@@ -190,12 +190,12 @@ async def test_a_machine_that_is_there_twice_is_refused(
 ) -> None:
     configure(tmp_path, PAIR + PAIR + "drained = true\n")
 
-    assert "it is there 2 times" in (await trouble(connector)).message
+    assert "it is listed 2 times" in (await trouble(connector)).message
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("[own]\n", "not a list of machines"), ("own = 1\n", "no list"), ("[[own]", "cannot be read")],
+    [("[own]\n", "not a list of machines"), ("own = 1\n", "not a list"), ("[[own]", "cannot be read")],
 )
 async def test_a_configuration_that_is_none_is_trouble_and_not_an_empty_market(
     connector: own.OwnConnector, tmp_path: Path, text: str, words: str
