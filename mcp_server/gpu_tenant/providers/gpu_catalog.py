@@ -1,7 +1,7 @@
-"""The GPUs that can be rented: for each, one canonical name, its memory and its form factor.
+"""The GPUs that can be rented. Each has one canonical name, its memory and its form factor.
 
-Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are different GPUs. Memory is what the
-GPU is sold with, except where the driver counts in other units: a B300's 288 GB are 268 GiB.
+Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are different GPUs. Memory is the amount
+that the GPU is sold with, except where the driver counts differently: a B300's 288 GB are 268 GiB.
 """
 
 import difflib
@@ -24,7 +24,7 @@ class GpuModel:
     vram_gib: int
     form: Form = "pcie"
     also: tuple[str, ...] = ()
-    """Other names that people use for it."""
+    """Other names that people use for this GPU."""
 
 
 CATALOG: tuple[GpuModel, ...] = (
@@ -279,9 +279,9 @@ _FAMILY = {_fold(called): names for called, names in _FAMILIES.items()}
 
 
 def known_gpu(name: str) -> GpuModel | None:
-    """The GPU that a provider or a person means by that name.
+    """Return the GPU that a provider or a person means by that name.
 
-    None if unknown: new GPUs appear before any table does.
+    None if unknown: new GPUs appear before any table has them.
     """
     model = _BY_NAME.get(_fold(name))
     if model is None and (slice_ := _MIG.fullmatch(name.strip())):
@@ -295,7 +295,7 @@ def known_gpu(name: str) -> GpuModel | None:
 
 
 def described_gpus(words: str) -> tuple[str, int]:
-    """The canonical name and the count in `RTX 4090`, `rtx4090:2` or `H100 SXM:8`: what a machine has.
+    """Return the canonical name and the count of words like `RTX 4090` or `H100 SXM:8`, which say what a machine has.
 
     Raises:
         BadRequest: no such GPU is known (the error lists the nearest names), or the name stands for several GPUs.
@@ -315,10 +315,10 @@ def described_gpus(words: str) -> tuple[str, int]:
 
 
 def wished_gpus(words: str) -> tuple[str, int]:
-    """What may be rented by words such as `H100:8` or `RTX 4090 | RTX 3090`, and how many GPUs in one box.
+    """Return what may be rented by words like `H100:8` or `RTX 4090 | RTX 3090`, and how many GPUs in one box.
 
-    The first part of the answer is written as in `Wish.gpu`. A name that stands for several GPUs wishes for any
-    of them. A name that no table has is passed on as it is, because a provider may know it.
+    What may be rented is written as in `Wish.gpu`. A name that stands for several GPUs wishes for any
+    of them. A name that no table has is passed on unchanged, because a provider may know it.
 
     Raises:
         BadRequest: an alternative is empty, or the alternatives differ in their counts.
