@@ -17,6 +17,7 @@ from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.recover import may_recover
 from gpu_tenant.leases.term_checks import outrun
+from gpu_tenant.leases.wait import look_for_all
 from gpu_tenant.leases.watch_actions import look_at
 from gpu_tenant.leases.watchdog_heartbeat import Watcher, others_look, put_heartbeat
 from gpu_tenant.notifications.notify import tell_due
@@ -85,6 +86,7 @@ class Watchdog:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._did: list[str] = []
         self._sweeps: asyncio.Task[None] | None = None
+        self._wishes: asyncio.Task[None] | None = None
         self._answers_within_s = answers_within_s
         self._asking: dict[str, asyncio.Task[dict[str, Card]]] = {}
         self._told_by: dict[str, set[str]] = {}
@@ -122,7 +124,7 @@ class Watchdog:
         if self._by == "watchdog":
             return False
         profiles = self._tenancy.context.profiles
-        if all(
+        if not self._tenancy.ledger.standing_wishes() and all(
             lease.price_usd_h is None and profiles[lease.provider].kind == "own"
             for lease in self._tenancy.ledger.leases("live")
         ):
@@ -136,7 +138,7 @@ class Watchdog:
         under_way = {
             *self._under_way.values(),
             *self._asking.values(),
-            *self._look_at_sweeps(),
+            *self._besides(),
             *self._peeks.values(),
         }
         for task in under_way:
@@ -247,10 +249,12 @@ class Watchdog:
         self._forget_all_but({lease.id for lease in leases})
         await asyncio.gather(*(self._look_at(provider, its) for provider, its in at.items()))
         self._end_what_nobody_tells()
-        if not self._look_at_sweeps():
+        if self._sweeps is None or self._sweeps.done():
             self._sweeps = asyncio.create_task(self._tend_sweeps())
+        if self._wishes is None or self._wishes.done():
+            self._wishes = asyncio.create_task(self._look_for_wishes())
         if wait == "done":
-            await asyncio.gather(*self._under_way.values(), *self._look_at_sweeps())
+            await asyncio.gather(*self._under_way.values(), *self._besides())
             await asyncio.gather(*self._asking.values())
         await self._tell_due()
         put_heartbeat(
@@ -313,9 +317,18 @@ class Watchdog:
             self._cards[lease_id] = cards.get(lease_id)
             self._begin(lease_id)
 
-    def _look_at_sweeps(self) -> tuple[asyncio.Task[None], ...]:
-        """The task that looks at the sweeps. Empty if none is under way."""
-        return (self._sweeps,) if self._sweeps and not self._sweeps.done() else ()
+    def _besides(self) -> list[asyncio.Task[None]]:
+        """The tasks under way that belong to no single lease: the look at the sweeps, and the look for the wishes."""
+        return [task for task in (self._sweeps, self._wishes) if task and not task.done()]
+
+    async def _look_for_wishes(self) -> None:
+        """Every wish that stands was moved on. A failure there does not stop the watch."""
+        try:
+            for words in await look_for_all(self._tenancy.context):
+                self._did.append(words)
+                self._tell(words)
+        except Exception as error:  # noqa: BLE001 - the next look may fare better
+            self._tell(f"wishes could not be looked for: {error!r}")
 
     async def _tend_sweeps(self) -> None:
         """Move every sweep on. A failure here does not stop the watch."""
