@@ -88,7 +88,7 @@ WRONG: list[tuple[str, ...]] = [
     ("provision", "--smoke", "s-none"),
     ("provision", "local"),
     # a GPU
-    *(("offers", "--gpu", x) for x in ("RTX 9999", "", "4090:0", "H100:x", "H100:99999")),
+    *(("offers", "--gpu", x) for x in ("", "4090:0", "H100:x", "H100:99999")),
     # a pattern
     *(
         ("launch", "--artifact", x, "--", "true")

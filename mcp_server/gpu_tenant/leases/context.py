@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard import armed_in
 from gpu_tenant.box.job_queue import Runner
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.billing import Balance
@@ -26,6 +26,7 @@ from gpu_tenant.domain.errors import (
     LeaseHeld,
     LocalTrouble,
 )
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
@@ -329,8 +330,10 @@ class Context:
 
     def protection(self, lease: Lease) -> Protection:
         """What ends the lease's bill if this computer dies, as far as that was proved."""
-        profile = self.profile(lease.provider)
-        return protection(profile, lease, last_armed(lease, self.ledger))
+        events = self.ledger.events(lease.id)
+        return protection(
+            self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
+        )
 
     def watched(self) -> str:
         """Who looks after the leases now, in words for a person."""

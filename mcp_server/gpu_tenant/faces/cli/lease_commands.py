@@ -63,7 +63,9 @@ async def smoke(
 
 
 @verb("offers")
-@click.option("--gpu", help="as in 'RTX 4090' or 'H100 SXM:8'; any when left out")
+@click.option(
+    "--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', best first; any when left out"
+)
 @click.option(
     "--hours",
     type=HOURS,
@@ -90,6 +92,13 @@ async def smoke(
 @click.option("--provider", help="only this one")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
+@click.option(
+    "--wait",
+    "wait_h",
+    type=HOURS,
+    metavar="DURATION",
+    help="stays so long, until something is offered; nothing is rented (`provision --wait` does)",
+)
 @as_json
 async def offers(
     gpu: str | None,
@@ -105,26 +114,32 @@ async def offers(
     provider: str | None,
     limit: int,
     explain: bool,
+    wait_h: float | None,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
     from gpu_tenant.faces.cli import offers_table
+    from gpu_tenant.faces.cli.standing import offered
 
     async with output.tenancy() as tenancy:
-        found = await tenancy.find_offers(
-            gpu,
-            hours,
-            max_price_usd_h,
-            vram_gib,
-            disk_gb,
-            region,
-            trust,
-            interruptible,
-            upload_gb,
-            download_gb,
-            provider,
-            "explain" if explain else "",
-            limit,
+        found = await offered(
+            tenancy,
+            wait_h,
+            lambda: tenancy.find_offers(
+                gpu,
+                hours,
+                max_price_usd_h,
+                vram_gib,
+                disk_gb,
+                region,
+                trust,
+                interruptible,
+                upload_gb,
+                download_gb,
+                provider,
+                "explain" if explain else "",
+                limit,
+            ),
         )
         output.answer(
             found, as_json, offers_table.print_explained if explain else offers_table.print_found
@@ -202,12 +217,21 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
     "again goes on with them",
 )
+@click.option(
+    "--wait",
+    "wait_h",
+    type=HOURS,
+    metavar="DURATION",
+    help="so long, until a box like the quotes, or like the wish of a search that found none, can be had "
+    "under the price cap at any provider; it goes on without this command, by the watchdog",
+)
 @as_json
 async def provision(
     quotes: tuple[str, ...],
     provider: str,
     unguarded: Literal["refuse", "accept"],
     smoke: str | None,
+    wait_h: float | None,
     as_json: bool,
     recover: tuple[str, ...],
     **terms: Any,
@@ -217,24 +241,29 @@ async def provision(
 
     from gpu_tenant.faces.cli import bars
     from gpu_tenant.faces.cli.limits import as_owner
+    from gpu_tenant.faces.cli.standing import stayed
 
     async with output.tenancy() as tenancy:
         before = tenancy.ledger.lease_ids()
 
-        async def provisioned() -> Card:
+        async def provisioned(wait_s: float) -> Card:
             with bars.waits("provision"):
                 return await tenancy.provision(
                     provider,
                     quotes=list(quotes),
                     smoke=smoke,
-                    wait_s=3600,
+                    wait_h=wait_h,
+                    wait_s=wait_s,
                     unguarded=unguarded,
                     recover=list(recover),
                     **terms,
                 )
 
         try:
-            card = await as_owner(tenancy, provisioned)
+            card = await as_owner(
+                tenancy,
+                lambda: stayed(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+            )
         except asyncio.CancelledError:
             for line in _what_stands(tenancy, before):
                 click.echo(line, err=True)
@@ -261,6 +290,15 @@ def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
             f"{lease.id} stands: {how}, and bills {price} until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC; "
             f"{Command('leases')} goes on with it, {Command('teardown', lease.id)} gives it back"
         )
+
+
+@verb("call-off")
+@click.argument("wish")
+@as_json
+async def call_off(wish: str, as_json: bool) -> None:
+    """A box that was had for it already stays under its lease; the answer says so."""
+    async with output.tenancy() as tenancy:
+        output.answer(await tenancy.change_lease(wish, "call_off"), as_json, output.card)
 
 
 @verb("adopt")
