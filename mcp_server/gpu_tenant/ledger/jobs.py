@@ -151,6 +151,11 @@ class JobTable(Timeline):
                 (smoke_id, record, at.isoformat()),
             )
 
+    def newest_smoke(self) -> str | None:
+        """The outcome of the latest smoke test. None if there was none."""
+        filed = self._read(record, "SELECT record FROM smokes ORDER BY at DESC, rowid DESC LIMIT 1")
+        return filed[0] if filed else None
+
     def smoke(self, smoke_id: str) -> str | None:
         """The outcome of that smoke test. None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
