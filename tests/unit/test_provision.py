@@ -108,7 +108,7 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
 
 async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str) -> SmokeReceipt:
     tree = tmp_path / "tree"
-    tree.mkdir()
+    tree.mkdir(parents=True)
     return await smoke(
         tree,
         command,
@@ -145,10 +145,10 @@ async def test_a_smoke_test_that_failed_does_not_count(
 async def test_the_refusal_names_the_smoke_test_that_has_just_passed(
     ledger: Ledger, clock: HandClock, tmp_path: Path
 ) -> None:
-    await smoked(ledger, clock, tmp_path, "exit 3")
+    await smoked(ledger, clock, tmp_path / "first", "exit 3")
     with pytest.raises(Refused) as failed:
         require_smoke(None, ledger=ledger)
-    receipt = await smoked(ledger, clock, tmp_path, "echo works > out.txt")
+    receipt = await smoked(ledger, clock, tmp_path / "second", "echo works > out.txt")
     clock.advance(90)
 
     with pytest.raises(Refused) as told:
