@@ -106,7 +106,7 @@ def test_a_test_goes_over_every_channel_whatever_it_wants_and_fails_where_one_do
         ("third", False),
     ]
     assert "no variable NOT_SET_ANYWHERE" in tried[1]["problem"]
-    assert "`url` is no reference" in tried[2]["problem"]
+    assert "`url` is not a reference" in tried[2]["problem"]
     assert capsys.readouterr().out == "phone: taken\n"
     assert [body["title"] for body in phone.bodies] == ["gpu-tenant: a test"] * 2
     assert ledger.open_alarms() == [], "it works again"
