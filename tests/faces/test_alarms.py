@@ -145,7 +145,7 @@ async def test_doctor_names_each_channel_and_where_its_address_is_kept_and_sends
         "ok",
         "env:PHONE: warning and louder, urgent ones alone in its quiet hours",
     )
-    assert found["alarms: mail"] == ("warning", "~/not-there is not there")
+    assert found["alarms: mail"] == ("warning", "~/not-there does not exist")
     assert found["alarms: chat"] == ("warning", "it answered 404")
     assert found["alarms: wrong"][0] == "warning"
     assert "slack://" not in found["alarms: wrong"][1]

@@ -190,7 +190,7 @@ async def test_an_error_is_told_by_its_number(phone: Hook, status: int) -> None:
 async def test_what_cannot_be_reached_is_told_so() -> None:
     assert await sent("json://127.0.0.1:1/") == "it could not be reached (ConnectionError)"
     mail = "mailto://127.0.0.1:1?from=a@example.org&to=b@example.org"
-    assert "it could not be reached" in str(await sent(mail))
+    assert "the service could not be reached" in str(await sent(mail))
 
 
 async def test_what_is_no_address_is_told_without_it() -> None:
