@@ -193,7 +193,7 @@ class Sweeps(LeaseTable):
 
     @contextmanager
     def _unless_it_changed(self) -> Iterator[Connection]:
-        """A transaction that is refused if the facts on which it rests were changed since they were read."""
+        """Open a transaction that is refused if the facts on which it rests have changed since they were read."""
         try:
             with self._transaction() as db:
                 yield db
