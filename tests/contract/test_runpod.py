@@ -317,7 +317,10 @@ def test_their_names_are_known_by_ours(theirs: str) -> None:
 
 
 def test_a_slice_of_a_gpu_is_not_taken_for_the_whole() -> None:
-    assert known_gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb") is None
+    part = known_gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb")
+
+    assert part is not None
+    assert part.name != "RTX PRO 6000 Server"
 
 
 # A create

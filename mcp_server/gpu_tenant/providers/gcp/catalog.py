@@ -199,7 +199,7 @@ def fits(sold: Sold, wish: Wish) -> bool:
     model = known_gpu(sold.gpu_name)
     vram_gib = model.vram_gib if model else None
     return (
-        wish.gpu in (None, sold.gpu_name)
+        wish.preference(sold.gpu_name) is not None
         and wish.gpu_count == sold.count
         and (wish.vram_gib is None or vram_gib is None or vram_gib >= wish.vram_gib)
         and (wish.region or "") in sold.zone

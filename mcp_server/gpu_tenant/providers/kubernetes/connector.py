@@ -14,7 +14,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import asked_for, known_gpu
+from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 from gpu_tenant.providers.kubernetes.client import KubernetesClient, Shown, silent
 from gpu_tenant.providers.kubernetes.cluster_identity import (
     Identity,
@@ -241,7 +241,7 @@ class KubernetesConnector:
         notes = await self._notes()
         found = []
         for gpus in self._where.gpus:
-            gpu, most = asked_for(gpus)
+            gpu, most = described_gpus(gpus)
             model = known_gpu(gpu)
             if wish.gpu_count > most:
                 continue

@@ -15,7 +15,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting
 from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.console.registry import Lent
-from gpu_tenant.providers.gpu_catalog import asked_for, known_gpu
+from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 
 _SETUP_S = 10.0
 """The machine is on already, so this is only the time of the first contact."""
@@ -110,7 +110,7 @@ def _machine(entry: object, number: int) -> OwnMachine:
     name = address if isinstance(address, str) else f"machine number {number}"
     try:
         machine = OwnMachine.model_validate(entry)
-        asked_for(machine.gpus)
+        described_gpus(machine.gpus)
     except ValidationError as error:
         raise _bad(name, "; ".join(_complaints(error))) from error
     except BadRequest as error:
@@ -131,7 +131,7 @@ def _bad(name: str, why: str) -> LocalTrouble:
 
 
 def _offer(machine: OwnMachine, wish: Wish) -> Offer:
-    gpu, gpu_count = asked_for(machine.gpus)
+    gpu, gpu_count = described_gpus(machine.gpus)
     model = known_gpu(gpu)
     # The owner's rate covers everything, so if the rate is known, nothing else is billed.
     rest = None if machine.rate_usd_h is None else Decimal(0)

@@ -350,7 +350,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         or gpu.get("manufacturer") != "NVIDIA"  # the image needs CUDA
         or not isinstance(most, int)
         or most < wish.gpu_count
-        or (wish.gpu is not None and wish.gpu != name)
+        or wish.preference(name) is None
         or (wish.vram_gib is not None and (vram_gib is None or vram_gib < wish.vram_gib))
     ):
         return None

@@ -61,26 +61,50 @@ _OUTBID = (
     "an interruptible box that nobody parked was outbid; it may start again by itself, and bill"
 )
 
-# Canonical names that differ from Vast.ai's names. It sells two sizes of memory under one name.
+# Canonical names that differ from Vast.ai's. GPUs that share one of its names are told apart by their memory.
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
-    "RTX 4080 SUPER": ("RTX 4080S",),
-    "RTX 4070 SUPER": ("RTX 4070S",),
-    "A10G": ("A10g",),
+    "GTX 970": ("GeForce 970",),
+    **{f"GTX {n} SUPER": (f"GTX {n} S",) for n in (1650, 1660)},
+    **{f"RTX {n} SUPER": (f"RTX {n}S",) for n in (2060, 2070, 2080, 4070, 4080)},
+    "RTX 4080 SUPER 32GB": ("RTX 4080S",),
     "RTX 4070 Ti SUPER": ("RTX 4070S Ti",),
+    **{f"RTX {n} Laptop": (f"RTX {n} laptop",) for n in (3060, 3070, 4060, 4070, 4080)},
+    "TITAN RTX": ("Titan RTX",),
+    "TITAN V": ("Titan V",),
+    "TITAN X": ("Titan X",),
+    "TITAN Xp": ("Titan Xp",),
+    **{
+        name: (shared,)
+        for shared, *others in (
+            ("RTX 2060", "RTX 2060 12GB"),
+            ("RTX 2080 Ti", "RTX 2080 Ti 22GB"),
+            ("RTX 3050", "RTX 3050 6GB"),
+            ("RTX 3060", "RTX 3060 8GB"),
+            ("RTX 3080", "RTX 3080 12GB"),
+            ("RTX 3090", "RTX 3090 48GB"),
+            ("RTX 4060 Ti", "RTX 4060 Ti 16GB"),
+            ("RTX 4090", "RTX 4090 48GB"),
+            ("RTX 4090D", "RTX 4090D 48GB"),
+            ("RTX 5060 Ti", "RTX 5060 Ti 16GB"),
+            ("RTX A2000", "RTX A2000 12GB"),
+        )
+        for name in (shared, *others)
+    },
+    **{f"Quadro RTX {n}": (f"Q RTX {n}",) for n in (4000, 5000, 6000, 8000)},
+    **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
     "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
     "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",),
+    **{name: (f"Tesla {name}",) for name in ("K80", "M40", "P4", "P6", "P40", "P100", "T4")},
+    **{f"V100 {form} {size}GB": ("Tesla V100",) for form in ("SXM", "PCIe") for size in (16, 32)},
+    "A10G": ("A10g",),
+    **{f"A100 PCIe {size}GB": ("A100 PCIE",) for size in (40, 80)},
+    **{f"A100 SXM {size}GB": ("A100 SXM4", "A100 SXM") for size in (40, 80)},
+    **{f"A800 PCIe {size}GB": ("A800 PCIE",) for size in (40, 80)},
     "H100 PCIe": ("H100 PCIE",),
-    "A100 PCIe 40GB": ("A100 PCIE",),
-    "A100 PCIe 80GB": ("A100 PCIE",),
-    "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"),
-    "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
-    "V100 SXM 16GB": ("Tesla V100",),
-    "V100 SXM 32GB": ("Tesla V100",),
     "GH200": ("GH200 SXM",),
-    "T4": ("Tesla T4",),
-    "P100": ("Tesla P100",),
-    "P40": ("Tesla P40",),
-    **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
+    **{name: (f"Instinct{name}",) for name in ("MI50", "MI100", "MI210", "MI250X")},
+    "PRO V620": ("Pro V620",),
+    "Radeon PRO VII": ("Radeon Pro VII",),
 }
 
 
@@ -401,8 +425,9 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         asked["verified"] = {"eq": True}
     if wish.trust == "datacenter":
         asked["datacenter"] = {"eq": True}
-    if wish.gpu is not None:
-        asked["gpu_name"] = {"in": list(_THEIR_NAMES.get(wish.gpu, (wish.gpu,)))}
+    if wish.gpus:
+        theirs = [name for gpu in wish.gpus for name in _THEIR_NAMES.get(gpu, (gpu,))]
+        asked["gpu_name"] = {"in": list(dict.fromkeys(theirs))}
     return asked
 
 
@@ -414,7 +439,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     ask, count = row.get("id"), row.get("num_gpus")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
-        or (wish.gpu is not None and name != wish.gpu)
+        or wish.preference(name) is None
         or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
         or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
     ):
