@@ -57,8 +57,7 @@ class TenantError(Exception):
 
     `remedy` is required, because an error that leaves the reader with a billing box and no next step is only half an
     error. Both texts are one plain, short line each, whatever a box or a provider put in them. `log` is the fenced
-    end
-    of a box's log, which keeps its lines.
+    end of a box's log, which keeps its lines.
     """
 
     code: ClassVar[str] = "TENANT_ERROR"

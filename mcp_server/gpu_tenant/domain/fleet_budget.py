@@ -98,10 +98,8 @@ def part_of(
 
     The box's budget is an equal share of what is left, over the boxes still missing, rounded down. What is left
     excludes the budget of every live lease and the cost of every ended one, or its whole budget if its cost is
-    unknown.
-    The box's cap is what the caps of the live leases leave. A lost lease whose work may yet continue under its own
-    terms
-    counts as live. So neither the budgets nor the caps ever add up to more than was asked.
+    unknown. The box's cap is what the caps of the live leases leave. A lost lease whose work may yet continue under
+    its own terms counts as live. So neither the budgets nor the caps ever add up to more than was asked.
 
     Raises:
         Refused: nothing is left.

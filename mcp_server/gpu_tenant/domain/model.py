@@ -395,8 +395,7 @@ class Verdict(Record):
     """What was proved by reading a file in the format that it claims, and what was not.
 
     `loads`: the structure of `format` was read to its end and is sound. `broken`: the structure is not sound.
-    `opaque`:
-    the file claims no format that we can read, so only its bytes can be proved, by hash.
+    `opaque`: the file claims no format that we can read, so only its bytes can be proved, by hash.
     """
 
     format: str

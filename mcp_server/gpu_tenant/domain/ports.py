@@ -208,8 +208,7 @@ class Connector(Protocol):
         Raises:
             ProviderSilent: a box may exist; list the boxes before you try again.
             ProviderTrouble: any other subclass (NoCapacity, NoQuota, NoFunds, RateLimited, ...): the provider
-                refused, and
-                no box was made.
+                refused, and no box was made.
 
         After any other exception a box may exist as well.
         """
@@ -269,8 +268,7 @@ class Market(Protocol):
         """Return what could be rented for `wish` now, in any order, with as few requests as possible.
 
         The connector leaves out what the provider itself shows to be unsuitable; `leases/offers.py` judges the rest.
-        If
-        `wish.offer` is set, the result is only that offer, with its current price, or nothing.
+        If `wish.offer` is set, the result is only that offer, with its current price, or nothing.
 
         Raises:
             ProviderTrouble: the provider did not answer.

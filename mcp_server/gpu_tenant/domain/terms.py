@@ -148,8 +148,7 @@ class RentRequest(Record):
         """Return the terms from now on.
 
         A box that bills has an idle limit, unless the owner asked for none. A rented box is ended when its work is
-        done,
-        unless the owner asked otherwise. A machine of one's own is kept.
+        done, unless the owner asked otherwise. A machine of one's own is kept.
         """
         idle_h = self.idle_h
         if idle_h is None and meter == "billed":

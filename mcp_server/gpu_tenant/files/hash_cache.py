@@ -48,12 +48,9 @@ class Remembered(NamedTuple):
         """Whether `seen` is the same file, not written to since.
 
         A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so that the two differ. A
-        file
-        that still has these two times was not written to, because a write would have made them equal. If both times
-        are
-        nearly equal, a later write within one step of the file system's clock could look the same. The record of such
-        a
-        file is not trusted.
+        file that still has these two times was not written to, because a write would have made them equal. If both
+        times are nearly equal, a later write within one step of the file system's clock could look the same. The
+        record of such a file is not trusted.
         """
         return (
             seen is not None

@@ -21,8 +21,7 @@ class AlarmTable(Database):
         """Open an alarm about `key` that says `words`, or update the open one.
 
         An open alarm gets a higher level if `level` is higher, and is then reported again at once. Its level never
-        falls. An
-        alarm that comes back is reported no sooner than if it had stayed open.
+        falls. An alarm that comes back is reported no sooner than if it had stayed open.
         """
         # The text often comes from outside, so keep one line of it, and nothing that a terminal would obey.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()

@@ -16,8 +16,7 @@ class Fleets(LeaseTable):
         """Return the name of the request's fleet, the newest if there are several. A new name if there is none.
 
         `request` is in the form that `known_again` gives. A fleet whose boxes have all ended is over. The same
-        request then
-        makes another fleet.
+        request then makes another fleet.
         """
         with self._transaction() as db:
             # Requests are compared by meaning, because an earlier version wrote them in another form.

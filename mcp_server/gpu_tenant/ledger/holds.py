@@ -76,10 +76,8 @@ class Holds(Database):
         """Let nobody else act on this lease, or on this fleet, until the block is left.
 
         The hold is renewed while this process runs. If the holding process was on this computer and has ended, the
-        hold ends
-        with it. If the process no longer renews it, because it is stopped or unreachable, the next process that needs
-        the
-        lease breaks the hold. The holder learns of this before its next effect (`still_mine`).
+        hold ends with it. If the process no longer renews it, because it is stopped or unreachable, the next process
+        that needs the lease breaks the hold. The holder learns of this before its next effect (`still_mine`).
 
         Raises:
             LeaseHeld: another process is acting on the lease now.

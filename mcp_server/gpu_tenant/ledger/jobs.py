@@ -127,8 +127,7 @@ class JobTable(Timeline):
         """Return what must be kept and what may be lost, by the declarations of all jobs and by later claims.
 
         A pattern may be in both lists. Then what it matches is kept, and it may match nothing. A job that was
-        withdrawn
-        before it started declares nothing.
+        withdrawn before it started declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}

@@ -456,9 +456,8 @@ class LeaseTable(Signatures):
         """Record that the parked box is about to be started. From now on it counts as running.
 
         For `allowed` see `intend`: it is called in the same transaction, so that a box that is being rented at the
-        same time
-        sees this one. If the process dies before the answer, that rate stays recorded. An unknown rate makes the cost
-        unknown from then on, because the price of a stopped box would be too low.
+        same time sees this one. If the process dies before the answer, that rate stays recorded. An unknown rate
+        makes the cost unknown from then on, because the price of a stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)

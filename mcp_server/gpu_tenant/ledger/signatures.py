@@ -86,8 +86,7 @@ class Signatures(Timeline):
         """Ask a person for a signature. Asking for the same again gives the same code.
 
         The digest identifies what is signed for, and the words describe it. If the words have changed under the same
-        digest,
-        the newest words are shown.
+        digest, the newest words are shown.
         """
         told, record = as_one_line(would), json.dumps([as_one_line(line) for line in words])
         with self._transaction() as db:

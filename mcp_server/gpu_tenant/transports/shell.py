@@ -30,8 +30,7 @@ def command_line(argv: Sequence[str]) -> str:
     """Return one line that every login shell we know (sh, bash, zsh, fish, csh, busybox) runs as `argv`.
 
     Those shells disagree on some characters inside single quotes: a quote, a backslash, `!`, a line end, a byte
-    beyond
-    ASCII. Such characters are sent as octal, which only `sh` reads.
+    beyond ASCII. Such characters are sent as octal, which only `sh` reads.
 
     Raises:
         BadRequest: `argv` is empty, or contains a NUL, which no argument can contain.

@@ -79,8 +79,7 @@ class SlurmTransport:
         """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
 
         If the allocation is over and its files are in a shared home, the command runs on the login node, as soon as
-        no
-        process of the job can still be writing.
+        no process of the job can still be writing.
 
         Raises:
             BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or `timeout_s`

@@ -60,9 +60,8 @@ class SshTransport:
     """Runs commands on a box, and copies files to and from it, over one kept ssh connection.
 
     `known_hosts` is this lease's own file of pinned host keys, written at the first contact. `owner_ssh` is the
-    owner's
-    own `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key is
-    pinned. `openssh` is the system's own client, for connections beside the kept one. `lines` closes the kept
+    owner's own `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host
+    key is pinned. `openssh` is the system's own client, for connections beside the kept one. `lines` closes the kept
     connection if it is idle and too many are open.
     """
 

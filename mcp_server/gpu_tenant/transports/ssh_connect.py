@@ -67,10 +67,8 @@ class Dialer:
     """Opens connections to a box, and to the jump hosts on the way. Verifies that each is the same host as before.
 
     `known_hosts` is this lease's own file of pinned host keys, written at the first contact. `owner_ssh` is the
-    owner's
-    `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key is
-    pinned.
-    `password` is only for the box, never for a jump host.
+    owner's `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key
+    is pinned. `password` is only for the box, never for a jump host.
     """
 
     def __init__(

@@ -91,8 +91,7 @@ class KubernetesClient:
 
         Raises:
             ProviderSilent: a page is not a list or repeats its cursor, or the cursor expired several times. Nothing
-                may be
-                concluded.
+                may be concluded.
         """
         for _ in range(_BEGINNINGS):
             try:

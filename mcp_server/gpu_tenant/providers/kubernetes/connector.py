@@ -76,8 +76,7 @@ class KubernetesConnector:
 
         Raises:
             ProviderTrouble: the leases are in another namespace. That this one has none of our boxes does not mean
-                that
-                they are gone.
+                that they are gone.
         """
         found = await identity(self._calls, self._where.namespace)
         must_be_noted(found, self._note_of_cluster)
@@ -120,8 +119,7 @@ class KubernetesConnector:
         """Implement `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are ignored.
 
         The first pod of a Job that runs is noted on the Job, and is the box from then on. If the Job starts another
-        pod in
-        its place, that pod is not the box.
+        pod in its place, that pod is not the box.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
         here = await self._noted()
