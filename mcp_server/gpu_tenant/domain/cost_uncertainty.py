@@ -118,7 +118,7 @@ def destroy_request(events: Lines) -> DestroyRequest | None:
 
 
 def destroy_asked_at(events: Lines) -> datetime | None:
-    """When the destroy was last requested. None if it was refused, or if there is no record of a request."""
+    """Return when the destroy was last requested. None if it was refused, or if no request is recorded."""
     request = destroy_request(events)
     return None if request is None or request.refused_at else request.asked_at
 

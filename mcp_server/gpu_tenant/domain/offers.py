@@ -58,14 +58,14 @@ class Wish(Record):
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Every GPU that would do, best first. Empty if any would."""
+        """Every GPU that would do, best first. Empty if any GPU would do."""
         alternatives = self.gpu.split(ALTERNATIVE) if self.gpu else ()
         return tuple(name for each in alternatives for name in each.split(FORM))
 
     def preference(self, gpu: str) -> int | None:
-        """The place of that GPU's alternative: 0 is the best, and holds for any GPU if any would do.
+        """Return the rank of the alternative that has this GPU. 0 is the best, also if any GPU would do.
 
-        None if it is not wished for.
+        None if no alternative has this GPU.
         """
         if not self.gpu:
             return 0
@@ -138,7 +138,7 @@ class Quote(Record):
     wish: Wish
     cap_usd_h: Decimal = Field(description="nothing above this is rented, or kept")
     expires_at: AwareDatetime
-    wish_id: str | None = Field(default=None, description="under which the wish is on record")
+    wish_id: str | None = Field(default=None, description="the id of the recorded wish")
 
 
 class Leftover(Record):

@@ -217,9 +217,7 @@ def clone_file(source: Path, target: Path) -> None:
 
 def _copy(of: int, to: int) -> None:
     if sys.platform == "linux":
-        with suppress(
-            OSError
-        ):  # most file systems cannot share blocks, and none can across file systems
+        with suppress(OSError):  # few file systems can share blocks, and none with another
             fcntl.ioctl(to, _FICLONE, of)
             return
     if hasattr(os, "copy_file_range"):

@@ -81,12 +81,15 @@ class Database:
 
     @classmethod
     def copy_of(cls, path: Path, clock: Clock | None = None) -> Self:
-        """A copy of the ledger at `path` is open, for looks alone: what is written to it is thrown away.
+        """Open a copy of the ledger at `path`, only for reading: what is written to the copy is thrown away.
 
-        It is for a disk that takes no writes. The copy lies in memory where the system has such a place.
+        This is for a disk that takes no writes. If the system allows that, the copy is in memory.
 
         Raises:
-            LedgerCorrupt, LedgerTooNew, DiskFull, LocalTrouble: there is no such ledger to be read.
+            LedgerCorrupt: the file cannot be read as a ledger.
+            LedgerTooNew: the ledger was written by a newer version.
+            DiskFull: there is no room for the copy.
+            LocalTrouble: the ledger cannot be copied.
         """
         in_memory = Path("/dev/shm")  # noqa: S108 - the directory in it is private
         place = str(in_memory) if os.access(in_memory, os.W_OK) else None

@@ -83,7 +83,7 @@ class Timeline(Holds):
         )[0]
 
     def kinds_since(self, since: int) -> dict[LeaseId, set[str]]:
-        """What kinds of lines each lease's timeline has got after the line `since` of the ledger."""
+        """Return which kinds of lines each lease's timeline got after the line `since` of the ledger."""
         found: dict[LeaseId, set[str]] = {}
         for lease_id, kind in self._read(
             lambda row: (LeaseId(row["lease_id"]), str(row["kind"])),

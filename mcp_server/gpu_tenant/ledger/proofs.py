@@ -118,7 +118,7 @@ class ProofTable(LeaseTable):
     def parking(
         self, lease_id: LeaseId, *, how: str, at: datetime, unless_wanted_since: int | None = None
     ) -> None:
-        """It is on record that the lease's box is about to be stopped, in the transaction that asks who wants it.
+        """Record that the lease's box is about to be stopped, unless somebody wants it, in one transaction.
 
         Raises:
             StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.

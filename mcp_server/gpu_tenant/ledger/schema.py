@@ -418,7 +418,7 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT coalesce(json_extract(terms, '$.when_done'), 'keep') FROM leases WHERE id = NEW.lease_id)
       BEGIN SELECT raise(ABORT, 'law: nobody agreed that this lease ends when its work is done'); END;
     """,
-    # A box that was given back before it let anybody in does not count: its wish goes on.
+    # A box that was given back before it let anybody in does not count: its wish still waits.
     """
     CREATE TABLE wishes(
       id TEXT PRIMARY KEY, wish TEXT NOT NULL, provider TEXT, filed_at TEXT NOT NULL,
