@@ -39,7 +39,7 @@ TenantError
 ├── LeaseHeld             7   another process is acting on this lease right now
 ├── PermitForged          8   code tried to destroy without a permit: a bug, never a user's mistake
 └── StoreTrouble          9   the durable store did not do what was asked
-        └── NotStored         9   the store answered, and has no such file
+    └── NotStored         9   the store answered, and has no such file
 """
 
 from collections.abc import Sequence
