@@ -153,10 +153,10 @@ async def test_an_agent_sees_its_leases_on_a_full_disk(
 
 def test_a_box_is_torn_down_although_the_disk_is_full(disk: OnItsOwnDisk) -> None:
     with disk.full():
-        status, said = disk.said("teardown", disk.lease, "--json")
+        ran = disk.stage.ran("teardown", disk.lease, "--json")
 
-    assert status == 0, said
-    assert json.loads(said[said.index("{") :])["receipt"]["ground"] == "verified"
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["receipt"]["ground"] == "verified"
     assert disk.said("leases")[1].startswith("no lease is live")
 
 
@@ -191,4 +191,4 @@ def test_what_is_left_of_a_damaged_ledger_is_shown_and_each_provider_is_asked(
         assert "is damaged" in ran.stderr
         assert box in everything, "its provider was asked"
         assert (refused.returncode, "`gpu-tenant leases`" in refused.stderr) == (6, True)
-    assert ledger.read_bytes() == bytes(content), "it was left as it is"
+        assert ledger.read_bytes() == bytes(content), "it was left as it is"
