@@ -306,7 +306,7 @@ def test_a_spoilt_ledger_is_found_out_and_left_as_it_is(
         opened_and_checked(written)
 
     assert written.read_bytes() == before
-    assert "look at each provider's own list" in told.value.remedy
+    assert "asks each provider" in told.value.remedy
 
 
 def opened_and_checked(path: Path) -> None:
