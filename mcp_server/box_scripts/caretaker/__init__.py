@@ -43,6 +43,7 @@ PARTS = (
     "push",
     # the call
     "requests",
+    "presence",
     "guard",
     "__main__",
 )

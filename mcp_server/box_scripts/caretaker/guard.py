@@ -10,6 +10,7 @@ import time
 from box_scripts.caretaker.detached import spawn_detached
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
     GUARD,
@@ -26,7 +27,7 @@ from box_scripts.caretaker.seal import manifest
 from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending
 
 LOOK_S = 60.0
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "when_done", "end", "scripts")
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 
 
@@ -35,6 +36,8 @@ def guard(home: str, request: dict) -> dict:
 
     It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
+    any more, and only once all that is to be kept was copied to the store and read back from there.
     `store` is kept in the memory of that process, and nowhere else.
     """
     path, already = os.path.join(home, "guard.json"), False
@@ -91,8 +94,8 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
         os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
         guarding = Guarding(home, held, mine, fires)
-        if guarding.holds():
-            guarding.ends()
+        while guarding.holds() and not guarding.ends():
+            pass
 
     spawn_detached(body, {tell})
     os.close(tell)
@@ -110,9 +113,14 @@ class Guarding:
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = _elapsed()
         self._look: object = None
+        self._presence = Presence(home)
+        self._done_from = _elapsed() + float(
+            (request.get("when_done") or {}).get("not_before_s") or 0
+        )
+        self._copies_wait_s = LOOK_S
 
     def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
+        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
 
         Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
         shorter nor longer.
@@ -125,13 +133,18 @@ class Guarding:
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
                     self._quiet_since = _elapsed()
+            if why is None and self._is_done():
+                why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
                 return False
             if why:
                 return True
             self._take_a_look()
-            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            shortest_s = min(
+                idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
+            )
+            most_s = min(2.0, shortest_s / 4)
             time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
 
     def _notes(self, **more: object) -> bool:
@@ -175,6 +188,38 @@ class Guarding:
             self._quiet, self._quiet_since = seen, _elapsed()
         return _elapsed() - self._quiet_since
 
+    def _is_done(self) -> bool:
+        """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
+
+        Whoever looks after the lease while this guard copies is heard afterwards.
+        """
+        done, end = self._request.get("when_done"), self._request.get("end") or {}
+        if not done or "store" not in self._request:
+            return False
+        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+            return False
+        quiet_s, states = self._quiet_s(), self._quiet[0]
+        if quiet_s > 0 and self._presence.seen(_elapsed()):
+            self._quiet_since = _elapsed()
+            return False
+        after_s = done["after_s"]
+        if set(states) - {"finished", "absent"}:
+            after_s = done.get("failed_s")
+        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+            return False
+        heard = self._quiet
+        try:
+            kept = self._copied()
+        except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+            kept = {"ok": False, "message": type(error).__name__}
+        whole = kept["ok"] and kept["kept"] == kept["files"]
+        if not whole:
+            self._done_from = _elapsed() + self._copies_wait_s
+            self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
+        self._notes(kept=kept)
+        self._quiet_s()
+        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
+
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
         script = self._request["scripts"].get("activity")
@@ -206,8 +251,17 @@ class Guarding:
         except OSError:
             pass
 
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+    def ends(self) -> bool:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+
+        False: it was only done, and has work again, so that the deadline is held on.
+        """
+        if self._record.get("why") == "done":
+            self._quiet_s()
+            if set(LIVE) & set(self._quiet[0]):
+                return not self._notes(state="armed", why=None)
+            self._ends_the_bill()
+            return True
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -223,7 +277,7 @@ class Guarding:
             asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
         left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
-            return
+            return True
         if "store" in self._request:
             try:
                 kept = self._copied()
@@ -231,6 +285,7 @@ class Guarding:
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
+        return True
 
     def _copied(self) -> dict:
         """What became of the copy to the store."""
