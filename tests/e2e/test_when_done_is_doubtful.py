@@ -60,8 +60,9 @@ async def test_each_box_of_a_fleet_ends_with_its_own_work_and_the_last_is_told(
         assert first.state is LeaseState.ACTIVE, "what was stopped has its time"
         assert fleet_news(first) == []
         await first.later(minutes=16)
-
         assert first.state is LeaseState.GONE
+        await first.later(minutes=1)
+
         (words,) = fleet_news(first)
         assert "none of its boxes bills any more" in words
         tenant.assert_nothing_bills()
