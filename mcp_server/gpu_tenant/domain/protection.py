@@ -74,7 +74,12 @@ def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Prote
         )
     usd_h = _usd_h(lease)
     rate = "at an unknown rate" if usd_h is None else f"{usd_h} USD/h"
-    until = "then" if ends.kind != "nothing" else "somebody ends it"
+    until = f"{lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
+    way = way_out(profile, lease)
+    if ends.kind == "nothing":
+        until = "somebody ends it"
+    elif ends.kind != "provider timer" and way is not None and way["on"] == "waive":
+        until = f"its rescue sum is spent, after {until}"
     return f"; its work done and nobody there, it bills {rate} until {until}"
 
 
