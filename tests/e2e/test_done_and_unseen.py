@@ -40,7 +40,7 @@ async def rented(tenant: Tenant, place: Path, **terms: Any) -> Any:
 
 @pytest.mark.usefixtures("soon")
 async def test_a_box_that_nobody_looks_after_stops_itself_once_the_store_has_its_work(
-    tmp_path: Path, store: Path
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with tenant_at("vastai", tmp_path, time="runs") as tenant:
         card = await rented(tenant, store)
@@ -55,6 +55,7 @@ async def test_a_box_that_nobody_looks_after_stops_itself_once_the_store_has_its
         assert look()["why"] == "done"
         (shown,) = (await tenant.tenancy.list_leases()).leases
         assert "its guard has stopped it if its work was done" in (shown.alarm or "")
+        monkeypatch.setattr(guarding, "UNSEEN_DONE_S", 120)
         await tenant.tenancy.change_lease(card.lease, "resume")
         await tenant.tenancy.collect(card.lease)
         assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"
