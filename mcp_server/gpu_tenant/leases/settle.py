@@ -156,7 +156,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
         lease,
         box,
         recorded_fate(ledger.events(lease.id)),
-        stops="when done" if armed is not None and armed.when_done else "at our word",
+        stops="when done" if armed is not None and armed.when_done else "if asked",
     )
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
