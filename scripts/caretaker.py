@@ -3475,7 +3475,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts notice disarm",
+    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -3532,6 +3532,10 @@ FIELDS = {  # the kind of each argument, and help for a person
     ),
     "left_s": ("number", "seconds until then, where the clocks differ"),
     "idle_s": ("number", "stop so long after the last job ended and the tenant looked"),
+    "when_done": (
+        "object",
+        "after_s, failed_s, not_before_s: stop so long after the last job, once the store has a copy",
+    ),
     "end": ("object", ""),
     "store": ("object", ""),
     "seal": ("object", ""),
@@ -3740,12 +3744,96 @@ class Listener:
         return said is True
 
 
+# --- presence ------------------------------------------------------------------------------------
+# Whether somebody who logged in is here: at a terminal, or over a connection on which something moves.
+
+
+TERMINAL_S = 1800.0
+"""So long after its last word a terminal counts as somebody's. A computer that has died leaves some open for hours."""
+
+
+class Presence:
+    """What came in by this box's own door, and moved between one look and the next."""
+
+    def __init__(self, home: str) -> None:
+        self._job = os.fsencode(os.path.realpath(home))
+        self._login = os.fsencode(os.path.realpath(os.path.expanduser("~")))
+        self._door = os.environb.get(b"SSH_CONNECTION", b"").split()[2:]
+        self._entered: dict = {}
+        self._terminals: dict = {}
+        self._looked = False
+
+    def seen(self, now: float) -> bool:
+        """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
+
+        `now` is by a clock that nobody sets.
+        """
+        entered, terminals = self._entering()
+        moved, first = entered != self._entered, not self._looked
+        self._entered, self._looked = entered, True
+        return self._at_one_of(terminals, now) or moved or first
+
+    def _entering(self) -> tuple[dict, set[int]]:
+        """What logged in and is no job's, each with its CPU time, and its terminals; this process and its own apart."""
+        found, terminals, table = {}, set(), living_processes()
+        for pid, process in table.items():
+            above = pid
+            while above in table and above != os.getpid():
+                above = table[above].parent
+            if above == os.getpid():
+                continue
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    lines = file.read().split(b"\0")
+                with open("/proc/%d/stat" % pid, "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            named = dict(line.partition(b"=")[::2] for line in lines if b"=" in line)
+            door = named.get(b"SSH_CONNECTION", b"").split()[2:]
+            is_ours = named.get(b"GPU_TENANT_CARETAKER") == self._job or len(fields) < 13
+            is_here = named.get(b"HOME") == self._login or door == self._door
+            if not door or is_ours or not is_here:
+                continue
+            found[pid, process.ticks] = (fields[11], fields[12])
+            device = int(fields[4])
+            major, minor = device >> 8 & 0xFFF, device & 0xFF | device >> 12 & 0xFFF00
+            if 136 <= major <= 143:
+                terminals.add((major - 136) * 256 + minor)
+        return found, terminals
+
+    def _at_one_of(self, terminals: set[int], now: float) -> bool:
+        """Whether one was read from or written to lately. After the first look it is seen to change, whatever the clock."""
+        known, self._terminals = self._terminals, {}
+        for number in terminals:
+            try:
+                held = os.stat("/dev/pts/%d" % number)
+            except OSError:
+                continue
+            stamp = max(held.st_atime, held.st_mtime)
+            if number not in known:
+                at = now - min(TERMINAL_S, max(0.0, time.time() - stamp))
+            else:
+                at = known[number][1] if known[number][0] == stamp else now
+            self._terminals[number] = (stamp, at)
+        return any(now - at < TERMINAL_S for _, at in self._terminals.values())
+
+
 # --- guard ---------------------------------------------------------------------------------------
 # The verb `guard`: the deadline is held on the box, by a process there.
 
 
 LOOK_S = 60.0
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts", "notice")
+ASKED_OF_A_GUARD = (
+    "deadline",
+    "grace_s",
+    "signal",
+    "idle_s",
+    "when_done",
+    "end",
+    "scripts",
+    "notice",
+)
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
@@ -3756,6 +3844,8 @@ def guard(home: str, request: dict) -> dict:
 
     It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
+    any more, and only once all that is to be kept was copied to the store and read back from there.
     `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
     also listens whether the platform takes the box back (`metadata`, some `within_s` before).
     """
@@ -3813,8 +3903,8 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
         os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
         guarding = Guarding(home, held, mine, fires)
-        if guarding.holds():
-            guarding.ends()
+        while guarding.holds() and not guarding.ends():
+            pass
 
     spawn_detached(body, {tell})
     os.close(tell)
@@ -3832,12 +3922,17 @@ class Guarding:
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = _elapsed()
         self._look: object = None
+        self._presence = Presence(home)
+        self._done_from = _elapsed() + float(
+            (request.get("when_done") or {}).get("not_before_s") or 0
+        )
+        self._copies_wait_s = LOOK_S
         self._notice = request.get("notice") or {}
         self._listener = Listener(home, bool(self._notice.get("metadata")))
         self._is_heeded = False
 
     def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
+        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
 
         Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
         shorter nor longer.
@@ -3850,13 +3945,18 @@ class Guarding:
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
                     self._quiet_since = _elapsed()
+            if why is None and self._is_done():
+                why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
                 return False
             if why:
                 return True
             self._take_a_look()
-            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            shortest_s = min(
+                idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
+            )
+            most_s = min(2.0, shortest_s / 4)
             source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
             if source and not self._heeds(source):
                 return False
@@ -3901,6 +4001,38 @@ class Guarding:
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
             self._quiet, self._quiet_since = seen, _elapsed()
         return _elapsed() - self._quiet_since
+
+    def _is_done(self) -> bool:
+        """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
+
+        Whoever looks after the lease while this guard copies is heard afterwards.
+        """
+        done, end = self._request.get("when_done"), self._request.get("end") or {}
+        if not done or "store" not in self._request:
+            return False
+        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+            return False
+        quiet_s, states = self._quiet_s(), self._quiet[0]
+        if quiet_s > 0 and self._presence.seen(_elapsed()):
+            self._quiet_since = _elapsed()
+            return False
+        after_s = done["after_s"]
+        if set(states) - {"finished", "absent"}:
+            after_s = done.get("failed_s")
+        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+            return False
+        heard = self._quiet
+        try:
+            kept = self._copied()
+        except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+            kept = {"ok": False, "message": type(error).__name__}
+        whole = kept["ok"] and kept["kept"] == kept["files"]
+        if not whole:
+            self._done_from = _elapsed() + self._copies_wait_s
+            self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
+        self._notes(kept=kept)
+        self._quiet_s()
+        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
 
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
@@ -4021,14 +4153,23 @@ class Guarding:
                 os._exit(0)
         return child
 
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+    def ends(self) -> bool:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+
+        False: it was only done, and has work again, so that the deadline is held on.
+        """
+        if self._record.get("why") == "done":
+            self._quiet_s()
+            if set(LIVE) & set(self._quiet[0]):
+                return not self._notes(state="armed", why=None)
+            self._ends_the_bill()
+            return True
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = self._live_jobs("deadline")
         asked = [(job, signum, min(grace_s, most_s)) for job, signum, grace_s in asked]
         left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
-            return
+            return True
         if "store" in self._request:
             try:
                 kept = self._copied()
@@ -4036,6 +4177,7 @@ class Guarding:
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
+        return True
 
     def _copied(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""

@@ -45,6 +45,7 @@ PARTS = (
     # the call
     "requests",
     "listening",
+    "presence",
     "guard",
     "__main__",
 )

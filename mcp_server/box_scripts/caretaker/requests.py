@@ -24,7 +24,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts notice disarm",
+    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -81,6 +81,10 @@ FIELDS = {  # the kind of each argument, and help for a person
     ),
     "left_s": ("number", "seconds until then, where the clocks differ"),
     "idle_s": ("number", "stop so long after the last job ended and the tenant looked"),
+    "when_done": (
+        "object",
+        "after_s, failed_s, not_before_s: stop so long after the last job, once the store has a copy",
+    ),
     "end": ("object", ""),
     "store": ("object", ""),
     "seal": ("object", ""),
