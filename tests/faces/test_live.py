@@ -266,7 +266,7 @@ def test_between_two_looks_what_was_spent_grows_and_the_deadline_comes_nearer() 
 
     assert "0.0000" in now
     assert "0.6000" in later
-    assert "spent 0.6000 USD" in later
+    assert "spent in all 0.6000 USD" in later
     assert COUNTDOWN.findall(now) != COUNTDOWN.findall(later)
     assert "passed" in late
 

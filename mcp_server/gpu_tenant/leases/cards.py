@@ -1,8 +1,10 @@
 """A lease on one card: what a person or an agent wants to see at a glance."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Literal
 
 from pydantic import Field
 
@@ -35,8 +37,13 @@ MONTH_H = 720
 
 TAKEN = "stopped by its provider"
 _STANDS_STILL = ("parked", TAKEN)
+_UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 _NAMED = 8
 """How many jobs a card names, newest first. A sweep has hundreds."""
+
+
+Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
+"""What bills: the box, the disk of one that is stopped, nobody, nothing any more, or that is unknown."""
 
 
 class Card(Record):
@@ -48,8 +55,9 @@ class Card(Record):
     box: str | None
     address: str | None
     age_s: float
-    deadline_in_s: float
+    deadline_in_s: float | None = Field(description="None: it has ended")
     price_usd_h: Usd
+    bills: Bills = Field(default="unknown", description="what its rate is for, now")
     running_usd_h: Usd = Field(
         default=None, description="while it boots or is parked: what it costs once it runs"
     )
@@ -76,6 +84,8 @@ class Card(Record):
     @property
     def price_words(self) -> str:
         """The price by the hour, in words for a person."""
+        if self.bills in _UNBILLED:
+            return _UNBILLED[self.bills]
         if self.price_usd_h is None:
             return "unknown"
         later = "" if self.running_usd_h is None else f" now, {self.running_usd_h} once it runs"
@@ -101,15 +111,28 @@ class Leases(Record):
     also_billing: tuple[str, ...] = Field(
         default=(), description="volumes, disks and the like that bill although no box uses them"
     )
-    spent_usd: Decimal = Decimal(0)
-    burning_usd_h: Decimal = Decimal(0)
-    leaking_usd_month: Decimal = Decimal(0)
+    spent_usd: Decimal = Field(default=Decimal(0), description="on all leases, ended ones too")
+    burning_usd_h: Decimal = Field(
+        default=Decimal(0), description="now, by the disks of stopped boxes too"
+    )
+    leaking_usd_month: Decimal = Field(default=Decimal(0), description="though nothing runs")
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
     older: str | None = Field(
         default=None, description="give it back to see the leases before these"
     )
     sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What leases have cost, and of how many that is unknown."""
+
+    usd: Decimal
+    unknown: int
+
+
+NOTHING = Spent(Decimal(0), 0)
 
 
 class LossReport(Record):
@@ -147,6 +170,7 @@ def card(
     told = forecast(lease, now, course=course_of(events), billed=billed)
     # A job gets no further on a box that stands still, so no time of its end is true.
     stands = phase in _STANDS_STILL
+    live = lease.state.live
     ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
     return Card(
@@ -156,8 +180,9 @@ def card(
         box=lease.box_id,
         address=_where(lease),
         age_s=round(((lease.ended_at or now) - born).total_seconds()),
-        deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()),
-        price_usd_h=lease.price_usd_h,
+        deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()) if live else None,
+        price_usd_h=lease.price_usd_h if live else Decimal(0),
+        bills=_bills(lease, profile, phase),
         running_usd_h=lease.quote.offer.price.running_usd_h
         if lease.quote and phase in ("booting", *_STANDS_STILL)
         else None,
@@ -171,7 +196,7 @@ def card(
         if not stands or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, billed),
-        terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
+        terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
         jobs=_job_names(jobs),
@@ -191,16 +216,16 @@ def in_all(
     free: Collection[str],
     strays: Sequence[Box] = (),
     watched: str = "",
-    older: tuple[str, int] | None = None,
+    older: str | None = None,
+    before: Spent = NOTHING,
 ) -> Leases:
     """Those leases, and what they and the leftovers add up to. Anything unknown is named, and not counted as 0.
 
-    `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
-    `strays` are boxes that are listed although they were seen gone. `older` names a lease, and how many leases
-    before it are not among the cards.
+    `before` is what all leases have cost that have ended, those among the cards too. `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
+    `strays` are boxes that are listed although they were seen gone. `older` names the oldest lease among the
+    cards, where there are leases before it.
     """
     live = [card for card in cards if card.state.live]
-    running = [card for card in live if card.phase not in _STANDS_STILL]
     unknown = [
         f"the rate of {card.lease}"
         for card in live
@@ -208,27 +233,28 @@ def in_all(
     ]
     unknown += [
         f"what {card.lease} has cost"
-        for card in cards
+        for card in live
         if card.cost_usd is None and card.box is not None and card.provider not in free
     ]
     unknown += [
         f"the {left.kind} {left.name or left.id}" for left in leftovers if left.usd_month is None
     ]
     unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
-    unknown += [f"{some(older[1], 'older lease')}"] if older else []
+    if before.unknown:
+        unknown.append(f"what {some(before.unknown, 'ended lease')} cost")
     return Leases(
         leases=tuple(cards),
         alarms=tuple(alarms),
         foreign=tuple(foreign),
         also_billing=tuple(left.words for left in leftovers),
-        spent_usd=_sum(card.cost_usd for card in cards),
-        burning_usd_h=_sum(card.price_usd_h for card in running)
+        spent_usd=_sum(card.cost_usd for card in live) + before.usd,
+        burning_usd_h=_sum(card.price_usd_h for card in live)
         + _sum(box.price_usd_h for box in strays),
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
         + _sum(left.usd_month for left in leftovers),
         not_counted=tuple(unknown),
         watched=watched if any(card.provider not in free for card in live) else "",
-        older=older[0] if older else None,
+        older=older,
     )
 
 
@@ -247,6 +273,16 @@ def _where(lease: Lease) -> str | None:
     return (
         lease.address.directory if isinstance(lease.address, LocalAddress) else lease.address.target
     )
+
+
+def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
+    if not lease.state.live:
+        return "no more"
+    if not lease.price_usd_h and profile.kind == "own":
+        return "nobody"
+    if lease.price_usd_h is None:
+        return "unknown"
+    return "disk" if phase in _STANDS_STILL else "box"
 
 
 def _phase(lease: Lease, box: Box | None) -> str:

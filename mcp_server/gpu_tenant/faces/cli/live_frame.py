@@ -18,7 +18,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span
-from gpu_tenant.faces.cli.lease_table import sum_line
+from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
 
@@ -165,7 +165,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("GPU", lambda card, seen, past_s: _plain_text(_gpus(card, seen))),
     ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
-    ("USD/H", lambda card, seen, past_s: Text(_rate(card.price_usd_h))),
+    ("USD/H", lambda card, seen, past_s: Text(rate_words(card))),
     ("SPENT", lambda card, seen, past_s: Text(_spent_words(card, past_s))),
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
@@ -295,7 +295,7 @@ def _age(card: Card, past_s: float) -> str:
 
 
 def _deadline(card: Card, past_s: float) -> Text:
-    if not card.state.live:
+    if card.deadline_in_s is None:
         return Text("-")
     left_s = card.deadline_in_s - past_s
     if left_s < 0:
@@ -314,7 +314,9 @@ def _money(amount: Decimal | None) -> str:
 
 
 def _spent_words(card: Card, past_s: float) -> str:
-    return "unknown" if card.cost_usd is None else _money(card.cost_usd + _since(card, past_s))
+    if card.cost_usd is None or card.bills == "nobody":
+        return spent_words(card)
+    return _money(card.cost_usd + _since(card, past_s))
 
 
 def _since(card: Card, past_s: float) -> Decimal:

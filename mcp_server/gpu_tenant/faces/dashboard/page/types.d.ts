@@ -23,8 +23,11 @@ export interface Card {
   box: string | null;
   address: string | null;
   age_s: number;
-  deadline_in_s: number;
+  /** None: it has ended */
+  deadline_in_s: number | null;
   price_usd_h: string | null;
+  /** what its rate is for, now */
+  bills: "box" | "disk" | "nobody" | "no more" | "unknown";
   /** while it boots or is parked: what it costs once it runs */
   running_usd_h: string | null;
   max_price_usd_h: string | null;

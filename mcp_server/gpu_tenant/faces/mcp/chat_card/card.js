@@ -280,6 +280,19 @@ function actions(...buttons) {
   return given.length ? part("div", {class: "actions"}, given) : null;
 }
 
+const UNBILLED = {nobody: "nobody bills", "no more": "bills no more"};
+
+/**
+ * What it costs an hour now, or why that is no sum.
+ * @param {Card} card
+ */
+const rateOf = (card) =>
+  card.bills in UNBILLED ? t(UNBILLED[card.bills]) : rate(card.price_usd_h);
+
+/** @param {Card} card */
+const spentOf = (card) =>
+  card.bills === "nobody" && card.cost_usd === null ? t("nothing") : money(card.cost_usd);
+
 /** @param {Card} card */
 function tone(card) {
   if (STILL.includes(card.phase)) return "warn";
@@ -308,18 +321,18 @@ function lease(card, open, told) {
       {class: "soft"},
       t("{provider}, {rate}, spent {sum}", {
         provider: card.provider,
-        rate: rate(card.price_usd_h),
-        sum: money(card.cost_usd),
+        rate: rateOf(card),
+        sum: spentOf(card),
       }),
     ),
   );
   const rows = facts([
     ["age", span(card.age_s)],
-    live ? ["deadline", deadline(card.deadline_in_s)] : null,
+    card.deadline_in_s === null ? null : ["deadline", deadline(card.deadline_in_s)],
     [
       "rate",
       card.running_usd_h == null
-        ? rate(card.price_usd_h)
+        ? rateOf(card)
         : t("{now} now, {later} once it runs", {
             now: rate(card.price_usd_h),
             later: rate(card.running_usd_h),

@@ -8,8 +8,11 @@ export interface Card {
   box: string | null;
   address: string | null;
   age_s: number;
-  deadline_in_s: number;
+  /** None: it has ended */
+  deadline_in_s: number | null;
   price_usd_h: string | null;
+  /** what its rate is for, now */
+  bills: "box" | "disk" | "nobody" | "no more" | "unknown";
   /** while it boots or is parked: what it costs once it runs */
   running_usd_h: string | null;
   max_price_usd_h: string | null;
@@ -102,8 +105,11 @@ export interface Leases {
   foreign: Foreign[];
   /** volumes, disks and the like that bill although no box uses them */
   also_billing: string[];
+  /** on all leases, ended ones too */
   spent_usd: string;
+  /** now, by the disks of stopped boxes too */
   burning_usd_h: string;
+  /** though nothing runs */
   leaking_usd_month: string;
   /** what these sums lack */
   not_counted: string[];

@@ -2,6 +2,8 @@
 const CHINESE = {
   unknown: "未知",
   nothing: "无",
+  "nobody bills": "不计费",
+  "bills no more": "不再计费",
   "1 file": "1 个文件",
   "{n} files": "{n} 个文件",
   "{n} s": "{n} 秒",

@@ -45,7 +45,6 @@ export default {
   "What bills": "计费情况",
   "Burning now": "当前每小时花费",
   "Spent so far": "已花费",
-  "Spent on live leases": "现有租约已花费",
   Leaking: "闲置仍计费",
   "Watched by:": "看守：",
   Remarks: "提示",

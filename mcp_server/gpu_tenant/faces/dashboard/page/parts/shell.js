@@ -123,7 +123,7 @@ function Meter() {
         <dd><${Money} usd=${burning} per="h" /></dd>
       </div>
       <div>
-        <dt>${t("Spent on live leases")}</dt>
+        <dt>${t("Spent on all leases")}</dt>
         <dd><${MoneyTicking} usd=${spent} rate=${rateOf(overview.leases)} at=${overview.at} /></dd>
       </div>
       ${

@@ -15,7 +15,8 @@ export const isLive = ({card}) => !ENDED.includes(card.state);
  * Nobody bills for a box that is one's own, unless its owner put a rate on it.
  * @param {{kind: string, card: Card}} properties
  */
-export const isFree = ({kind, card}) => kind === "own" && card.price_usd_h === null;
+export const isFree = ({kind, card}) =>
+  card.bills === "nobody" || (kind === "own" && card.cost_usd === null);
 /** @param {{card: Card}} properties */
 export const isStill = ({card}) => STILL.includes(card.phase);
 
@@ -27,7 +28,8 @@ export const rateOf = (rows) =>
   rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
 
 /** @param {Pick<TimedRow, "card" | "at">} row */
-export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
+export const leftOf = ({card, at}) =>
+  (card.deadline_in_s ?? Infinity) - (now() - Date.parse(at)) / 1000;
 
 const PHASES = {
   intended: {kind: "wait", words: () => t("Ordered")},
