@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
 
 from pydantic import Field
 
@@ -31,19 +30,21 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
+from gpu_tenant.leases.standing import (
+    STANDS_STILL,
+    TAKEN,
+    Bills,
+    Standing,
+    recorded_jobs,
+    standing_of,
+)
 
 MONTH_H = 720
 """Thirty days."""
 
-TAKEN = "stopped by its provider"
-_STANDS_STILL = ("parked", TAKEN)
 _UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 _NAMED = 8
 """How many jobs a card names, newest first. A sweep has hundreds."""
-
-
-Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
-"""What bills: the box, the disk of one that is stopped, nobody, nothing any more, or that is unknown."""
 
 
 class Card(Record):
@@ -73,6 +74,7 @@ class Card(Record):
     stops_the_meter: str = Field(description="if this computer dies")
     watched: str = Field(default="", description="who holds it to its terms meanwhile")
     phase: str
+    standing: Standing
     jobs: tuple[str, ...]
     alarm: str | None
     next: str
@@ -80,6 +82,21 @@ class Card(Record):
     together: Fleet | None = Field(
         default=None, description="its fleet, where several were asked for"
     )
+
+    def with_job(
+        self, state: str | None, *, others_running: int = 0, blind: str | None = None
+    ) -> "Card":
+        """The same, as a newer look has seen its newest job, or has not: `blind` says why its box does not answer."""
+        standing = standing_of(
+            self.phase,
+            self.bills,
+            alarm=self.alarm,
+            left_s=self.deadline_in_s,
+            job=state,
+            others_running=others_running,
+            blind=blind,
+        )
+        return self.model_copy(update={"standing": standing})
 
     @property
     def price_words(self) -> str:
@@ -169,10 +186,13 @@ def card(
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
     # A job gets no further on a box that stands still, so no time of its end is true.
-    stands = phase in _STANDS_STILL
+    stands = phase in STANDS_STILL
     live = lease.state.live
+    left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
+    bills, (job, others) = _bills(lease, profile, phase), recorded_jobs(jobs, events)
     ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
+    told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
     return Card(
         lease=lease.id,
         provider=lease.provider,
@@ -180,11 +200,11 @@ def card(
         box=lease.box_id,
         address=_where(lease),
         age_s=round(((lease.ended_at or now) - born).total_seconds()),
-        deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()) if live else None,
+        deadline_in_s=left_s,
         price_usd_h=lease.price_usd_h if live else Decimal(0),
-        bills=_bills(lease, profile, phase),
+        bills=bills,
         running_usd_h=lease.quote.offer.price.running_usd_h
-        if lease.quote and phase in ("booting", *_STANDS_STILL)
+        if lease.quote and phase in ("booting", *STANDS_STILL)
         else None,
         max_price_usd_h=lease.terms.max_price_usd_h,
         budget_usd=lease.terms.budget_usd,
@@ -199,8 +219,11 @@ def card(
         terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
+        standing=standing_of(
+            phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
+        ),
         jobs=_job_names(jobs),
-        alarm="; ".join(filter(None, (alarm, *warned))) or None,
+        alarm=told_alarm,
         next=_next(lease, jobs, phase, recorded_fate(events)),
         fleet=lease.fleet,
     )
@@ -282,7 +305,7 @@ def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
         return "nobody"
     if lease.price_usd_h is None:
         return "unknown"
-    return "disk" if phase in _STANDS_STILL else "box"
+    return "disk" if phase in STANDS_STILL else "box"
 
 
 def _phase(lease: Lease, box: Box | None) -> str:
@@ -299,7 +322,7 @@ def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> s
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
-        case LeaseState.ACTIVE if phase in _STANDS_STILL:
+        case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
             return f"{on}; a parked box goes on billing its disk"

@@ -21,6 +21,7 @@ from gpu_tenant.domain.wording import size, some, span
 from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
+from gpu_tenant.leases.standing import Tone
 
 _SOON_S = 1800
 _BAR_WIDTH = 20
@@ -161,7 +162,7 @@ _COLUMNS: tuple[_Column, ...] = (
         "PLATFORM",
         lambda card, seen, past_s: _plain_text(seen.titles.get(card.provider, card.provider)),
     ),
-    ("STATE", lambda card, seen, past_s: _state(card)),
+    ("STATE", lambda card, seen, past_s: _state(card, seen)),
     ("GPU", lambda card, seen, past_s: _plain_text(_gpus(card, seen))),
     ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
@@ -271,10 +272,29 @@ def _amount(amount: float | None) -> str:
     return "unknown" if amount is None else f"{amount:g}"
 
 
-def _state(card: Card) -> Text:
-    return (
-        _plain_text(f"{card.phase}, alarm", "bold red") if card.alarm else _plain_text(card.phase)
-    )
+_STYLES: Mapping[Tone, str] = {
+    "good": "green",
+    "accent": "cyan",
+    "warn": "yellow",
+    "bad": "bold red",
+    "soft": "dim",
+}
+
+
+def _state(card: Card, seen: LiveState) -> Text:
+    """How it stands, by the newest look at its job and its box."""
+    watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
+    if watched is not None or blind is not None:
+        job = watched.state if watched else None
+        card = card.with_job(job, blind=blind.words if blind else None)
+    said = [card.standing.word]
+    if blind is not None:
+        said.append("no answer")
+    if card.alarm:
+        said.append("alarm")
+    elif card.standing.is_wasted:
+        said.append("bills on")
+    return _plain_text(", ".join(said), _STYLES.get(card.standing.tone, ""))
 
 
 def _gpus(card: Card, seen: LiveState) -> str:

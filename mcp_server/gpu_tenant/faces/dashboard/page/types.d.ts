@@ -47,6 +47,7 @@ export interface Card {
   /** who holds it to its terms meanwhile */
   watched: string;
   phase: string;
+  standing: Standing;
   jobs: string[];
   alarm: string | null;
   next: string;
@@ -604,6 +605,15 @@ export interface Snapshot {
   pace: string;
   proves: string;
   next: string;
+}
+
+export interface Standing {
+  /** its phase; while the box is ready, how its last job ended */
+  word: string;
+  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  /** the box bills, and no job runs on it any more */
+  is_wasted: boolean;
 }
 
 export interface Stray {

@@ -7,7 +7,6 @@
 const VERSION = "2026-01-26";
 const LOG_LINES = 40;
 const OPEN_AT_MOST = 3;
-const STILL = ["parked", "stopped by its provider"];
 
 // The host
 
@@ -293,10 +292,15 @@ const rateOf = (card) =>
 const spentOf = (card) =>
   card.bills === "nobody" && card.cost_usd === null ? t("nothing") : money(card.cost_usd);
 
-/** @param {Card} card */
-function tone(card) {
-  if (STILL.includes(card.phase)) return "warn";
-  return card.phase === "ready" ? "good" : "soft";
+const PILLS = {good: "good", accent: "good", warn: "warn", bad: "bad", still: "warn"};
+
+/**
+ * The colour is that of the page: a box that bills while nothing runs on it is no good news.
+ * @param {Card} card
+ */
+function tone({standing}) {
+  if (standing.is_wasted && standing.tone !== "bad") return "warn";
+  return PILLS[standing.tone] ?? "soft";
 }
 
 /**
@@ -314,7 +318,7 @@ function lease(card, open, told) {
     "summary",
     {},
     part("h2", {}, card.lease),
-    part("span", {class: `pill ${tone(card)}`}, card.phase),
+    part("span", {class: `pill ${tone(card)}`}, t(card.standing.word)),
     card.alarm ? part("span", {class: "pill bad"}, t("alarm")) : null,
     part(
       "span",
