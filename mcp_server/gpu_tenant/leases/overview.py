@@ -100,7 +100,8 @@ async def overview(
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
-    alarms = [f"{name}: {words}" for name, words in found.alarms]
+    alarms = [f"this computer: {context.unrecorded}"] if context.unrecorded else []
+    alarms += [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
     leases = [
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
