@@ -30,13 +30,13 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
-from gpu_tenant.leases.standing import (
+from gpu_tenant.leases.condition import (
     STANDS_STILL,
     TAKEN,
     Bills,
-    Standing,
+    Condition,
+    condition_of,
     recorded_jobs,
-    standing_of,
 )
 
 MONTH_H = 720
@@ -74,7 +74,7 @@ class Card(Record):
     stops_the_meter: str = Field(description="if this computer dies")
     watched: str = Field(default="", description="who holds it to its terms meanwhile")
     phase: str
-    standing: Standing
+    condition: Condition
     jobs: tuple[str, ...]
     alarm: str | None
     next: str
@@ -87,7 +87,7 @@ class Card(Record):
         self, state: str | None, *, others_running: int = 0, blind: str | None = None
     ) -> "Card":
         """The same, as a newer look has seen its newest job, or has not: `blind` says why its box does not answer."""
-        standing = standing_of(
+        condition = condition_of(
             self.phase,
             self.bills,
             alarm=self.alarm,
@@ -96,7 +96,7 @@ class Card(Record):
             others_running=others_running,
             blind=blind,
         )
-        return self.model_copy(update={"standing": standing})
+        return self.model_copy(update={"condition": condition})
 
     @property
     def price_words(self) -> str:
@@ -220,7 +220,7 @@ def card(
         terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
-        standing=standing_of(
+        condition=condition_of(
             phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
         ),
         jobs=_job_names(jobs),

@@ -73,7 +73,7 @@ def _table(shown: Leases) -> None:
         (
             row.lease,
             *((row.fleet or "-",) if in_fleets else ()),
-            row.standing.word + (", bills on" if row.standing.is_wasted else ""),
+            row.condition.word + (", bills on" if row.condition.is_wasted else ""),
             row.box or "-",
             span(row.age_s),
             "-" if row.deadline_in_s is None else until(row.deadline_in_s),

@@ -21,7 +21,7 @@ from gpu_tenant.domain.wording import size, some, span
 from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
-from gpu_tenant.leases.standing import Tone
+from gpu_tenant.leases.condition import Tone
 
 _SOON_S = 1800
 _BAR_WIDTH = 20
@@ -287,14 +287,14 @@ def _state(card: Card, seen: LiveState) -> Text:
     if watched is not None or blind is not None:
         job = watched.state if watched else None
         card = card.with_job(job, blind=blind.words if blind else None)
-    said = [card.standing.word]
+    said = [card.condition.word]
     if blind is not None:
         said.append("no answer")
     if card.alarm:
         said.append("alarm")
-    elif card.standing.is_wasted:
+    elif card.condition.is_wasted:
         said.append("bills on")
-    return _plain_text(", ".join(said), _STYLES.get(card.standing.tone, ""))
+    return _plain_text(", ".join(said), _STYLES.get(card.condition.tone, ""))
 
 
 def _gpus(card: Card, seen: LiveState) -> str:

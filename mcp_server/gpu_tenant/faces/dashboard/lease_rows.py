@@ -13,8 +13,8 @@ from gpu_tenant.faces.dashboard.background_tasks import Trouble
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.leases.cards import Card, Leases
+from gpu_tenant.leases.condition import TAKEN
 from gpu_tenant.leases.park import unsure_of
-from gpu_tenant.leases.standing import TAKEN
 from gpu_tenant.service import Tenancy
 
 Verb = Literal[

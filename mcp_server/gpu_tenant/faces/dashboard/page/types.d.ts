@@ -47,7 +47,7 @@ export interface Card {
   /** who holds it to its terms meanwhile */
   watched: string;
   phase: string;
-  standing: Standing;
+  condition: Condition;
   jobs: string[];
   alarm: string | null;
   next: string;
@@ -70,6 +70,7 @@ export interface ChangedRows {
   leaking_usd_month: string | null;
   not_counted: string[];
   sweeps: string[];
+  waiting: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
   rows: LeaseRow[];
@@ -103,6 +104,15 @@ export interface Collected {
   /** why that store does not hold it all */
   not_stored: string | null;
   next: string;
+}
+
+export interface Condition {
+  /** its phase; while the box is ready, how its last job ended */
+  word: string;
+  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  /** the box bills, and no job runs on it any more */
+  is_wasted: boolean;
 }
 
 export interface Counted {
@@ -213,6 +223,8 @@ export interface Found {
   unfit: Record<string, number>;
   /** providers that did not answer, and what to do */
   troubles: Record<string, string>;
+  /** what `provision` waits for */
+  wish: string | null;
   next: string;
 }
 
@@ -403,6 +415,7 @@ export interface Overview {
   leaking_usd_month: string | null;
   not_counted: string[];
   sweeps: string[];
+  waiting: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
   leases: LeaseRow[];
@@ -605,15 +618,6 @@ export interface Snapshot {
   pace: string;
   proves: string;
   next: string;
-}
-
-export interface Standing {
-  /** its phase; while the box is ready, how its last job ended */
-  word: string;
-  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
-  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
-  /** the box bills, and no job runs on it any more */
-  is_wasted: boolean;
 }
 
 export interface Stray {

@@ -298,9 +298,9 @@ const PILLS = {good: "good", accent: "good", warn: "warn", bad: "bad", still: "w
  * The colour is that of the page: a box that bills while nothing runs on it is no good news.
  * @param {Card} card
  */
-function tone({standing}) {
-  if (standing.is_wasted && standing.tone !== "bad") return "warn";
-  return PILLS[standing.tone] ?? "soft";
+function tone({condition}) {
+  if (condition.is_wasted && condition.tone !== "bad") return "warn";
+  return PILLS[condition.tone] ?? "soft";
 }
 
 /**
@@ -318,7 +318,7 @@ function lease(card, open, told) {
     "summary",
     {},
     part("h2", {}, card.lease),
-    part("span", {class: `pill ${tone(card)}`}, t(card.standing.word)),
+    part("span", {class: `pill ${tone(card)}`}, t(card.condition.word)),
     card.alarm ? part("span", {class: "pill bad"}, t("alarm")) : null,
     part(
       "span",

@@ -32,7 +32,7 @@ export interface Card {
   /** who holds it to its terms meanwhile */
   watched: string;
   phase: string;
-  standing: Standing;
+  condition: Condition;
   jobs: string[];
   alarm: string | null;
   next: string;
@@ -64,6 +64,15 @@ export interface Collected {
   /** why that store does not hold it all */
   not_stored: string | null;
   next: string;
+}
+
+export interface Condition {
+  /** its phase; while the box is ready, how its last job ended */
+  word: string;
+  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  /** the box bills, and no job runs on it any more */
+  is_wasted: boolean;
 }
 
 export interface Fleet {
@@ -120,6 +129,8 @@ export interface Leases {
   older: string | null;
   /** how their cells stand */
   sweeps: string[];
+  /** wishes that stand */
+  waiting: string[];
 }
 
 export interface Progress {
@@ -191,15 +202,6 @@ export interface Snapshot {
   pace: string;
   proves: string;
   next: string;
-}
-
-export interface Standing {
-  /** its phase; while the box is ready, how its last job ended */
-  word: string;
-  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
-  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
-  /** the box bills, and no job runs on it any more */
-  is_wasted: boolean;
 }
 
 export interface TornDown {

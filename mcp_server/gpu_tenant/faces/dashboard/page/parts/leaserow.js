@@ -292,7 +292,7 @@ function Row({row, blind}) {
   const {kind, words} = phaseOf(row);
   const left = card.deadline_in_s ?? 0;
   const deadline = Date.parse(at) + left * 1000;
-  const tone = blind && card.standing.tone !== "bad" ? "warn" : card.standing.tone;
+  const tone = blind && card.condition.tone !== "bad" ? "warn" : card.condition.tone;
   return html`<li class="lease is-${tone}">
     <div class="who">
       <h3>

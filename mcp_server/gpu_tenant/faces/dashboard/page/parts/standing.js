@@ -49,7 +49,7 @@ const PHASES = {
  * @returns {Standing}
  */
 export function phaseOf({card}) {
-  const {word} = card.standing;
+  const {word} = card.condition;
   return PHASES[word] ?? OVER[word] ?? {kind: "soft", words: () => word};
 }
 
@@ -66,13 +66,13 @@ const OVER = {
  * Whether its price buys nothing: its jobs have ended, and the box bills on.
  * @param {TimedRow} row
  */
-export const isWasted = ({card}) => card.standing.is_wasted;
+export const isWasted = ({card}) => card.condition.is_wasted;
 
 /** @param {string} state of a job */
 export const isOver = (state) => `job ${state}` in OVER;
 
 /** @param {TimedRow} row */
-export const isFailed = ({card}) => ["job failed", "job killed"].includes(card.standing.word);
+export const isFailed = ({card}) => ["job failed", "job killed"].includes(card.condition.word);
 
 const JOBS = {
   absent: {kind: "soft", words: () => t("not there")},
@@ -125,7 +125,7 @@ export const GROUPS = [
  * @param {TimedRow} row
  * @param {Sight | null | undefined} blind
  */
-const groupOf = (row, blind) => (isDue(row, blind) ? "attention" : row.card.standing.group);
+const groupOf = (row, blind) => (isDue(row, blind) ? "attention" : row.card.condition.group);
 
 /**
  * @param {TimedRow} one

@@ -23,6 +23,7 @@ Tone = Literal["good", "accent", "wait", "still", "soft", "warn", "bad"]
 Group = Literal["attention", "running", "idle", "starting", "ending", "still", "over"]
 
 _TONES: dict[str, Tone] = {
+    "waiting": "wait",
     "intended": "wait",
     "booting": "wait",
     "ready": "good",
@@ -38,6 +39,7 @@ _TONES: dict[str, Tone] = {
     "job stopped": "still",
 }
 _GROUPS: dict[str, Group] = {
+    "waiting": "starting",
     "intended": "starting",
     "booting": "starting",
     "ready": "running",
@@ -50,7 +52,7 @@ _GROUPS: dict[str, Group] = {
 }
 
 
-class Standing(Record):
+class Condition(Record):
     """How a lease stands: what every face shows of it first."""
 
     word: str = Field(description="its phase; while the box is ready, how its last job ended")
@@ -59,7 +61,7 @@ class Standing(Record):
     is_wasted: bool = Field(description="the box bills, and no job runs on it any more")
 
 
-def standing_of(
+def condition_of(
     phase: str,
     bills: Bills,
     *,
@@ -68,7 +70,7 @@ def standing_of(
     job: str | None,
     others_running: int = 0,
     blind: str | None = None,
-) -> Standing:
+) -> Condition:
     """How a lease in that phase stands. `job` is the state of its newest job; `blind` is why its box does not answer."""
     over = phase == "ready" and job in ENDED
     word = f"job {job}" if over else phase
@@ -76,7 +78,7 @@ def standing_of(
     wasted = over and others_running == 0 and bills in ("box", "unknown")
     group: Group = "idle" if over else _GROUPS.get(phase, "running")
     if group == "over":
-        return Standing(word=word, tone=tone, group=group, is_wasted=False)
+        return Condition(word=word, tone=tone, group=group, is_wasted=False)
     near = left_s is not None and left_s < SOON_S and phase in ("booting", "ready")
     if alarm:
         tone = "bad"
@@ -85,7 +87,7 @@ def standing_of(
         tone = "warn"
     if alarm or blind or wasted or near:
         group = "attention"
-    return Standing(word=word, tone=tone, group=group, is_wasted=wasted)
+    return Condition(word=word, tone=tone, group=group, is_wasted=wasted)
 
 
 def recorded_jobs(jobs: Iterable[Job], events: Lines) -> tuple[str | None, int]:

@@ -6,7 +6,7 @@ import pytest
 from arranged import NOON, job
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.leases.standing import Bills, Standing, recorded_jobs, standing_of
+from gpu_tenant.leases.condition import Bills, Condition, condition_of, recorded_jobs
 
 
 def stands(
@@ -18,8 +18,8 @@ def stands(
     left_s: float = 36_000,
     others: int = 0,
     blind: str | None = None,
-) -> Standing:
-    return standing_of(
+) -> Condition:
+    return condition_of(
         phase, bills, alarm=alarm, left_s=left_s, job=state, others_running=others, blind=blind
     )
 
@@ -50,7 +50,7 @@ def stands(
     ],
 )
 def test_how_a_lease_stands(
-    told: Standing, word: str, tone: str, group: str, is_wasted: bool
+    told: Condition, word: str, tone: str, group: str, is_wasted: bool
 ) -> None:
     assert (told.word, told.tone, told.group, told.is_wasted) == (word, tone, group, is_wasted)
 
