@@ -3,8 +3,9 @@
 from decimal import Decimal
 
 import pytest
-from arranged import HandClock, lease, profile
+from arranged import HandClock, job, lease, profile
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
 from gpu_tenant.domain.protection import protection
@@ -169,3 +170,39 @@ def test_what_ended_leases_cost_is_in_the_sum() -> None:
 
     assert whole.spent_usd == Decimal("2.50")
     assert "what 3 ended leases cost" in whole.not_counted
+
+
+def test_what_needs_a_person_is_said_first_with_what_it_costs_and_the_next_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    taken = shown(rented("tiny-aaaa", "0.02"), state=BoxState.PARKED)
+
+    lease_table.leases(told(shown(rented("tiny-fine")), taken))
+
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith(
+        "do this: tiny-aaaa: stopped by its provider, which bills on, 0.02 USD/h: "
+    )
+    assert "gpu-tenant resume tiny-aaaa" in first
+    assert second.startswith("LEASE")
+
+
+def test_the_next_step_of_a_lease_whose_work_has_ended_is_to_bring_it_home() -> None:
+    tiny, standing = profile("tiny"), rented("tiny-a")
+    lines = [
+        timeline.Line(NOW, timeline.Launched(job="job1")),
+        timeline.Line(NOW, timeline.Progressed(job="job1", state="failed")),
+    ]
+    over = card(
+        standing,
+        tiny,
+        jobs=[job()],
+        alarm=None,
+        now=NOW,
+        events=lines,
+        protection=protection(tiny, standing, None),
+    )
+
+    assert over.condition.word == "job failed"
+    assert over.next.startswith("`gpu-tenant collect tiny-a`, then `gpu-tenant teardown tiny-a`")
+    assert next(iter(lease_table.to_do([over]))).startswith("tiny-a: job failed, which bills on")

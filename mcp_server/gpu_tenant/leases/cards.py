@@ -10,6 +10,7 @@ from pydantic import Field
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
 from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
     BoxState,
@@ -225,7 +226,7 @@ def card(
         ),
         jobs=_job_names(jobs),
         alarm=told_alarm,
-        next=_next(lease, jobs, phase, recorded_fate(events)),
+        next=_next(lease, jobs, phase, recorded_fate(events), is_over=job in ENDED and not others),
         fleet=lease.fleet,
     )
 
@@ -319,7 +320,9 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
-def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> str:
+def _next(
+    lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None, *, is_over: bool
+) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
@@ -331,6 +334,8 @@ def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> s
             return f"{Command('audit', lease.id)}: it waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
             home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            if is_over:
+                return f"{home}, then {end}: its work has ended"
             return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))

@@ -12,7 +12,7 @@ from gpu_tenant.domain.wording import some, span
 from gpu_tenant.faces.cli.output import card, columns, complain, print_list, until, usd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpu_tenant.leases.cards import Card, Leases
 
@@ -39,6 +39,8 @@ def print_provisioned(shown: Card) -> None:
 
 def leases(shown: Leases) -> None:
     """A table of leases was printed, with the alarms and the totals."""
+    for words in to_do(shown.leases):
+        click.echo(f"do this: {words}")
     if shown.leases:
         _table(shown)
     else:
@@ -85,6 +87,15 @@ def _table(shown: Leases) -> None:
         for row in shown.leases
     ]
     columns(rows)
+
+
+def to_do(cards: Iterable[Card]) -> Iterator[str]:
+    """For each lease that needs a person: what it is about, what that costs, and the command that goes on."""
+    for row in cards:
+        if row.condition.group == "attention":
+            bills = row.condition.is_wasted or row.bills == "disk"
+            costs = f", which bills on, {row.price_words}" if bills else ""
+            yield f"{row.lease}: {row.condition.word}{costs}: {row.next}"
 
 
 def rate_words(row: Card) -> str:

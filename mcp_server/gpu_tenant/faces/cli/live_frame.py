@@ -18,7 +18,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span
-from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line
+from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line, to_do
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
 from gpu_tenant.leases.condition import Tone
@@ -121,9 +121,11 @@ class Frame:
             return
         if not shown.leases:
             yield Text("no lease is live: no box of ours is billing that this ledger knows of")
-        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
+        cards = [_as_seen(card, seen) for card in shown.leases]
+        yield from _with_title("DO THIS", [_plain_text(words, "bold") for words in to_do(cards)])
         yield from _with_title("ALARMS", [_plain_text(words, "red") for words in shown.alarms])
         yield from _with_title("JOBS", list(self._jobs(shown.leases)))
+        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
         leaks = [
             f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
             for card in shown.leases
@@ -281,12 +283,17 @@ _STYLES: Mapping[Tone, str] = {
 }
 
 
+def _as_seen(card: Card, seen: LiveState) -> Card:
+    """The card by the newest look at its job and its box."""
+    watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
+    if watched is None and blind is None:
+        return card
+    return card.with_job(watched.state if watched else None, blind=blind.words if blind else None)
+
+
 def _state(card: Card, seen: LiveState) -> Text:
     """How it stands, by the newest look at its job and its box."""
-    watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
-    if watched is not None or blind is not None:
-        job = watched.state if watched else None
-        card = card.with_job(job, blind=blind.words if blind else None)
+    blind, card = seen.blind.get(card.lease), _as_seen(card, seen)
     said = [card.condition.word]
     if blind is not None:
         said.append("no answer")
