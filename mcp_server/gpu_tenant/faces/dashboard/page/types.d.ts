@@ -205,7 +205,7 @@ export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** those that are live */
+  /** the live ones */
   leases: string[];
   /** all of them together */
   usd_h: string | null;
@@ -473,7 +473,7 @@ export interface Price {
   source: "api" | "table" | "owner";
   /** the date of a table's rate */
   as_of: string | null;
-  /** the sum in what is really billed, and the dated rate it had */
+  /** the sum in the currency that is billed, and its dated rate */
   converted: string | null;
 }
 
@@ -550,9 +550,9 @@ export interface Receipt {
   cost_least_usd: string | null;
   /** None: no more than cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own books so far; None: they do not say */
+  /** by its provider's own records so far; None: they do not say */
   billed_usd: string | null;
-  /** what the cost counts, and by whose word; None: on no old receipt */
+  /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
   kept_files: number;
   kept_bytes: number;
@@ -589,10 +589,10 @@ export interface SignatureRequest {
   digest: string;
   /** what would happen, in one line */
   would: string;
-  /** all of it, as it was shown last */
+  /** all of it, as it was last shown */
   words: string[];
   asked_at: string;
-  /** when the words were last looked at anew */
+  /** when the words were last updated */
   as_of: string;
   expires_at: string;
 }
