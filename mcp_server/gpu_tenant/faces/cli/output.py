@@ -135,7 +135,7 @@ def card(shown: Card) -> None:
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        ("deadline", until(shown.deadline_in_s)),
+        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),

@@ -2,6 +2,12 @@
 const CHINESE = {
   unknown: "未知",
   nothing: "无",
+  "nobody bills": "不计费",
+  "bills no more": "不再计费",
+  "job finished": "任务已结束",
+  "job failed": "任务失败",
+  "job killed": "任务被终止",
+  "job stopped": "任务已停止",
   "1 file": "1 个文件",
   "{n} files": "{n} 个文件",
   "{n} s": "{n} 秒",
