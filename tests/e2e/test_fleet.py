@@ -108,7 +108,7 @@ async def test_the_same_request_again_rents_nothing_more_and_another_does(tenant
     _, first = await fleet(tenant, quotes, 2)
 
     _, again = await fleet(tenant, quotes, 2)
-    with pytest.raises(QuoteUsed, match="has rented digitalocean-"):
+    with pytest.raises(QuoteUsed, match="has already rented digitalocean-"):
         await fleet(tenant, quotes, 3)
     _, more = await fleet(tenant, (await tenant.quotes())[:1], 3)
 

@@ -41,7 +41,7 @@ def has_reserve(directory: Path) -> bool:
 
 
 def keep_reserve(directory: Path) -> None:
-    """Keep the reserve in `directory`. If the disk does not have twice as much room, do nothing until the next call."""
+    """Keep the reserve in `directory`. If the disk does not have twice as much room, do nothing this time."""
     with suppress(OSError):
         if free_bytes(directory) < 2 * sum(RESERVES.values()):
             return

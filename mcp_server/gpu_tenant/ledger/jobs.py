@@ -151,7 +151,7 @@ class JobTable(Timeline):
             )
 
     def newest_smoke(self) -> str | None:
-        """The outcome of the latest smoke test. None if there was none."""
+        """Return the outcome of the latest smoke test. None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes ORDER BY at DESC, rowid DESC LIMIT 1")
         return filed[0] if filed else None
 
