@@ -3686,7 +3686,7 @@ class Listener:
 LOOK_S = 60.0
 ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts", "notice")
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
