@@ -3936,7 +3936,7 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
-            time.sleep(0.1)
+            time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)

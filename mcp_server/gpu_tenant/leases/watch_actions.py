@@ -15,7 +15,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.domain.interruption import forewarned
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
@@ -96,6 +96,8 @@ async def rearm(context: Context, lease: str) -> str | None:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
+    if isinstance(found.address, SlurmAddress):
+        return None  # its wall time ends it, and no guard was there to begin with
     if last_armed(found, context.ledger) is None or context.clock.now() >= found.terms.deadline_at:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)

@@ -279,7 +279,9 @@ class Attendant:
 
     async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
         try:
-            if lease.touched_at is not None and working:
+            # A seal is refused while a queue would run a job again, and reads everything.
+            saves = bool(working) or self._has_notice(lease)
+            if lease.touched_at is not None and saves:
                 for words in (await pull(self._tenancy.context, lease.id)).words:
                     self.told.done(words)
             elif has_news(self._tenancy.context, lease):
