@@ -19,7 +19,7 @@ Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth b
 directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
 `/abs/...` and `~/...` name other places.
 
-DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
+DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
 (.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
 are never written to it.
 """
@@ -1813,7 +1813,11 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
         SPARE_BYTES,
         "json",
     ),
-    (re.compile(rb"(?:since|since-push|guard|cloned|mark|until)\.json"), RECORD_BYTES, "json"),
+    (
+        re.compile(rb"(?:since|since-push|guard|notice|cloned|mark|until)\.json"),
+        RECORD_BYTES,
+        "json",
+    ),
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
     (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),

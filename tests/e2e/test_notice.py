@@ -162,6 +162,8 @@ async def test_without_a_place_to_go_on_the_box_is_told_of_and_nothing_is_rented
         ended = await tenant.tenancy.monitor(lease, "train", wait_s=0)
         assert (ended.state, (ended.why or "").partition(":")[0]) == ("killed", "preempted")
         assert (scene.kept() / "out" / "state.json").exists(), "what it saved is here"
+        await tenant.tenancy.collect(lease)
+        assert (await tenant.tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
 
 
 async def test_a_watch_hears_of_a_notice_between_two_looks(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ async def test_before_the_walltime_the_work_goes_on_while_the_allocation_still_s
     while (seen := await tenancy.monitor(new, "train", wait_s=20)).state != "finished":
         assert seen.state in ("running", "starting"), seen
     assert "begins at 0 " not in seen.log
+    await tenancy.stop_job(lease, "train", grace_s=0)
     for each in (lease, new):
         await tenancy.collect(each)
         assert (await tenancy.verify_and_teardown(each)).receipt.ground == "verified"
