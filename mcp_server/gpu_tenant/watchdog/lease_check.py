@@ -11,6 +11,7 @@ from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
+    JobRunning,
     LeaseHeld,
     NotReady,
     PriceMoved,
@@ -286,17 +287,19 @@ class Attendant:
 
     async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
         try:
-            # A seal is refused while a queue would run a job again, and reads everything.
-            saves = bool(working) or self._has_notice(lease)
-            if lease.touched_at is not None and saves:
-                for words in (await pull(self._tenancy.context, lease.id)).words:
-                    self.told.done(words)
+            if lease.touched_at is not None and working:
+                await self._pull(lease)
             elif has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
                     self.told.done(f"collected {gathered.fetched_files} files")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
+        except JobRunning as trouble:
+            if not self._has_notice(lease):
+                self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+            else:  # a queue would run it again, on a box that is no more by then
+                await self._pull(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
@@ -304,6 +307,10 @@ class Attendant:
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+
+    async def _pull(self, lease: Lease) -> None:
+        for words in (await pull(self._tenancy.context, lease.id)).words:
+            self.told.done(words)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """Tell the owner, while there is time, what would keep the box from being ended."""
