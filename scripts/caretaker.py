@@ -19,7 +19,7 @@ Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth b
 directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
 `/abs/...` and `~/...` name other places.
 
-DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
+DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
 (.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
 are never written to it.
 """
@@ -1951,7 +1951,11 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
         SPARE_BYTES,
         "json",
     ),
-    (re.compile(rb"(?:since|since-push|guard|cloned|mark|until)\.json"), RECORD_BYTES, "json"),
+    (
+        re.compile(rb"(?:since|since-push|guard|notice|cloned|mark|until)\.json"),
+        RECORD_BYTES,
+        "json",
+    ),
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
     (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),
@@ -3739,8 +3743,9 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # One that gives no such answer is asked more seldom, and never given up.
-        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S)
+        # One that gives no such answer is asked more seldom, and never given up. A little earlier than the
+        # next round, which would else wait for the one after.
+        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True
 
 
@@ -3835,7 +3840,7 @@ ASKED_OF_A_GUARD = (
     "notice",
 )
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
@@ -4129,7 +4134,7 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
-            time.sleep(0.1)
+            time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)

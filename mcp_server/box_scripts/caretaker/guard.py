@@ -45,7 +45,7 @@ ASKED_OF_A_GUARD = (
     "notice",
 )
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
@@ -339,7 +339,7 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
-            time.sleep(0.1)
+            time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)

@@ -123,10 +123,31 @@ class Brief(_Reply):
     state: JobState
 
 
+class StoreCopied(_Reply):
+    """What became of the box's own copy to the store."""
+
+    ok: bool
+    kept: int = 0
+
+
+class PreemptionNotice(_Reply):
+    """What the box heard of being taken, and what it has done about it."""
+
+    at: float
+    source: str
+    jobs: tuple[str, ...]
+    ended_at: float | None = None
+    """When none of them ran any more, or the box stopped waiting for them."""
+    left: tuple[int, ...] = ()
+    """The processes that lived on."""
+    kept: StoreCopied | None = None
+
+
 class Standing(_Reply):
     """Every job that the box knows."""
 
     jobs: tuple[Brief, ...]
+    notice: PreemptionNotice | None = None
     now: float | None = None
     """The box's own clock, in seconds since the epoch."""
 

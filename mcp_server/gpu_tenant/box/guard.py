@@ -130,6 +130,10 @@ async def arm_again(
         "left_s": max(0.0, left_s),
         "grace_s": END_GRACE_S,
         "scripts": {**places},
+        "notice": {
+            "metadata": session.profile.notice_at_metadata,
+            "within_s": session.profile.notice_s,
+        },
         "tenant": True,
     }
     if way:

@@ -92,3 +92,14 @@ def recorded_fate(lines: Lines) -> Fate | None:
         elif isinstance(event, _BACK):
             told = None
     return told
+
+
+def forewarned(lines: Lines) -> timeline.Forewarned | None:
+    """What is on record of the notice that the box is to be taken. None if there is none, or it is over."""
+    told: timeline.Forewarned | None = None
+    for _, event in lines:
+        if isinstance(event, timeline.Forewarned):
+            told = event
+        elif isinstance(event, _BACK):
+            told = None
+    return told

@@ -257,6 +257,12 @@ class Profile(Record):
     park_how: Literal["api", "in_box", "owner"]
     park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
+    notice_s: float | None = Field(
+        default=None, description="how long before that it says so; None: unknown, or it takes none"
+    )
+    notice_at_metadata: bool = Field(
+        default=False, description="whether the box's metadata server says so"
+    )
     destroy: Literal["deletes", "hands_back"]
     accounted_paths: tuple[str, ...] = Field(
         description="where destroy loses bytes written since launch, besides the work directory"

@@ -164,6 +164,25 @@ class Taken(Told):
     words: str | None = None
 
 
+class Forewarned(Told):
+    """The box heard that its platform takes it back; or more of what it did about that."""
+
+    kind = "preemption notice"
+    source: str
+    at: AwareDatetime
+    """When the box heard it, by this computer's clock."""
+    jobs: tuple[str, ...] = ()
+    """Those that were asked to save."""
+    ended: bool = False
+    """Whether all of them have."""
+    stored_files: int | None = None
+    """How many files the box has copied to the store since; None: it has none, or has not done so."""
+
+    @field_serializer("at")
+    def _as_stored(self, at: datetime) -> str:
+        return at.isoformat()
+
+
 class Recovered(Told):
     """The work of a lost box continues under another lease. Also says what was lost of the work."""
 
@@ -498,6 +517,7 @@ Event: TypeAlias = (
     | Billed
     | Noticed
     | Taken
+    | Forewarned
     | Recovered
     | Absent
     | Pushed

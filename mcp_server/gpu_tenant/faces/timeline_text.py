@@ -82,6 +82,11 @@ def describe(event: timeline.Event) -> str:
             if fate is None:
                 return "What had taken the box is over: it runs again."
             return f"{_FATES[fate]}: {_clause(words)}." if words else f"{_FATES[fate]}."
+        case timeline.Forewarned(jobs=jobs, ended=ended, stored_files=stored):
+            asked = f"; asked to save: {_names_words(jobs)}" if jobs else "; nothing ran"
+            done = ", which has ended" if jobs and ended else ""
+            copied = f"; {some(stored, 'file')} are in the store" if stored else ""
+            return f"The box heard that its platform takes it back{asked}{done}{copied}."
         case timeline.Recovered():
             return _describe_recovered(event)
         case timeline.Absent():

@@ -154,6 +154,7 @@ _BY_US: Final[Mapping[str, Verdict]] = {
     "stopped": "stopped",
     "deadline": "deadline",
     "walltime": "walltime",
+    "preempted": "preempted",
 }
 _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
     "cuda_oom": "cuda_oom",

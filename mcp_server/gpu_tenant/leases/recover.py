@@ -9,6 +9,7 @@ from pathlib import Path
 from gpu_tenant.artifacts.checkpoints import Restorable, newest
 from gpu_tenant.artifacts.push import push, records_of
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
+from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import EnvironmentRequest, Setup
@@ -16,13 +17,14 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
+    BoxTrouble,
     NoCapacity,
     NotReady,
     ProviderSilent,
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import Taken, fate, recorded_fate
+from gpu_tenant.domain.interruption import Taken, fate, forewarned, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
@@ -64,19 +66,17 @@ _POLL_S = 5
 def may_recover(context: Context, lease: Lease) -> bool:
     """Whether recovery is due, by the ledger alone.
 
-    It is due if the box was taken, the lease's terms allow its work to go on elsewhere, and it has not yet done
-    so.
+    It is due if the box was taken or has notice of that, the lease's terms allow its work to go on elsewhere,
+    and it has not yet done so.
     """
     terms = lease.terms
     if not terms.recover or context.clock.now() >= terms.deadline_at:
         return False
     if lease.state is not LeaseState.LOST:
-        gone = (
-            recorded_fate(context.ledger.events(lease.id))
-            if lease.state is LeaseState.ACTIVE
-            else None
-        )
-        if gone not in GOES_ON or lease.parked_at is not None:
+        if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
+            return False
+        events = context.ledger.events(lease.id)
+        if recorded_fate(events) not in GOES_ON and forewarned(events) is None:
             return False
     return gone_on(context.ledger, lease) is None and bool(
         unfinished_jobs(context.ledger, lease.id)
@@ -91,7 +91,7 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     as it is: it is billed and reported until it is torn down.
 
     Raises:
-        Refused: the box was not taken, its terms do not say where to go on, or the work cannot go on as it was.
+        Refused: the box was not taken and has no notice of it, its terms do not say where to go on, or the work cannot go on as it was.
         NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
@@ -114,6 +114,10 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
             return card_of(
                 context, new, f"it has yet to let us in: {Command('recover', lost.id)} again"
             )
+        if await _still_saves(context, lost):
+            words = f"the box of {lost.id} is not gone yet, and its jobs may still save"
+            return card_of(context, new, f"{words}: {Command('recover', lost.id)} again")
+        kept = await _newest_of_all(context, lost)
         with context.held(new.id, "recover"):
             missing = await _furnish(context, new, work, kept, values[0], wait_s)
             if missing is not None:
@@ -121,6 +125,41 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     return card_of(context, context.ledger.lease(new.id), None)
+
+
+async def _still_saves(context: Context, lost: Lease) -> bool:
+    """Whether a job may still run on a box that has notice. If none does, what it saved last is here.
+
+    Two copies of a job would write the same results. So nothing is launched elsewhere before that.
+    """
+    lost = context.ledger.lease(lost.id)
+    if lost.state is not LeaseState.ACTIVE or recorded_fate(context.ledger.events(lost.id)):
+        return False
+    try:
+        if (await context.caretaker(lost).standing()).live:
+            return True
+        with share_of(context.home, None).joined(lost.id, lost.price_usd_h) as turn:
+            await snapshot(
+                context.session(lost),
+                directory=context.kept_in(lost),
+                ledger=context.ledger,
+                turn=turn,
+                quiet_s=0,
+            )
+    except BoxTrouble:
+        # It cannot be asked. It is gone only if its provider says so.
+        met = await _seen_taken(context, lost)
+        return met is None or met.fate not in GOES_ON
+    return False
+
+
+async def _seen_taken(context: Context, lost: Lease) -> Taken | None:
+    """What its provider shows now of what took the box. None if it shows nothing, or does not answer."""
+    seen = await look(context, lost)
+    if isinstance(seen, Blind):
+        return None
+    box = seen.box if isinstance(seen, Listed) else None
+    return fate(lost, context.profile(lost.provider), box, now=context.clock.now())
 
 
 async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> Taken:
@@ -146,6 +185,8 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
         if isinstance(event, timeline.Taken) and event.fate:
             # The box may have woken up since, but its work still goes on elsewhere.
             return Taken(event.fate, event.words or "")
+    if lost.state is LeaseState.ACTIVE and on_record is None and forewarned(events) is not None:
+        return Taken("preempted", "its platform has said ahead that it takes the box back")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
         if isinstance(seen, Blind):

@@ -10,6 +10,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.interruption import forewarned
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT, Wish
 from gpu_tenant.domain.terms import Terms, cost_usd
@@ -43,23 +44,28 @@ def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     """The jobs that the ledger last saw running on the lease's box.
 
     A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
-    shows that nothing was running.
+    shows that nothing was running. Neither holds for a job that was asked to save because its box is taken.
     """
     running: set[str] = set()
+    asked: set[str] = set()
     for _, event in ledger.events(lease_id):
         match event:
             case timeline.Launched(job=str(job)):
                 running.add(job)
+                asked.discard(job)
+            case timeline.Forewarned(jobs=jobs):
+                asked |= set(jobs)
             case timeline.Sealed():
                 running.clear()
             case timeline.Stopped(job=job):
                 running.discard(job)
+                asked.discard(job)
             case timeline.Progressed(job=job, state=state) if state in ENDED:
                 running.discard(job)
             case _:
                 pass
-    setups = _setups(ledger, lease_id)
-    return tuple(job for job in ledger.jobs(lease_id) if job.id in running and job.id not in setups)
+    unfinished = (running | asked) - _setups(ledger, lease_id)
+    return tuple(job for job in ledger.jobs(lease_id) if job.id in unfinished)
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
@@ -243,13 +249,11 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
     """When the box was first known to be taken. Until then it may have worked."""
-    told = [
-        at
-        for at, event in ledger.events(lease.id)
-        if isinstance(event, timeline.Taken) and event.fate
-    ]
+    events = ledger.events(lease.id)
+    told = [at for at, event in events if isinstance(event, timeline.Taken) and event.fate]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
-    return min([*told[-1:], *omitted[:1]], default=now)
+    heard = forewarned(events)
+    return min([*told[-1:], *omitted[:1], *([heard.at] if heard else [])], default=now)
 
 
 def lost_usd(

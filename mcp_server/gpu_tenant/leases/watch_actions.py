@@ -1,5 +1,6 @@
 """What the watchdog asks a box, and does about it, on the owner's behalf."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,8 @@ from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.interruption import forewarned
+from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
@@ -50,13 +52,39 @@ async def try_ready(context: Context, lease: str) -> None:
 async def standing_of(context: Context, lease: str) -> Standing:
     """The state of every job that was ever started on the box.
 
+    If the box has heard that its platform takes it back, that is on record from here on.
+
     Raises:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
     if found.touched_at is None:
         return Standing(jobs=())
-    return await context.caretaker(found).standing()
+    standing = await context.caretaker(found).standing()
+    _note_notice(context, found, standing)
+    return standing
+
+
+def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
+    """What the box says of its notice is on record, if that is new."""
+    heard = standing.notice
+    if heard is None:
+        return
+    known, now = forewarned(context.ledger.events(lease.id)), context.clock.now()
+    # By the box's own clock, how long ago; and no clock is believed beyond the lease itself.
+    ago_s = max(0.0, (standing.now or heard.at) - heard.at)
+    since = lease.ready_at or lease.created_at
+    declared = {str(job.id) for job in context.ledger.jobs(lease.id)}
+    kept = heard.kept
+    told = timeline.Forewarned(
+        source="metadata" if heard.source == "metadata" else "signal",
+        at=known.at if known else max(since, now - timedelta(seconds=ago_s)),
+        jobs=tuple(job for job in heard.jobs if job in declared),
+        ended=heard.ended_at is not None and not heard.left,
+        stored_files=kept.kept if kept is not None and kept.ok else None,
+    )
+    if told != known:
+        context.ledger.note(lease.id, told, at=now)
 
 
 async def rearm(context: Context, lease: str) -> str | None:
@@ -68,6 +96,8 @@ async def rearm(context: Context, lease: str) -> str | None:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
+    if isinstance(found.address, SlurmAddress):
+        return None  # its wall time ends it, and no guard was there to begin with
     events = context.ledger.events(found.id)
     if context.clock.now() >= found.terms.deadline_at:
         return None

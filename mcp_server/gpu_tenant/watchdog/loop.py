@@ -218,13 +218,13 @@ class Watchdog:
             await self._sleep(seconds)
 
     async def _peek(self, lease_id: LeaseId) -> None:
-        """Begin a look at the lease now if its last job has just ended."""
+        """Begin a look at the lease now if its last job has just ended, or its box is about to be taken."""
         try:
             standing = await watch_actions.standing_of(self._tenancy.context, lease_id)
         except Exception:  # noqa: BLE001 - the next look tells what is wrong
             return
         runs = any(job.state in ("starting", "running") for job in standing.jobs)
-        if not runs and lease_id in self._busy:
+        if (not runs or standing.notice is not None) and lease_id in self._busy:
             self._busy.discard(lease_id)
             self._begin(lease_id)
 
