@@ -1,4 +1,4 @@
-"""A lease on one card: what a person or an agent wants to see at a glance."""
+"""One lease on one card: what a person or an agent needs to see at a glance."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -40,7 +40,7 @@ _NAMED = 8
 
 
 class Card(Record):
-    """One lease at a glance. None is unknown, which is not zero."""
+    """One lease at a glance. None means unknown, which is not zero."""
 
     lease: str
     provider: str
@@ -83,7 +83,7 @@ class Card(Record):
 
 
 class Foreign(Record):
-    """A box in the account that is not ours. It is shown, and never touched."""
+    """A box in the account that is not ours. The program shows it, and never touches it."""
 
     provider: str
     box: str
@@ -113,7 +113,7 @@ class Leases(Record):
 
 
 class LossReport(Record):
-    """What would be gone for good. `digest` names exactly this list."""
+    """What a teardown would lose for good. `digest` names exactly this list."""
 
     lease: str
     losses: tuple[str, ...]
@@ -141,11 +141,11 @@ def card(
     box: Box | None = None,
     looked_after: LookedAfter = "watched",
 ) -> Card:
-    """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
+    """Show the lease at `now`, from its timeline and from what its provider shows of the box."""
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    # A job gets no further on a box that stands still, so no time of its end is true.
+    # A job makes no progress while its box is stopped, so no estimate of its end would be true.
     stands = phase in _STANDS_STILL
     ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
@@ -193,11 +193,11 @@ def in_all(
     watched: str = "",
     older: tuple[str, int] | None = None,
 ) -> Leases:
-    """Those leases, and what they and the leftovers add up to. Anything unknown is named, and not counted as 0.
+    """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
-    `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
-    `strays` are boxes that are listed although they were seen gone. `older` names a lease, and how many leases
-    before it are not among the cards.
+    `unseen` are the providers that did not say what else bills there. `free` are the providers that bill
+    nothing. `strays` are boxes that are listed again although they were seen gone. `older` names the oldest
+    ended lease among the cards, and says how many ended before it.
     """
     live = [card for card in cards if card.state.live]
     running = [card for card in live if card.phase not in _STANDS_STILL]
@@ -262,13 +262,13 @@ def _phase(lease: Lease, box: Box | None) -> str:
 def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> str:
     match lease.state:
         case LeaseState.INTENDED:
-            return f"{Command('leases')} again: its provider has not shown the box yet"
+            return f"{Command('leases')} once more: the provider has not shown the box yet"
         case LeaseState.ACTIVE if phase in _STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
             return f"{on}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
-            return f"{Command('audit', lease.id)}: it waits until the box lets us in"
+            return f"{Command('audit', lease.id)}: this waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
             home, end = Command("collect", lease.id), Command("teardown", lease.id)
             return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
@@ -277,6 +277,6 @@ def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> s
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
-            return f"{Command('teardown', lease.id)} again: it was cut short"
+            return f"{Command('teardown', lease.id)} again: the last teardown was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
             return "nothing: this lease has ended"
