@@ -210,7 +210,7 @@ async def test_a_price_that_rose_within_the_cap_is_rented(
     assert (await fulfilled(intent(ledger), tiny, ledger, clock)).state is LeaseState.ACTIVE
 
 
-@pytest.mark.parametrize(("now", "words"), [("0.6001", r"0\.6001"), (None, "an unknown sum")])
+@pytest.mark.parametrize(("now", "words"), [("0.6001", r"0\.6001"), (None, "an unknown number of")])
 async def test_a_price_that_rose_above_the_cap_is_told_and_nothing_is_rented(
     tiny: TinyMarket, ledger: Ledger, clock: HandClock, now: str | None, words: str
 ) -> None:

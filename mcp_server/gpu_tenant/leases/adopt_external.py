@@ -46,8 +46,7 @@ async def adopt_from(
         BoxTaken: a lease stands on the box already.
         Refused: the tool has not moved the box.
         BoxUnreachable, BoxTrouble: the box does not let us in, or does not say what is on its disk. Nothing
-        was changed.
-            changed.
+            was changed.
     """
     there, entries = find_external(source, Path.home())
     old = None if recovers is None else context.ledger.lease(recovers)
