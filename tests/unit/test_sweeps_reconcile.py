@@ -198,7 +198,7 @@ async def test_no_cell_is_sent_without_the_variable_that_was_written_out(tenancy
     troubles: list[str] = []
 
     assert _resolve_values(tenancy.context, sweep, troubles) is None
-    assert "MODE was written out" in troubles[0]
+    assert "MODE was given as plain text" in troubles[0]
 
 
 async def test_nothing_is_launched_on_a_box_whose_end_began_since_it_was_asked(

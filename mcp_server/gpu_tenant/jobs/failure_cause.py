@@ -130,7 +130,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/spot.md",
     ),
     "outbid": (
-        "somebody bid more: do as the lease's card says; if you give up, tear the box down, because it may wake up and bill",
+        "somebody bid more: do as the lease's card says; to give up, tear the box down, for it may wake and bill",
         f"{_GOTCHAS}#outbid-wakes",
     ),
     "host_lost": (
