@@ -271,7 +271,7 @@ def _is_proved(directory: Path, entry: SealedFile) -> bool:
 
 
 def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
-    """The checkpoints that transformers records as the best so far, which are kept as well."""
+    """The checkpoints that transformers records as the best so far. They are kept as well."""
     found = set()
     for entry in entries:
         if basename(entry.name) == "trainer_state.json" and entry.size_bytes < _STATE_BYTES:
@@ -301,7 +301,7 @@ def _note(
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
-    """What is here of them is gone, if its bytes are those that were brought. The name alone is not enough."""
+    """Delete the files of those checkpoints here, if their bytes are those that were brought. The name is not enough."""
     try:
         for one in gone:
             for entry in one.entries:
@@ -321,7 +321,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Old things are gone: all but the newest versions that snapshots brought, older lists, and unneeded partial files."""
+    """Delete old versions that snapshots brought, old lists, and unneeded partial files. The newest versions stay."""
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):
