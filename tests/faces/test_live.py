@@ -166,7 +166,7 @@ def test_a_box_that_does_not_answer_is_said_to_be_blind_and_is_seen_again(
         assert seen.shows("running, step 3 of 10")
         aside = box.rename(home / "aside")
 
-        assert seen.shows(f"{working}: no answer since", "not an end")
+        assert seen.shows(f"{working}: no answer since", "does not mean that it has ended")
         assert "running, step 3 of 10" in seen.frame(), "what was seen last stays"
         aside.rename(box)
 

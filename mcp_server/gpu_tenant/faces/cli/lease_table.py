@@ -1,4 +1,4 @@
-"""All leases at once for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
+"""All leases for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 3
 
 
 def print_provisioned(shown: Card) -> None:
-    """What was rented was printed: one lease, or of several how many there are and why."""
+    """Print what was rented: one lease, or for a fleet how many boxes there are, and why any are missing."""
     card(shown)
     whole = shown.together
     if whole is None:
@@ -34,7 +34,7 @@ def print_provisioned(shown: Card) -> None:
 
 
 def leases(shown: Leases) -> None:
-    """A table of leases was printed, with the alarms and the totals."""
+    """Print a table of leases, with the alarms and the totals."""
     if shown.leases:
         _table(shown)
     else:
@@ -84,7 +84,7 @@ def _table(shown: Leases) -> None:
 
 
 def sum_line(shown: Leases) -> str:
-    """What bills, what bills unused and what is spent, in one line. Unknown sums are named."""
+    """Write what bills, what bills without use, and what is spent, in one line. Unknown sums are named."""
     burning = [row for row in shown.leases if row.state.live and row.leaking_usd_month is None]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
     lacks = list(shown.not_counted[:_SHOWN])
@@ -101,5 +101,5 @@ def sum_line(shown: Leases) -> str:
 
 
 def _sum(amount: Decimal | None) -> str:
-    """The sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
+    """Write the sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
     return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"

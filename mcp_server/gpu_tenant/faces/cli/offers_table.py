@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def print_found(shown: Found) -> None:
-    """A table of offers was printed, best first. Below it stand what was left out, and who did not answer."""
+    """Print a table of offers, the best first, then what was left out, and who did not answer."""
     table = Table(box=None, pad_edge=False)
     for column, justify in (
         *(("QUOTE", "left"), ("PROVIDER", "left"), ("GPU", "left"), ("REGION", "left")),
@@ -29,8 +29,8 @@ def print_found(shown: Found) -> None:
     for row in shown.offers:
         table.add_row(*(Text(cell) for cell in _cells(row)))
     if shown.offers:
-        # At full width: a terminal wraps a long line, and a pipe keeps it whole. Long notes are
-        # printed once, below the table.
+        # Print at full width: a terminal wraps a long line, and a pipe keeps it whole. Print long
+        # notes once, below the table.
         width = max(Console().width, Console(width=10_000).measure(table).maximum)
         Console(highlight=False, soft_wrap=True, width=width).print(table)
     else:
@@ -42,7 +42,7 @@ def print_found(shown: Found) -> None:
 
 
 def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
-    """Every note, with the offers that it is about."""
+    """Collect every note, with the offers that it is about."""
     noted: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):
@@ -51,7 +51,7 @@ def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
 
 
 def print_explained(shown: Found) -> None:
-    """Each offer was printed with the terms that make up its expected cost."""
+    """Print each offer with the terms that make up its expected cost."""
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
         title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"
