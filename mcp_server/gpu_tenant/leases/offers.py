@@ -18,7 +18,7 @@ from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.gpu_catalog import known_gpu
+from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
 _PATIENCE_S = 15.0
 """In real seconds, even in a rehearsal: somebody is waiting for the answer."""
@@ -65,6 +65,7 @@ class Found(Record):
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")
     unfit: dict[str, int] = Field(description="how many offers were left out, by reason")
     troubles: dict[str, str] = Field(description="providers that did not answer, and what to do")
+    wish: str | None = Field(default=None, description="what `provision` waits for")
     next: str
 
 
@@ -76,10 +77,12 @@ async def find_offers(
     limit: int = 10,
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
+    wish_id: str | None = None,
 ) -> Found:
     """Ask every market. The best offers, and the cheapest, get quotes that can be rented.
 
-    `troubles` names a market that fails, or that has not answered after `patience_s`.
+    `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
+    which the wish is on record.
     """
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -102,7 +105,7 @@ async def find_offers(
     quotes: list[Quote | None] = []
     for offer, _ in shown:
         taken = {quote.id for quote in quotes if quote}
-        quotes.append(_quote(offer, wish, taken, ledger=ledger))
+        quotes.append(_quote(offer, wish, taken, wish_id, ledger=ledger))
     ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
@@ -113,7 +116,16 @@ async def find_offers(
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
         unfit=dict(counts.most_common()),
         troubles=troubles,
-        next=_next([quote.id for quote in quotes if quote], shown, counts, troubles, markets),
+        wish=wish_id,
+        next=_next(
+            wish,
+            [quote.id for quote in quotes if quote],
+            shown,
+            counts,
+            troubles,
+            markets,
+            wish_id,
+        ),
     )
 
 
@@ -144,7 +156,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
     reasons = {
-        "another GPU": wish.gpu is not None and _model_name(offer.gpu) != _model_name(wish.gpu),
+        "another GPU": wish.preference(_model_name(offer.gpu)) is None,
         "fewer GPUs": offer.gpu_count < wish.gpu_count,
         "memory unknown": wish.vram_gib is not None and memory_gib is None,
         "less memory": memory_gib is not None and memory_gib < (wish.vram_gib or 0),
@@ -162,7 +174,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
 
 def _model_name(gpu: str) -> str:
     model = known_gpu(gpu)
-    return model.name if model else gpu.casefold()
+    return model.name if model else gpu
 
 
 def _memory_gib(offer: Offer) -> float | None:
@@ -175,14 +187,17 @@ def _memory_gib(offer: Offer) -> float | None:
 
 
 def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
-    """Return the offers with what each would cost, the cheapest finished work first and unknown prices last."""
-    return sorted(((offer, expected_cost(offer, wish)) for offer in offers), key=_place)
+    """Return the offers with what each would cost: preferred GPUs, then the cheapest work, then unknown prices."""
+    costed = ((offer, expected_cost(offer, wish)) for offer in offers)
+    return sorted(costed, key=lambda pair: _place(pair[0], pair[1], wish))
 
 
-def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str, str]:
-    offer, cost = costed
+def _place(
+    offer: Offer, cost: Expected, wish: Wish
+) -> tuple[bool, int, Decimal, Decimal, str, str]:
     return (
         cost.total_usd is None,
+        wish.preference(_model_name(offer.gpu)) or 0,
         cost.total_usd or Decimal(0),
         offer.price.running_usd_h or Decimal(0),
         offer.provider,
@@ -193,8 +208,10 @@ def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str,
 # What is answered
 
 
-def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quote | None:
-    """Make a quote to rent exactly this offer. None if the price is unknown, and is not the owner's own to set."""
+def _quote(
+    offer: Offer, wish: Wish, taken: set[str], wish_id: str | None, *, ledger: Ledger
+) -> Quote | None:
+    """Make a quote to rent exactly this offer. None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     if price is None and not own:
@@ -210,6 +227,7 @@ def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quot
         # much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
         expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
+        wish_id=wish_id,
     )
 
 
@@ -217,6 +235,8 @@ def _show_offer(
     offer: Offer, cost: Expected, quote: Quote | None, *, explain: Literal["", "explain"]
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]
+    if known_gpu(offer.gpu) is None:
+        notes.append("no table here knows this GPU: its memory is what the provider states")
     if quote is None:
         notes.append("its price is unknown, which is not zero, so it gets no quote")
     elif cost.total_usd is None:
@@ -246,19 +266,29 @@ def _line(text: str) -> str:
 
 
 def _next(
+    wish: Wish,
     quotes: Sequence[str],
     shown: Sequence[tuple[Offer, Expected]],
     counts: Counter[str],
     troubles: Mapping[str, str],
     markets: Mapping[str, Market],
+    wish_id: str | None,
 ) -> str:
     if quotes:
         return f"{Command('provision', quote=list(quotes[:_TRIED]))}: rents the first of these that is still available"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
+    if unknown := [gpu for gpu in wish.gpus if known_gpu(gpu) is None]:
+        near = " or ".join(nearest_names(unknown[0])[:2])
+        return f"nobody offers {unknown[0]!r} now, and no table here knows a GPU of that name: " + (
+            f"did you mean {near}?"
+            if near
+            else f"{Command('offers')} without it shows what there is"
+        )
     if counts:
         (reason, count), *_ = counts.most_common(1)
-        return f"{Command('offers')} with a wider wish: {count} left out, reason: {reason!r}"
+        wider = f"{Command('offers')} with a wider wish: {count} left out, reason: {reason!r}"
+        return f"{wider}; {_wait(wish_id)}" if wish_id else wider
     if troubles:
         return f"see what each trouble says, then {Command('offers')} again"
     if set(markets) <= _WITHOUT_A_KEY:
@@ -266,4 +296,11 @@ def _next(
             f"no provider was asked, because no key was found: {Command('doctor')} names the variables; "
             f"{Command('rehearse', 'vastai')} shows it all without an account"
         )
-    return f"{Command('offers')} with a wider wish, or later: nobody offers such a box now"
+    later = f"{Command('offers')} with a wider wish: nobody offers such a box now"
+    return f"{later}; {_wait(wish_id)}" if wish_id else later
+
+
+def _wait(wish_id: str) -> str:
+    return (
+        f"or {Command('provision', quote=[wish_id], wait='6')} has it when it comes under the cap"
+    )

@@ -36,6 +36,7 @@ from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
@@ -50,7 +51,7 @@ DEADLINE_H = 24
 """The deadline in hours if none was given: a day, because eight hours would end most overnight runs."""
 
 _POLL_S = 5
-_YOUNG_LAGS = 5
+YOUNG_LAGS = 5
 """A missing box is not replaced while it is younger than this many times the lag of the provider's list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
@@ -120,11 +121,12 @@ def intend_quote(
     asked: RentRequest,
     asked_at: datetime | None = None,
     fleet: str | None = None,
+    wish: str | None = None,
     instead_of: Sequence[str] = (),
     allowed: Allowed,
     signed: Sequence[str] = (),
 ) -> Lease:
-    """Write the intent to rent exactly what was quoted into the ledger.
+    """Write the intent to rent exactly what was quoted into the ledger. `wish` is the standing wish that it fulfils.
 
     `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
     `instead_of` names all the quotes if the caller wants one box by any one of them.
@@ -176,6 +178,7 @@ def intend_quote(
         quote=quote,
         at=now,
         fleet=fleet,
+        wish=wish,
         instead_of=instead_of,
         allowed=allowed,
         signed=signed,
@@ -209,6 +212,9 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
             finds out.
         BoxTaken: another live lease stands on the box.
     """
+    context.must_record()
+    if context.profile(lease.provider).kind != "own" or lease.price_usd_h:
+        keep_reserve(context.home.root)
     connector, ledger = context.connector(lease), context.ledger
     try:
         await _ask_the_price_again(lease, connector)
@@ -304,7 +310,7 @@ async def make_ready(
         elif isinstance(seen, Omitted):
             lease, words = await settle(context, lease)
             if not lease.state.live:
-                young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
+                young = timedelta(seconds=YOUNG_LAGS * profile.list_lag_s)
                 remedy = f"{Command('offers')}, and rent another"
                 if lease.active_at is not None and ledger.now() - lease.active_at < young:
                     # A second box costs as much as the first, which may only be late in the list.
