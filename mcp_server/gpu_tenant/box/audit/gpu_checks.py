@@ -113,7 +113,7 @@ def _gpu_memory(gpu: Gpu, processes: SeenProcesses, needs: Needs) -> Iterator[Fi
         who = ", ".join(map(quote_text, sorted(names)[:5]))
         yield warning(subject, f"{seen}; in use by {who}", "somebody's programs are on this GPU")
     else:
-        hidden = "the driver names process ids of the host, so a neighbour may use it" * (
+        hidden = "the driver names process ids of the host, so it may be a neighbour's" * (
             processes.pids_seen_from == "container"
         )
         reason = hidden or "a dead process may still hold the memory: reboot, or re-rent"
@@ -144,7 +144,7 @@ def _gpu_xids(gpu: Gpu, log: SeenKernelLog) -> Iterator[Finding]:
     for xid in read_xids(log.lines):
         if xid.bus == gpu.bus:
             level, reason = XIDS.get(
-                xid.number, ("warning", "this is most often the fault of a program")
+                xid.number, ("warning", "this is most often a fault of some program")
             )
             subject = f"gpu {gpu.index} xid {xid.number}"
             yield Finding(subject=subject, level=level, seen=quote_text(xid.line), reason=reason)
