@@ -226,7 +226,7 @@ def _not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tup
     places = " and ".join(("the work directory", *profile.accounted_paths))
     there = seal.elsewhere if seal else None
     if there is None:
-        return (f"bytes written outside {places}: these were not looked for",)
+        return (f"bytes written outside {places}: nobody looked there",)
     if not there.count and there.whole:
         return (f"bytes written outside {places}: none were found on its disks",)
     named = ", ".join(f"{x.at} ({x.size_bytes:,} bytes)" for x in there.largest[:3])
