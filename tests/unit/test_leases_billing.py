@@ -95,7 +95,7 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     )
     assert (
         receipt.counts
-        == "compute and disk by the rate on record; bytes are not counted: their cost is unknown"
+        == "compute and disk by the rate on record; bytes are not in it: their cost is unknown"
     )
 
 

@@ -146,4 +146,4 @@ def _bytes_words(lease: Lease, billed: Billed | None) -> str:
         return f"bytes by its bill: {billed.by_part[BYTES]} USD until {billed.until:%Y-%m-%d %H:%M} UTC"
     if price is not None and price.upload_usd_gb == 0 and price.download_usd_gb == 0:
         return "bytes are free"
-    return "bytes are not counted: their cost is unknown"
+    return "bytes are not in it: their cost is unknown"

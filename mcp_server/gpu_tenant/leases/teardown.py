@@ -215,7 +215,7 @@ def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
     ]
     if unread:
         words.append(
-            f"{some(len(unread), 'file')} of a format that we do not read: their bytes were proved by hash alone"
+            f"{some(len(unread), 'file')} of no format we read: the bytes were proved by hash alone"
         )
     return tuple(words)
 
