@@ -389,7 +389,7 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
             age = span((ledger.now() - tested.at).total_seconds())
             shown = f"{Option('smoke', tested.id)} shows the one that passed {age} ago"
             remedy = f"{shown} ({plain(tested.command, max_line=60)}); or {remedy}"
-        raise Refused("no smoke test was shown", remedy=remedy)
+        raise Refused("no smoke test was named", remedy=remedy)
     record = ledger.smoke(receipt_id)
     if record is None:
         raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
