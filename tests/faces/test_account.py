@@ -76,7 +76,7 @@ def test_the_last_line_is_what_burns_what_leaks_and_what_is_spent(
         lines[-1]
         == "2 boxes burn 3.12 USD/h; parked and left over: 9.38 USD a month; spent 0.0000 USD"
     )
-    assert "the volume v1, 10 GB at tiny bills on at 7 USD a month" in lines[-2]
+    assert "the volume v1, 10 GB at tiny continues to bill at 7 USD a month" in lines[-2]
 
 
 def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(

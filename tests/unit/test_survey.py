@@ -246,7 +246,7 @@ async def test_what_else_bills_is_found_and_what_hides_it_hides_no_box(
     hidden = await asked(tiny, ledger, clock)
 
     assert [left.words for left in plain.leftovers] == [
-        "the disk disk-1, 40 GB at tiny bills on at 4.00 USD a month"
+        "the disk disk-1, 40 GB at tiny continues to bill at 4.00 USD a month"
     ]
     assert (hidden.leftovers, hidden.unseen, hidden.blind) == ([], ["tiny"], {})
     assert hidden.alarms == [("tiny", "what bills there besides boxes is unknown: no answer")]
