@@ -533,7 +533,7 @@ def test_a_box_that_vanishes_is_lost_and_never_torn_down(owner: Owner, tmp_path:
     shown = json.loads(out)
     assert (status, err) == (0, "")
     assert [card["state"] for card in shown["leases"]] == ["lost"]
-    assert shown["alarms"] == [f"{lease}: the box is gone, and not by us"]
+    assert shown["alarms"] == [f"{lease}: the box is gone, and this program did not end it"]
     assert "has no box to tear down" in told
     assert owner.stands(lease) is LeaseState.LOST
 

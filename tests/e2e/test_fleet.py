@@ -97,7 +97,7 @@ async def test_one_machine_is_had_once_and_fewer_boxes_stand(tenant: Tenant) -> 
 
     assert (whole.had, len(tenant.alive), tenant.creates()) == (2, 2, 2)
     assert [words.split(": ")[1] for words in whole.missing] == [
-        "it is one machine, and was had"
+        "it is a single machine, and was rented"
     ] * 2
     assert {tenant.lease(x).quote.id for x in whole.leases} == set(quotes)  # type: ignore[union-attr]
 

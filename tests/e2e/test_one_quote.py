@@ -38,7 +38,7 @@ async def test_the_same_call_again_is_answered_with_the_lease_that_it_has(tenant
 
     assert again.lease == first.lease
     assert again.alarm is not None
-    assert "had rented this already" in again.alarm
+    assert "had already rented this box" in again.alarm
     assert tenant.creates() == 1
 
 

@@ -166,7 +166,7 @@ def test_a_box_that_does_not_answer_is_said_to_be_blind_and_is_seen_again(
         assert seen.shows("running, step 3 of 10")
         aside = box.rename(home / "aside")
 
-        assert seen.shows(f"{working}: no answer since", "not an end")
+        assert seen.shows(f"{working}: no answer since", "does not mean that it has ended")
         assert "running, step 3 of 10" in seen.frame(), "what was seen last stays"
         aside.rename(box)
 
@@ -180,12 +180,12 @@ def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_pat
         assert seen.shows(made, "ready")
         _say_to(ledger, IN_THE_WAY)
         seen.press(b"r")
-        assert seen.shows(made, "looking at it failed: IntegrityError")
+        assert seen.shows(made, "looking at the lease failed: IntegrityError")
 
         _say_to(ledger, "DROP TRIGGER in_the_way")
         seen.press(b"r")
 
-        assert eventually(lambda: "looking at it failed" not in seen.frame())
+        assert eventually(lambda: "looking at the lease failed" not in seen.frame())
         seen.press(b"q")
         assert seen.left() == 0
         assert b"Traceback" not in seen.drawn

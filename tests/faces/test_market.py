@@ -48,7 +48,7 @@ FOUND = Found(
     cheapest="q-7k2m",
     unfit={"above the cap of 1 USD/h": 12, "less disk": 3},
     troubles={"gcp": "NO_QUOTA: the quota [GPUS] is 0; ask for more"},
-    next="`gpu-tenant provision --quote q-7k2m`: the first that is still to be had",
+    next="`gpu-tenant provision --quote q-7k2m`: rents the first of these that is still available",
 )
 
 
@@ -68,7 +68,7 @@ def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
         "note: CUDA 12.4 at most, and a sentence that makes the line longer than any terminal (each)",
         "cheapest by the hour: q-7k2m",
         "left out: 12 above the cap of 1 USD/h; 3 less disk",
-        "next: `gpu-tenant provision --quote q-7k2m`: the first that is still to be had",
+        "next: `gpu-tenant provision --quote q-7k2m`: rents the first of these that is still available",
     ]
     assert printed.err == "gcp: NO_QUOTA: the quota [GPUS] is 0; ask for more\n"
 

@@ -132,7 +132,9 @@ def test_a_job_that_will_outrun_the_budget_or_the_deadline_is_told() -> None:
 
     told = forecast(running(budget_usd=Decimal(3)), after(60), course=slow)
 
-    assert "will have cost 5.00 USD: the budget of 3 USD ends before" in (told.over_budget or "")
+    assert "will have cost 5.00 USD by then: the budget of 3 USD is used up before that" in (
+        told.over_budget or ""
+    )
     assert "gpu-tenant extend local-abcd" in (told.past_deadline or "")
 
 

@@ -89,7 +89,10 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
 
     (warning,) = receipt.warnings
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
-    assert "billed 0.61 USD without bytes, and 0.5000 were counted: more than was quoted" in warning
+    assert (
+        "billed 0.61 USD without bytes, but 0.5000 USD were counted: more than was quoted"
+        in warning
+    )
     assert (
         receipt.counts
         == "compute and disk by the rate on record; bytes are not in it: their cost is unknown"

@@ -75,7 +75,7 @@ def test_an_unknown_price_passes_no_cap_because_it_is_not_zero(ledger: Ledger) -
 
 @pytest.mark.parametrize("hours", [0, -1, 24 * 365 + 1, float("inf"), float("nan")])
 def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float) -> None:
-    with pytest.raises(BadRequest, match="is no lease"):
+    with pytest.raises(BadRequest, match="a lease cannot last"):
         intent(ledger, hours=hours)
     assert ledger.leases() == []
 
@@ -168,7 +168,7 @@ def test_to_go_without_is_said_by_name(ledger: Ledger, clock: HandClock) -> None
 
 
 @pytest.mark.parametrize(
-    ("shown", "words"), [(None, "no smoke test was shown"), ("smoke-0", "no smoke receipt smoke-0")]
+    ("shown", "words"), [(None, "no smoke test was named"), ("smoke-0", "no smoke receipt smoke-0")]
 )
 def test_without_a_smoke_test_nothing_is_rented_and_the_next_command_is_named(
     ledger: Ledger, clock: HandClock, shown: str | None, words: str

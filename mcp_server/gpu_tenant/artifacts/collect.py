@@ -1,4 +1,4 @@
-"""Seal the box and fetch everything that is to be kept. Each file is proved as it lands."""
+"""Seals the box and fetches everything that is to be kept. Each file is proved as it arrives."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ _NAMED = 5
 
 
 class Collected(Record):
-    """What is here now of what the box holds."""
+    """What is now on this computer of what the box holds."""
 
     lease: str
     seal: str
@@ -74,20 +74,21 @@ async def collect(
     elsewhere: Sequence[Path],
     progress: Callable[[int, int], None],
 ) -> Collected:
-    """Every file of a fresh seal is in `directory`, equal to the seal when it landed.
+    """Fetch every file of a fresh seal into `directory`. Each file equals the seal when it lands.
 
-    `artifacts` and `discard` are what the owner said later about unclaimed files. From here on they are on record.
-    What the kept directories `elsewhere` already hold is copied from there instead of being fetched. With
-    `news="some"` channels are opened at once, because something is known to be coming. `progress` is called with
-    the bytes that are here and the total. A file in the way of a newer version is moved to `.superseded/`, never
-    overwritten.
+    `artifacts` and `discard` are what the owner said later about unclaimed files. This call records them.
+    What the kept directories `elsewhere` already hold is copied from there and not fetched. With
+    `news="some"`, channels are opened at once, because something is known to be coming. `progress` is called
+    with the bytes that are here and the total. A file in the way of a newer version is moved to
+    `.superseded/`, never overwritten.
 
     Raises:
         JobRunning: something on the box is still being written.
-        DiskFull: there is no room here; what was fetched stays, and the next collect continues from it.
+        DiskFull: there is no room on this computer; what was fetched stays, and the next collect continues
+            from it.
         BoxTrouble: a file changed or vanished while it was fetched.
 
-    After any exception every file in `directory` is whole, and the box is as it was.
+        After any exception, every file in `directory` is whole, and the box is as it was.
     """
     lease = session.lease
     before = ledger.seal(lease.id)
@@ -134,10 +135,10 @@ async def collect(
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
-    """The box could match each of the `patterns`, and none of them discards a whole place.
+    """Check that the box could match each of the `patterns`, and that none of them discards a whole place.
 
     Raises:
-        BadRequest: one of them is bad. Bad patterns from before only show in the seal, as problems.
+        BadRequest: a pattern is bad. Bad patterns from before only show in the seal, as problems.
     """
     for problem in draft.problems:
         if problem.why in ("bad_pattern", "wide_pattern") and problem.at in patterns:
@@ -205,7 +206,7 @@ async def _gather(
     ledger: Ledger,
     directory: Path,
 ) -> Manifest:
-    """The seal, which was made while the files of the draft were being fetched. Every file it names is here.
+    """Fetch every file of the seal, which is made while the files of the draft are being fetched. Returns the seal.
 
     Raises:
         BoxTrouble: a file changed twice.
@@ -223,8 +224,8 @@ async def _gather(
         return sealing.result() if sealing.done() else None
 
     try:
-        # First what is surely wanted, while the box still seals. Then, by the seal, what is still
-        # missing.
+        # First fetch what is surely wanted, while the box still seals. Then fetch, by the seal, what
+        # is still missing.
         await gathering.fetch(way.sure, sealed)
         wait_for("the box hashes its files", usd_h=lease.price_usd_h)
         seal = await sealing
@@ -242,12 +243,12 @@ async def _gather(
 
 
 async def _seal_of(seal: Manifest) -> Manifest:
-    """The draft itself, which is a complete seal already."""
+    """Return the draft, which is a complete seal already."""
     return seal
 
 
 class _Tally:
-    """How many of the bytes are here, out of the total."""
+    """Counts how many of all the bytes are here."""
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._total = self._here = 0
@@ -256,12 +257,12 @@ class _Tally:
     def begin(
         self, entries: Sequence[SealedFile], here: Sequence[SealedFile], held_bytes: int
     ) -> None:
-        """Sets the total from `entries`. Those in `here`, and another `held_bytes`, have come already."""
+        """Set the total from `entries`. Those in `here`, and another `held_bytes`, have come already."""
         self._total = sum(entry.size_bytes for entry in entries)
         self.came(sum(entry.size_bytes for entry in here) + held_bytes)
 
     def came(self, size_bytes: int) -> None:
-        """Another `size_bytes` are here."""
+        """Count another `size_bytes` as here."""
         self._here = min(self._total, self._here + size_bytes)
         self._progress(self._here, self._total)
 

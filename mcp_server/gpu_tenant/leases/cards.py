@@ -1,4 +1,4 @@
-"""A lease on one card: what a person or an agent wants to see at a glance."""
+"""One lease on one card: what a person or an agent needs to see at a glance."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ _NAMED = 8
 
 
 class Card(Record):
-    """One lease at a glance. None is unknown, which is not zero."""
+    """One lease at a glance. None means unknown, which is not zero."""
 
     lease: str
     provider: str
@@ -111,7 +111,7 @@ class Card(Record):
 
 
 class Foreign(Record):
-    """A box in the account that is not ours. It is shown, and never touched."""
+    """A box in the account that is not ours. The program shows it, and never touches it."""
 
     provider: str
     box: str
@@ -155,7 +155,7 @@ NOTHING = Spent(Decimal(0), 0)
 
 
 class LossReport(Record):
-    """What would be gone for good. `digest` names exactly this list."""
+    """What a teardown would lose for good. `digest` names exactly this list."""
 
     lease: str
     losses: tuple[str, ...]
@@ -183,7 +183,7 @@ def card(
     box: Box | None = None,
     looked_after: LookedAfter = "watched",
 ) -> Card:
-    """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
+    """Show the lease at `now`, from its timeline and from what its provider shows of the box."""
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
@@ -244,7 +244,7 @@ def in_all(
     older: str | None = None,
     before: Spent = NOTHING,
 ) -> Leases:
-    """Those leases, and what they and the leftovers add up to. Anything unknown is named, and not counted as 0.
+    """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
     `before` is what all leases have cost that have ended, those among the cards too. `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
     `strays` are boxes that are listed although they were seen gone. `older` names the oldest lease among the
@@ -331,7 +331,7 @@ def _next(
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
             return f"{on}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
-            return f"{Command('audit', lease.id)}: it waits until the box lets us in"
+            return f"{Command('audit', lease.id)}: this waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
             home, end = Command("collect", lease.id), Command("teardown", lease.id)
             if is_over:
@@ -342,6 +342,6 @@ def _next(
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
-            return f"{Command('teardown', lease.id)} again: it was cut short"
+            return f"{Command('teardown', lease.id)} again: the last teardown was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
             return "nothing: this lease has ended"

@@ -1,4 +1,4 @@
-"""The one place that destroys. It needs a filed permit, and believes the end only when the list says so twice."""
+"""The one place that destroys. It needs a filed permit, and believes the end only when the list has shown it twice."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ _ASK_AGAIN_S = 30
 _NAMED = 8
 """How many files are named where there may be thousands."""
 _GONE_WITHIN_S = 300
-"""A box that is still listed this long after the destroy needs a person's attention."""
+"""If a box is still listed this long after the destroy request, a person has to look."""
 
 
 async def tear_down(
@@ -50,14 +50,14 @@ async def tear_down(
     *,
     unless_wanted_since: int | None = None,
 ) -> Receipt:
-    """The permitted box is gone, seen twice, and the receipt is filed.
+    """Destroy the permitted box, wait until its absence is seen twice, and file the receipt.
 
     `unless_wanted_since` is the line of the ledger after which nobody may have brought more work.
 
     Raises:
-        StillWanted: somebody has; nothing was destroyed.
-        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease stays
-            `terminating`, and the same call goes on with it.
+        StillWanted: somebody has brought more work; nothing was destroyed.
+        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease
+            stays `terminating`, and the same call continues the teardown.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
     context.must_record()
@@ -79,14 +79,15 @@ async def tear_down(
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
-                # It may have been carried out. The list will tell, and asking twice does no harm.
+                # The provider may have carried the destroy out. The list will tell, and asking
+                # twice does no harm.
             except ProviderTrouble as refusal:
                 ledger.note(lease.id, timeline.Destroyed(outcome="refused"), at=ledger.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(context, lease)
         if isinstance(seen, Listed):
-            # The box is billed at least until now, whatever the destroy's answer was.
+            # The box is billed at least until now, whatever the answer to the destroy was.
             ledger.saw(lease.id, listed="listed", at=ledger.now())
         step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
@@ -104,10 +105,10 @@ async def see_gone(
     *,
     listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before, once its list has omitted it twice.
+    """Return the receipt of a box whose destroy was requested before, once its list has omitted it twice.
 
-    If the box is `listed` and may be going, this waits as long as the call that sent the destroy would have
-    waited. None if the box is listed after all, or the list cannot be had: then the ground has to be proved
+    If the box is `listed` and may be going, wait as long as the call that sent the destroy would have waited.
+    Returns None if the box is listed after all, or the list cannot be had: then the ground has to be proved
     again. Nothing is destroyed here.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
@@ -142,7 +143,7 @@ def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
 
 
 def may_go_until(context: Context, lease: Lease) -> datetime | None:
-    """Until when a box whose destroy was sent may still be listed. None if it was refused or never sent."""
+    """Until when a box may still be listed after its destroy was sent. None if the destroy was refused or never sent."""
     profile = context.profile(lease.provider)
     asked_at = destroy_asked_at(context.ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
@@ -153,20 +154,20 @@ def _gone_within(profile: Profile) -> timedelta:
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
-    """The same trouble, with a sentence that says what it means for the meter."""
+    """Return the same error, with a sentence that says what it means for the meter."""
     if isinstance(trouble, OwnerMustAct):
         trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
         return trouble
     trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
     trouble.remedy = (
         f"{trouble.remedy + ', then ' if trouble.remedy else ''}{Command('teardown', lease.id)} again;"
-        " if it stays, end it in the provider's console"
+        " if the box stays, end it in the provider's console"
     )
     return trouble
 
 
 async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Receipt:
-    """The proof of the end is in the ledger, and the lease is gone."""
+    """Write the proof of the end into the ledger. From then on the lease is gone."""
     profile, ledger = context.profile(lease.provider), context.ledger
     ground, asked_at = ledger.permitted(lease.id)
     seal = ledger.seal(lease.id) if ground != "never_used" else None
@@ -289,11 +290,13 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
         "an unknown sum" if usd is None else f"{usd} USD/GB"
         for usd in (price.upload_usd_gb, price.download_usd_gb)
     )
-    return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
+    return (
+        f"the cost of bytes, {up} to the box and {down} from the box: only its provider counts them",
+    )
 
 
 def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
-    """What the end rests on if there is no provider's list to ask."""
+    """What the end of the lease rests on, if there is no provider's list to ask."""
     profile = context.profile(lease.provider)
     said = [
         (at, event)
@@ -302,13 +305,13 @@ def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
     ]
     return tuple(
         f"that {profile.title} charges nothing any more: {event.by} said at {at:%Y-%m-%d %H:%M} "
-        "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
+        "UTC that the box is gone, and the box no longer answered; the platform's own bill proves it"
         for at, event in said[-1:]
     )
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
-    """What was let go: how much by each pattern, or the losses that a person signed for."""
+    """What was given up: how much by each pattern, or the losses that a person signed for."""
     seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:

@@ -1,4 +1,4 @@
-"""What a person sees while they wait: bars on stderr, for bytes that move and for a job that runs."""
+"""What a person sees while they wait: bars on stderr for moving bytes and for a running job."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ errors = Console(stderr=True, highlight=False)
 
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10
-"""How often a line is written where nobody looks at a bar, so that a log grows slowly."""
+"""How often a line is written if stderr is not a terminal. It is rare, so that a log grows slowly."""
 
 
 class Waiting:
@@ -76,7 +76,7 @@ def _subject(wait: Wait) -> str:
 
 
 class _Words(ProgressColumn):
-    """The words as of the moment they are drawn, so that a stall shows although nothing reports it."""
+    """The words as of the moment when they are drawn, so that a stall shows although nothing reports it."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__(table_column=Column(overflow="fold"))
@@ -139,9 +139,9 @@ async def _tell(verb: str, waiting: Waiting, bar: Progress) -> None:
 
 
 async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
-    """The job has ended. Its log went to stdout as it came, its progress to a bar on stderr.
+    """Follow the job until it has ended. Its log goes to stdout as it comes, its progress to a bar on stderr.
 
-    A box that does not answer is asked again until it does. The job goes on meanwhile.
+    A box that does not answer is asked again until it does. The job runs on meanwhile.
     """
     with Progress(
         TextColumn("{task.description}"),
@@ -162,7 +162,7 @@ async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | No
                 continue
             cursor, job = seen.cursor, seen.job
             if seen.log and errors.is_terminal and sys.stdout.isatty():
-                # Above the bar, which would otherwise be drawn into the line.
+                # Print above the bar, which would otherwise be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
             elif seen.log:
                 click.echo(seen.log, nl=False)

@@ -364,7 +364,7 @@ async def collect(
 
 
 def _snapshot(shown: Snapshot) -> None:
-    """It was printed what was pulled, what was not, and what that proves."""
+    """Print what was pulled, what was not, and what that proves."""
     rows: list[tuple[str, object]] = [
         ("came", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         *(("", name) for name in shown.names),

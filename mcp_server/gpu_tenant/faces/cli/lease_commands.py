@@ -163,7 +163,7 @@ _DONE = (
 
 
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
-    """Adds the options for the terms of a new lease."""
+    """Add the options for the terms of a new lease."""
     for option in (
         click.option(
             "--hours",

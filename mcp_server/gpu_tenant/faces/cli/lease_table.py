@@ -1,4 +1,4 @@
-"""All leases at once for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
+"""All leases for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY = "nobody bills"
 
 
 def print_provisioned(shown: Card) -> None:
-    """What was rented was printed: one lease, or of several how many there are and why."""
+    """Print what was rented: one lease, or for a fleet how many boxes there are, and why any are missing."""
     card(shown)
     whole = shown.together
     if whole is None:
@@ -137,5 +137,5 @@ def _in_all(shown: Leases, burning: Sequence[Card]) -> str:
 
 
 def _sum(amount: Decimal | None) -> str:
-    """The sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
+    """Write the sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
     return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"

@@ -40,7 +40,7 @@ class SilentBox:
 
 @dataclass(slots=True)
 class LiveState:
-    """The last state seen of everything, and when it was seen."""
+    """The last seen state of everything, and when it was seen."""
 
     titles: Mapping[str, str]
     leases: Leases | None = None
@@ -64,7 +64,7 @@ class Frame:
         self._now = now
         self._keys = keys
         self.from_line = from_line
-        """The first line of the middle that is shown. Drawing limits it to what can be scrolled."""
+        """The first shown line of the middle. Drawing limits it to what can be scrolled to."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
@@ -108,11 +108,11 @@ class Frame:
     def _rows_in_sight(
         self, console: Console, options: ConsoleOptions, end: int
     ) -> list[list[Segment]]:
-        """The table's lines in sight, down to `end`. Only the leases shown are laid out: there may be thousands."""
+        """Draw the table's lines that are in sight, down to `end`. Only these are laid out: there may be thousands."""
         first = self.from_line
         cards = self._cards[max(0, first - 1) : end - 1]
         table = _fit_table(cards, self._seen, self._now, console, options)
-        # The table's head is the middle's first line.
+        # The head of the table is the first line of the middle.
         return console.render_lines(table, options)[min(first, 1) :]
 
     def _below_the_table(self) -> Iterator[RenderableType]:
@@ -146,8 +146,8 @@ class Frame:
             watched, blind = self._seen.jobs.get(card.lease), self._seen.blind.get(card.lease)
             if blind is not None:
                 yield _plain_text(
-                    f"{card.lease}: no answer since {blind.since:%H:%M:%S} UTC, which is not an end; "
-                    f"it is asked again ({blind.words})",
+                    f"{card.lease}: no answer since {blind.since:%H:%M:%S} UTC, which does not mean that it has ended; "
+                    f"its box is asked again ({blind.words})",
                     "yellow",
                 )
             if watched is not None:
@@ -173,7 +173,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
-"""The columns to leave out first on a narrow terminal. All others are always shown."""
+"""The columns that are left out first on a narrow terminal. All other columns are always shown."""
 
 
 def _fit_table(
@@ -183,7 +183,7 @@ def _fit_table(
     console: Console,
     options: ConsoleOptions,
 ) -> Table:
-    """The table, with as many columns as there is room for."""
+    """Build the table, with as many columns as fit."""
     for count in range(len(_LEFT_OUT_FIRST) + 1):
         columns = [column for column in _COLUMNS if column[0] not in _LEFT_OUT_FIRST[:count]]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -204,7 +204,7 @@ def _with_title(title: str, lines: Sequence[RenderableType]) -> Iterator[Rendera
 
 
 def _meters(cards: tuple[Card, ...]) -> list[Text]:
-    """What ends each bill if this computer dies. Leases with the same answer share a line."""
+    """Say what ends each bill if this computer dies. Leases with the same answer share a line."""
     said: dict[str, list[str]] = {}
     for card in cards:
         if card.state.live:
@@ -219,7 +219,7 @@ def _of_others(box: Foreign) -> str:
 
 
 def _course(card: Card, past_s: float) -> str:
-    """When its job will have ended and what it will have cost by then. Empty if that is unknown."""
+    """Say when the lease's job will have ended and what it will have cost by then. Empty if that is unknown."""
     if card.job_ends_in_s is None:
         return ""
     left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
@@ -305,7 +305,7 @@ def _state(card: Card, seen: LiveState) -> Text:
 
 
 def _gpus(card: Card, seen: LiveState) -> str:
-    """The lease's GPUs, by its quote or else by what a job's box reported."""
+    """Name the lease's GPUs, by its quote or else by what a job's box reported."""
     watched = seen.jobs.get(card.lease)
     # A row has one line, even if a box reports a GPU name with line breaks.
     names = [" ".join(gpu.name.split()) for gpu in watched.gpus] if watched else []
@@ -313,7 +313,7 @@ def _gpus(card: Card, seen: LiveState) -> str:
 
 
 def gpu_count(gpu: str, count: int) -> str:
-    """That GPU with its count, in short."""
+    """Write that GPU with its count, in short."""
     return gpu if count == 1 else f"{gpu} x{count}"
 
 
@@ -347,7 +347,7 @@ def _spent_words(card: Card, past_s: float) -> str:
 
 
 def _since(card: Card, past_s: float) -> Decimal:
-    """What it has cost since it was seen. 0 if that is unknown."""
+    """What the lease has cost since it was seen. 0 if that is unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)

@@ -35,7 +35,7 @@ async def on_each(
     moves: str | None = None,
     waits: str | None = None,
 ) -> None:
-    """The verb was carried out on every lease that was chosen. The process exits with the worst status.
+    """Carry out the verb on every chosen lease. The process exits with the worst status.
 
     For one lease nothing is special: its words or its record are printed, and its error is raised. For several, each
     has a line, in order, and problems are printed below the lines. As JSON they are an array, with the error in place
@@ -75,14 +75,14 @@ async def on_each(
 
 
 def must_be_one(chosen: Chosen, tenancy: Tenancy, why: str) -> str:
-    """The one lease that was chosen.
+    """Return the one lease that was chosen.
 
     Raises:
-        BadRequest: several were chosen; `why` says why that cannot be.
+        BadRequest: several were chosen; `why` says why that is not possible.
     """
     leases = chosen.leases(tenancy)
     if len(leases) > 1:
-        raise BadRequest(f"{why}, and {some(len(leases), 'lease')} are named", remedy="name one")
+        raise BadRequest(f"{why}, but {some(len(leases), 'lease')} are named", remedy="name one")
     return leases[0]
 
 
@@ -112,7 +112,7 @@ def _tell(
         click.echo("no lease is live", err=True)
     if len(told) < len(leases):
         left = ", ".join(lease for lease in leases if lease not in came)
-        click.echo(f"not ended, or not begun: {left}", err=True)
+        click.echo(f"interrupted before it ended, or not begun: {left}", err=True)
 
 
 def _plain(lease: str, what: Record | Exception) -> object:

@@ -68,7 +68,7 @@ def _wide(table: Table) -> int:
 
 
 def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
-    """Every note, with the offers that it is about."""
+    """Collect every note, with the offers that it is about."""
     noted: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):
@@ -77,7 +77,7 @@ def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
 
 
 def print_explained(shown: Found) -> None:
-    """Each offer was printed with the terms that make up its expected cost."""
+    """Print each offer with the terms that make up its expected cost."""
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
         title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"

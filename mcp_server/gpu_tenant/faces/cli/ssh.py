@@ -53,7 +53,7 @@ async def ssh(
 
     With our key, and only to the host that was pinned for the lease. Without a command: a shell.
     """
-    # A lease named by --lease is not named again, so all the words are the command.
+    # With --lease, the lease is not named again, so all the words are the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
     command += command_words()
     wanted = [part for forward in forwards for part in ("-L", forward_argument(forward))]
@@ -70,7 +70,7 @@ async def ssh(
     if shutil.which("ssh") is None:
         raise LocalTrouble(
             "there is no ssh client on this computer",
-            remedy="install OpenSSH's (`apt-get install openssh-client`), then the same command",
+            remedy="install OpenSSH (`apt-get install openssh-client`), then run the same command",
         )
     if not command:
         click.echo(f"the work directory is ~/{login.directory}", err=True)
@@ -80,7 +80,7 @@ async def ssh(
 
 
 def forward_argument(forward: str) -> str:
-    """The argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
+    """Build the argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
     told = _FORWARD.fullmatch(forward)
     ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
     if told is None or not all(0 < port < 65536 for port in ports):
