@@ -16,7 +16,7 @@ from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import BoxState, JobId, Lease
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Market
@@ -477,7 +477,7 @@ class Tenancy:
             )
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
-        from gpu_tenant.box.guard import last_armed
+        from gpu_tenant.box.guard_record import last_armed
         from gpu_tenant.jobs.launch import Launched
 
         context = self.context
@@ -559,7 +559,7 @@ class Tenancy:
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         context = self.context
-        gone = recorded_fate(context.ledger.events(lease.id))
+        gone = recorded_fate(context.ledger.events(lease.id, *TURNS))
         if gone is None or gone == "stopped_by_provider":
             return None  # that says who stopped it, and not why its job ended
         return BoxSeen(BoxState.UNKNOWN, fate=gone)

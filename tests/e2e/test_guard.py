@@ -10,7 +10,8 @@ from arranged import eventually
 from e2e.renting import Tenant, tenant_at
 
 from gpu_tenant.box.caretaker import Caretaker
-from gpu_tenant.box.guard import arm, last_armed, note_gone
+from gpu_tenant.box.guard import arm
+from gpu_tenant.box.guard_record import last_armed, note_gone
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.protection import Armed

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import Guard
+from gpu_tenant.box.guard_record import last_armed, record
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -24,9 +25,6 @@ from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
-
-if TYPE_CHECKING:
-    pass
 
 _COPY_S = 7200
 """The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
@@ -76,7 +74,7 @@ async def arm(
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
-        _record(session.lease, armed, ledger=ledger)
+        record(session.lease, armed, ledger=ledger)
         return armed
 
 
@@ -107,7 +105,7 @@ async def arm_again(
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
-        _record(lease, armed, ledger=ledger)
+        record(lease, armed, ledger=ledger)
         return armed
     way = way_out(session.profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
@@ -153,7 +151,7 @@ async def arm_again(
     if unkept:
         words = f"{armed.words}; it will not reach the store: {unkept}"
         armed = armed.model_copy(update={"words": words})
-    _record(lease, armed, ledger=ledger)
+    record(lease, armed, ledger=ledger)
     return armed
 
 
@@ -242,34 +240,3 @@ def _rescue_s(lease: Lease) -> float:
     """How long the box may bill on past its deadline, to save what is unverified."""
     most, usd_h = rescue(lease), running_usd_h(lease)
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
-
-
-def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
-    """The state of the guard is on the timeline, if it has changed."""
-    now = timeline.Guarded(
-        armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
-    )
-    said = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Guarded)]
-    if not said or said[-1] != now:
-        ledger.note(lease.id, now, at=ledger.now())
-
-
-def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease said last. None if none was armed since the box was started."""
-    for _, event in reversed(ledger.events(lease.id)):
-        if isinstance(event, timeline.Resumed):
-            return None  # the guard is a process, and ended when the box was stopped
-        if isinstance(event, timeline.Guarded):
-            return Armed(
-                state="armed" if event.armed else "not armed",
-                ends_the_meter=event.ends_the_meter,
-                words=event.words,
-            )
-    return None
-
-
-def note_gone(lease: Lease, *, ledger: Ledger) -> None:
-    """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
-    words = "not armed: its guard was gone, as after a reboot"
-    armed = Armed(state="not armed", ends_the_meter=False, words=words)
-    _record(lease, armed, ledger=ledger)

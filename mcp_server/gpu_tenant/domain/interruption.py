@@ -11,6 +11,8 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 from gpu_tenant.domain.timeline import Lines
 
+TURNS = (timeline.Taken, timeline.Ready, timeline.Resumed, timeline.Parked)
+"""The events that `recorded_fate` goes by."""
 _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 """After one of these events an earlier fate no longer counts."""
 

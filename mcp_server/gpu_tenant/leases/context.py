@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.guard import last_armed
-from gpu_tenant.box.job_queue import Runner
-from gpu_tenant.box.session import Session
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
 
     from gpu_tenant.artifacts.stores.protocol import DurableStore
     from gpu_tenant.box.caretaker import Caretaker
+    from gpu_tenant.box.job_queue import Runner
+    from gpu_tenant.box.session import Session
     from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
@@ -233,6 +233,8 @@ class Context:
 
     def session(self, lease: Lease) -> Session:
         """Its box, with everything that is needed to work on it."""
+        from gpu_tenant.box.session import Session
+
         return Session(
             lease, self.profile(lease.provider), self.transport(lease), self.caretaker(lease)
         )

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from gpu_tenant.box.guard import arm
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
@@ -97,6 +96,8 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 
 async def arm_guard(context: Context, lease: Lease) -> Armed:
     """The box itself holds the deadline, or the answer says why it does not."""
+    from gpu_tenant.box.guard import arm
+
     return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
 

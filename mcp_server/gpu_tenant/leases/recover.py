@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import Taken, fate, recorded_fate
+from gpu_tenant.domain.interruption import TURNS, Taken, fate, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
@@ -72,7 +72,7 @@ def may_recover(context: Context, lease: Lease) -> bool:
         return False
     if lease.state is not LeaseState.LOST:
         gone = (
-            recorded_fate(context.ledger.events(lease.id))
+            recorded_fate(context.ledger.events(lease.id, *TURNS))
             if lease.state is LeaseState.ACTIVE
             else None
         )

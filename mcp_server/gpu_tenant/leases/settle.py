@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
-from gpu_tenant.domain.interruption import fate, recorded_fate
+from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate
 from gpu_tenant.domain.model import (
     MARK_PREFIX,
     Box,
@@ -151,7 +151,7 @@ async def settle(
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
-    seen = news(lease, box, recorded_fate(ledger.events(lease.id)))
+    seen = news(lease, box, recorded_fate(ledger.events(lease.id, *TURNS)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
@@ -187,7 +187,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
         return  # nothing is known about it
-    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
+    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id, *TURNS)):
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
@@ -324,7 +324,7 @@ def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[s
     now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
-            words = billed_more(lease, newest_bill(ledger.events(lease.id)), now)
+            words = billed_more(lease, newest_bill(ledger.events(lease.id, timeline.Billed)), now)
             if words is not None:
                 yield lease.id, words
 
@@ -340,9 +340,13 @@ async def _take_up(
 ) -> tuple[str, str] | None:
     """The box is under a lease. Returns what a person must hear."""
     ledger, profile = context.ledger, context.profile(box.provider)
-    # Read the ledger after the list, because whoever makes a box writes its lease down first.
-    known = ledger.known(named)
     # Look it up by provider, too: two providers may give out the same id.
+    standing = ledger.lease_on(box.provider, box.id)
+    if standing is not None and standing.id == named:
+        return None
+    # Read the ledger after the list, because whoever makes a box writes its lease down first. Read who stands on
+    # the box last, because the lease may have been bound to it since.
+    known = ledger.known(named)
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
@@ -368,7 +372,7 @@ async def _take_up(
         )
         note_unseen_boot(standing, box, known.quote, since=since, ledger=ledger, at=now)
     # A box of another lease that a person gave this mark is no twin, even if it is unused.
-    is_twin = known is not None and standing.id != named and standing.mark == box.mark
+    is_twin = known is not None and standing.mark == box.mark
     if not is_twin or standing.touched_at is not None:
         return None
     assert known is not None

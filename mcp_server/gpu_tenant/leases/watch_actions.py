@@ -8,7 +8,8 @@ from gpu_tenant.artifacts.retention import Retention, Wishes, wishes
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
-from gpu_tenant.box.guard import bring, last_armed, note_gone
+from gpu_tenant.box.guard import bring
+from gpu_tenant.box.guard_record import last_armed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command

@@ -46,12 +46,15 @@ class Timeline(Holds):
             (lease_id, kind_of(event), json.dumps(event.stored()), at.isoformat()),
         )
 
-    def events(self, lease_id: str) -> list[Line]:
-        """The lease's timeline, oldest first."""
+    def events(self, lease_id: str, *kinds: type[Event]) -> list[Line]:
+        """The lease's timeline, oldest first. If kinds are named, only the lines of these kinds."""
+        named = json.dumps([each.kind for each in kinds]) if kinds else None
         return self._read(
             lambda row: Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
-            "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
+            "SELECT at, kind, detail FROM events WHERE lease_id=?1"
+            " AND (?2 IS NULL OR kind IN (SELECT value FROM json_each(?2))) ORDER BY seq",
             lease_id,
+            named,
         )
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
@@ -84,7 +87,7 @@ class Timeline(Holds):
 
     def attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""
-        return any(isinstance(event, Attested) for _, event in self.events(lease_id))
+        return any(isinstance(event, Attested) for _, event in self.events(lease_id, Attested))
 
     def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
         """One look at the provider's list is on record."""

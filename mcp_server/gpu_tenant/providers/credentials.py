@@ -2,7 +2,6 @@
 
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -216,19 +215,27 @@ def read_table(configuration: Path, table: str) -> Mapping[str, JsonValue]:
         LocalTrouble: the configuration cannot be read.
     """
     try:
-        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get(table, {})
+        written = configuration.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise LocalTrouble(
-            f"{configuration} cannot be read: {error}", remedy="mend that file"
-        ) from error
+        raise _unreadable(configuration, error) from error
+    import tomllib  # most owners have no configuration
+
+    try:
+        said = tomllib.loads(written).get(table, {})
+    except ValueError as error:
+        raise _unreadable(configuration, error) from error
     if not isinstance(said, dict):
         raise LocalTrouble(
             f"{configuration}: `{table}` is no table",
             remedy=f"begin it with a line `[{table}]`; what is in it are lines `name = ...` below that",
         )
     return said
+
+
+def _unreadable(configuration: Path, error: Exception) -> LocalTrouble:
+    return LocalTrouble(f"{configuration} cannot be read: {error}", remedy="mend that file")
 
 
 def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) -> Credential:

@@ -1,17 +1,18 @@
 """Platform facts, read from `profiles/<slug>.md`. Each was checked against `profiles/_schema.json`.
 
-Parsing and checking all of them takes longer than most commands. So what was found valid is noted, by the hash
-of all that decides about it, and a profile that nobody has changed since is believed.
+Parsing and checking all of them takes longer than most commands. So each valid profile is noted as it was made, by
+the hash of all that decides about it, and one that nobody has changed since is taken from there.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+from pydantic import TypeAdapter
 
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.files.replace_file import replace_file
@@ -19,6 +20,7 @@ from gpu_tenant.files.replace_file import replace_file
 if TYPE_CHECKING:
     from gpu_tenant.providers.profile_facts import Facts, Leaf
 
+_NOTES: TypeAdapter[dict[str, Profile]] = TypeAdapter(dict[str, Profile])
 _MADE: dict[str, Profile] = {}
 """The profiles that this process has made, by their hash."""
 
@@ -60,9 +62,10 @@ def _content(path: Path) -> bytes:
 
 
 def _judges(directory: Path) -> bytes:
-    """The hash of what decides whether a profile is valid: the schema, and the code that reads it."""
-    code = Path(__file__).with_name("profile_facts.py")
-    return sha256((directory / "_schema.json").read_bytes() + code.read_bytes()).digest()
+    """The hash of what decides what a profile says, and whether it is valid: the schema, and the code that reads it."""
+    ours = Path(__file__)
+    judges = (directory / "_schema.json", ours, ours.with_name("profile_facts.py"))
+    return sha256(b"".join(judge.read_bytes() for judge in judges)).digest()
 
 
 def _make(keys: dict[Path, str], noted: Path | None) -> None:
@@ -70,32 +73,29 @@ def _make(keys: dict[Path, str], noted: Path | None) -> None:
     known = _notes(noted)
     missing = [path for path, key in keys.items() if key not in known]
     if missing:
-        from gpu_tenant.providers.profile_facts import checked
-
-        known |= {keys[path]: checked(path) for path in missing}
+        known |= {keys[path]: load_profile(path) for path in missing}
         known = {key: known[key] for key in keys.values()}
         _note(known, noted)
-    for key in keys.values():
-        _MADE[key] = _profile(*known[key])
+    _MADE.update(known)
 
 
-def _notes(noted: Path | None) -> dict[str, tuple[Facts, str]]:
-    """The facts and the body of each profile that was valid, by its hash."""
+def _notes(noted: Path | None) -> dict[str, Profile]:
+    """Each profile that was valid, by its hash."""
     if noted is None:
         return {}
     try:
-        return dict(json.loads(noted.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        return _NOTES.validate_json(noted.read_bytes())
+    except (OSError, ValueError):
         return {}  # all are checked again
 
 
-def _note(known: dict[str, tuple[Facts, str]], noted: Path | None) -> None:
+def _note(known: dict[str, Profile], noted: Path | None) -> None:
     if noted is None:
         return
     # If it fails, the next process checks them again. A full disk must not stop a command.
     with suppress(OSError):
         noted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(noted, json.dumps(known), durable="none")
+        replace_file(noted, _NOTES.dump_json(known), durable="none")
 
 
 def _profile(facts: Facts, body: str) -> Profile:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES
 from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
