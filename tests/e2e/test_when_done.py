@@ -59,7 +59,7 @@ async def test_a_lease_that_agreed_to_nothing_bills_on_and_its_job_s_end_is_told
         await done(scene, when_done="keep")
 
         await scene.look()
-        assert "bills on until" in scene.alarms()["job train"][1]
+        assert "goes on billing until" in scene.alarms()["job train"][1]
         await scene.later(hours=1)
 
         assert (scene.state, attempts(scene)) == (LeaseState.ACTIVE, 0)
@@ -185,7 +185,7 @@ async def test_a_job_that_left_processes_is_told_of_and_ended_after_its_time(tmp
             await asyncio.sleep(0.05)
 
         await scene.look()
-        assert "left processes that run on" in scene.alarms()["done"][1]
+        assert "left processes that still run" in scene.alarms()["done"][1]
         await scene.later(minutes=14)
         assert scene.state is LeaseState.ACTIVE
         await scene.later(minutes=2)

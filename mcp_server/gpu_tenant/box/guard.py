@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import Guard
-from gpu_tenant.box.guard_record import last_armed, record
+from gpu_tenant.box.guard_record import record
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -66,7 +66,7 @@ async def arm(
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
-        held = last_armed(session.lease, ledger)
+        held = armed_now(session.lease, ledger)
         if held is not None and held.state == "armed":
             # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
@@ -80,7 +80,7 @@ async def arm(
 
 async def keep_armed(session: Session, *, ledger: Ledger) -> None:
     """As `arm`, unless a guard is armed already: that one may know of a store."""
-    said = last_armed(session.lease, ledger)
+    said = armed_now(session.lease, ledger)
     if said is None or said.state != "armed":
         await arm(session, ledger=ledger)
 
@@ -161,7 +161,7 @@ def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
         if isinstance(event, timeline.Guarded):
             fresh = ledger.now() - at < _PROVED_FOR
             return fresh and event.ends_the_meter
-        if isinstance(event, timeline.WaivedAhead | timeline.Resumed):
+        if isinstance(event, timeline.WaivedAhead | timeline.Resumed | timeline.Taken):
             return False  # it may do more now than was tested then, or it was restarted
     return False
 

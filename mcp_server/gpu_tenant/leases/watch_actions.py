@@ -9,7 +9,7 @@ from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
 from gpu_tenant.box.guard import bring
-from gpu_tenant.box.guard_record import last_armed, note_gone
+from gpu_tenant.box.guard_record import armed_in, has_lapsed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -69,7 +69,12 @@ async def rearm(context: Context, lease: str) -> str | None:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
-    if last_armed(found, context.ledger) is None or context.clock.now() >= found.terms.deadline_at:
+    events = context.ledger.events(found.id)
+    if context.clock.now() >= found.terms.deadline_at:
+        return None
+    if has_lapsed(found, events):
+        return (await arm_guard(context, found)).words
+    if armed_in(events) is None:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
