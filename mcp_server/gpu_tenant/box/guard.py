@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import Guard
-from gpu_tenant.box.guard_record import record
+from gpu_tenant.box.guard_record import armed_now, record
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.guard_record import armed_in
+from gpu_tenant.box.guard_record import STATES, armed_in
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -24,7 +24,7 @@ from gpu_tenant.domain.errors import (
     LeaseHeld,
     LocalTrouble,
 )
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
@@ -332,7 +332,7 @@ class Context:
 
     def protection(self, lease: Lease) -> Protection:
         """What ends the lease's bill if this computer dies, as far as that was proved."""
-        events = self.ledger.events(lease.id)
+        events = self.ledger.events(lease.id, *STATES, *TURNS)
         return protection(
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
         )

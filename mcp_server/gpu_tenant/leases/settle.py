@@ -35,6 +35,7 @@ from gpu_tenant.domain.reconcile import (
     FinishTeardown,
     Listed,
     LookAgain,
+    News,
     RaiseAlarm,
     Rest,
     VoidIntent,
@@ -43,6 +44,7 @@ from gpu_tenant.domain.reconcile import (
     rate_words,
 )
 from gpu_tenant.domain.terms import Terms
+from gpu_tenant.leases.account_check import is_asking_noted
 from gpu_tenant.leases.billing import (
     BILLED_WITHIN,
     ask_bills,
@@ -82,6 +84,23 @@ def deployment_of(box: Box) -> str | None:
     """Which gpu-tenant installation the box's mark names. None if it names none."""
     marked = _MARK.fullmatch(box.mark or "")
     return marked["deployment"] if marked else None
+
+
+def is_as_recorded(context: Context, lease: Lease, listing: Listing) -> bool:
+    """Whether the list shows the lease's running box just as the ledger has it. Then `settle` would change nothing."""
+    ledger, profile = context.ledger, context.profile(lease.provider)
+    box = next((box for box in listing.boxes if is_of(box, lease)), None)
+    if box is None or box.state is not BoxState.READY or box.taken is not None:
+        return False
+    return (
+        lease.lets_us_in
+        and listing.asked_at >= lease.created_at
+        and plan(lease, Listed(box), ledger.now(), patience(profile, lease)) == Rest()
+        and news(lease, box) == News()
+        and recorded_fate(ledger.events(lease.id, *TURNS)) is None
+        and not ledger.absences(lease.id)
+        and is_asking_noted(context, lease)
+    )
 
 
 async def settle(
