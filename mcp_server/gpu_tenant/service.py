@@ -532,7 +532,7 @@ class Tenancy:
         from gpu_tenant.artifacts.checkpoint_interval import advice_for
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
-        from gpu_tenant.leases.multinode_launch import gang_words
+        from gpu_tenant.leases.multinode_watch import gang_words
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context

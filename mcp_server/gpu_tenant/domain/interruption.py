@@ -3,9 +3,9 @@
 This is told apart from a crash, and from a box that we merely cannot see.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
@@ -20,8 +20,7 @@ INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """Fates that end a box in the middle of its work, whoever pays and whatever was agreed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What took the box, and the sentence that shows it."""
 
     fate: Fate

@@ -1,11 +1,11 @@
 """The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from socket import socket
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
@@ -32,8 +32,7 @@ class Clock(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A command on the box that ran to its end."""
 
     exit_status: int
@@ -356,8 +355,7 @@ class Funded(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """How a provider is asked: at which address, with which key, for which account."""
 
     where: str
@@ -368,7 +366,7 @@ class Asking:
 
     def of(self, account: str | None) -> "Asking":
         """The same, for that account."""
-        return replace(self, account=account)
+        return self._replace(account=account)
 
     def is_like(self, other: "Asking") -> bool:
         """Whether both ask the same server with the same key."""

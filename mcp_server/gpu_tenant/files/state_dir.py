@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest, DiskFull
 from gpu_tenant.files.direct_io import flush, open_regular, reread_blocks
@@ -126,8 +126,7 @@ class Home:
         return self.root / "kept" / lease_id
 
 
-@dataclass(frozen=True, slots=True)
-class Reread:
+class Reread(NamedTuple):
     """The size and hash of a file when it was read back."""
 
     size_bytes: int

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
@@ -22,8 +22,7 @@ def patience(profile: Profile, lease: Lease) -> Patience:
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """A provider's list."""
 
     boxes: Sequence[Box]

@@ -1,10 +1,9 @@
 """The timeline of each lease, one event a line, and every look at a provider's list."""
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.domain.timeline import (
@@ -21,8 +20,7 @@ from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """The times at which an interruptible box ran."""
 
     state: LeaseState

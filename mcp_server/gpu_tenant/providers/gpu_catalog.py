@@ -7,8 +7,7 @@ that the GPU is sold with, except where the driver counts differently: a B300's 
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.offers import ALTERNATIVE, FORM
@@ -16,8 +15,7 @@ from gpu_tenant.domain.offers import ALTERNATIVE, FORM
 Form = Literal["pcie", "sxm", "oam", "superchip"]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuModel:
+class GpuModel(NamedTuple):
     """One GPU as it is sold."""
 
     name: str
