@@ -136,7 +136,10 @@ class Tenancy:
             upload_gb=upload_gb,
             download_gb=download_gb,
         )
-        return await find_offers(wish, markets, ledger=context.ledger, limit=limit, explain=explain)
+        wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
+        return await find_offers(
+            wish, markets, ledger=context.ledger, limit=limit, explain=explain, wish_id=wish_id
+        )
 
     async def provision(
         self,
@@ -182,7 +185,12 @@ class Tenancy:
         smoke: Annotated[
             str | None, Field(description="a passed smoke_test's id, or 'none'")
         ] = None,
-        quotes: Annotated[list[str], Field(description="from find_offers, tried in order")] = [],  # noqa: B006 - never changed; a schema default
+        quotes: Annotated[
+            list[str], Field(description="from find_offers, in order; or its wish, to wait")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        wait_h: Annotated[
+            float | None, Field(gt=0, description="stand so long, until one is had under the cap")
+        ] = None,
         wait_s: Annotated[float, Field(ge=0, le=3600, description="to boot")] = WAIT_S,
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
@@ -219,8 +227,28 @@ class Tenancy:
                         f"nothing can be rented at {context.profile(name).title} by this program",
                         remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
+        if wait_h is not None:
+            from gpu_tenant.leases.wait import wait_for
+
+            if not quotes or count > 1:
+                raise BadRequest(
+                    "what is waited for is one box by a search",
+                    remedy=f"{Command('offers')}, then {Option('wait')} with its quotes or its wish",
+                )
+            return await wait_for(
+                context,
+                quotes,
+                asked,
+                wait_h=wait_h,
+                unguarded=unguarded,
+                smoke=smoke,
+                wait_s=wait_s,
+            )
         if quotes:
             require_smoke(smoke, ledger=context.ledger)
+            if not context.ledger.rented_by(quotes):
+                for quote in filter(None, map(context.ledger.quote, quotes)):
+                    context.ledger.must_not_stand(quote.wish_id)
             if count > 1:
                 return await fleet_by(
                     context, quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
@@ -653,10 +681,10 @@ class Tenancy:
         self,
         lease: LeaseName,
         action: Annotated[
-            Literal["extend", "park", "resume", "terms", "recover", "hold"],
+            Literal["extend", "park", "resume", "terms", "recover", "hold", "call_off"],
             Field(
                 description="park stops the GPU meter and keeps the disk; "
-                "recover goes on elsewhere if it was taken; hold: more work comes"
+                "recover goes on elsewhere if it was taken; hold: more work comes; call_off: a wish"
             ),
         ],
         hours: Annotated[
@@ -677,6 +705,10 @@ class Tenancy:
         from gpu_tenant.leases.lifecycle import change
 
         context = self.context
+        if action == "call_off":
+            from gpu_tenant.leases.wait import call_off
+
+            return call_off(context, lease)
         return await change(
             context,
             lease,
@@ -734,6 +766,10 @@ class Tenancy:
         if older is not None:
             return history(context, older, limit)
         seen = await overview(context, which, limit=limit)
+        if context.ledger.standing_wishes():
+            from gpu_tenant.leases.wait import waiting_lines
+
+            seen = seen.model_copy(update={"waiting": waiting_lines(context)})
         if not context.ledger.sweeps():
             return seen
         from gpu_tenant.sweeps.commands import tend_all

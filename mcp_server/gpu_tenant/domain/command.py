@@ -42,6 +42,7 @@ _OPTIONS: Mapping[str, _Argument] = {
     "on": _Argument("provider"),
     "at": _Argument("address"),
     "lease": _Argument("lease"),
+    "wait": _Argument("wait_h", "number"),
     **{
         name: _Argument(name)
         for name in (
@@ -111,7 +112,7 @@ _TERMS = "hours price-usd-h max-price-usd-h budget-usd idle-h rescue-usd recover
 _TOOLS: Mapping[str, _Tool] = {
     "smoke": _Tool("smoke_test", "directory", required="directory command"),
     "offers": _Tool("find_offers", options="provider hours max-price-usd-h"),
-    "provision": _Tool("provision", options=f"{_TERMS} quote smoke unguarded count"),
+    "provision": _Tool("provision", options=f"{_TERMS} quote smoke unguarded count wait"),
     "adopt": _Tool("provision", "target", _TERMS),
     "audit": _Tool("audit", "lease", "lease", required="lease", several=True),
     "push": _Tool(
@@ -136,6 +137,7 @@ _TOOLS: Mapping[str, _Tool] = {
     "park": _Tool("change_lease", "lease", "lease", required="lease", action="park"),
     "resume": _Tool("change_lease", "lease", "lease at hours", required="lease", action="resume"),
     "recover": _Tool("change_lease", "lease", "lease", required="lease", action="recover"),
+    "call-off": _Tool("change_lease", "lease", required="lease", action="call_off"),
     "hold": _Tool("change_lease", "lease hours", "lease", required="lease", action="hold"),
     "terms": _Tool(
         "change_lease",

@@ -140,6 +140,7 @@ class Quote(Record):
     wish: Wish
     cap_usd_h: Decimal = Field(description="nothing above this is rented, or kept")
     expires_at: AwareDatetime
+    wish_id: str | None = Field(default=None, description="under which the wish is on record")
 
 
 class Leftover(Record):

@@ -110,6 +110,7 @@ class Leases(Record):
         default=None, description="give it back to see the leases before these"
     )
     sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
+    waiting: tuple[str, ...] = Field(default=(), description="wishes that stand")
 
 
 class LossReport(Record):

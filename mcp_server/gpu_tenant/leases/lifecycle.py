@@ -12,7 +12,7 @@ from gpu_tenant.box.guard import arm_again
 from gpu_tenant.box.guard_record import armed_now
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
-from gpu_tenant.domain.model import Box, Lease
+from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
 from gpu_tenant.domain.ports import Tended, Timed
 from gpu_tenant.domain.reconcile import Listed, rate_words
@@ -99,6 +99,11 @@ def _held(context: Context, lease: str, hours: float | None) -> Card:
     now = context.clock.now()
     until = min(now + timedelta(hours=hours), max(now, found.terms.deadline_at))
     if not context.ledger.hold_until(found.id, until, by="said", at=now):
+        if found.state is LeaseState.ACTIVE:
+            raise Refused(
+                f"{found.id} is being parked, and a hold comes too late",
+                remedy=f"{Command('resume', found.id)} once it is",
+            )
         raise Refused(
             f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
             remedy=f"{Command('leases', all=True)} shows it; {Command('provision')} has another box",

@@ -65,6 +65,7 @@ class Found(Record):
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")
     unfit: dict[str, int] = Field(description="how many offers were left out, by reason")
     troubles: dict[str, str] = Field(description="providers that did not answer, and what to do")
+    wish: str | None = Field(default=None, description="what `provision` waits for")
     next: str
 
 
@@ -76,10 +77,12 @@ async def find_offers(
     limit: int = 10,
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
+    wish_id: str | None = None,
 ) -> Found:
     """Every market was asked. The best offers, and the cheapest, can be rented by their quotes.
 
-    A market that fails, or has not answered after `patience_s`, is named in `troubles`.
+    A market that fails, or has not answered after `patience_s`, is named in `troubles`. `wish_id` is where the wish
+    is on record.
     """
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -102,7 +105,7 @@ async def find_offers(
     quotes: list[Quote | None] = []
     for offer, _ in shown:
         taken = {quote.id for quote in quotes if quote}
-        quotes.append(_quote(offer, wish, taken, ledger=ledger))
+        quotes.append(_quote(offer, wish, taken, wish_id, ledger=ledger))
     ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
@@ -113,7 +116,16 @@ async def find_offers(
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
         unfit=dict(counts.most_common()),
         troubles=troubles,
-        next=_next(wish, [quote.id for quote in quotes if quote], shown, counts, troubles, markets),
+        wish=wish_id,
+        next=_next(
+            wish,
+            [quote.id for quote in quotes if quote],
+            shown,
+            counts,
+            troubles,
+            markets,
+            wish_id,
+        ),
     )
 
 
@@ -196,7 +208,9 @@ def _place(
 # What is answered
 
 
-def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quote | None:
+def _quote(
+    offer: Offer, wish: Wish, taken: set[str], wish_id: str | None, *, ledger: Ledger
+) -> Quote | None:
     """A quote to rent exactly this. None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
@@ -213,6 +227,7 @@ def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quot
         # much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
         expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
+        wish_id=wish_id,
     )
 
 
@@ -257,6 +272,7 @@ def _next(
     counts: Counter[str],
     troubles: Mapping[str, str],
     markets: Mapping[str, Market],
+    wish_id: str | None,
 ) -> str:
     if quotes:
         return f"{Command('provision', quote=list(quotes[:_TRIED]))}: the first that is still to be had"
@@ -271,7 +287,8 @@ def _next(
         )
     if counts:
         (reason, count), *_ = counts.most_common(1)
-        return f"{Command('offers')} with a wider wish: {count} left out as {reason!r}"
+        wider = f"{Command('offers')} with a wider wish: {count} left out as {reason!r}"
+        return f"{wider}; {_wait(wish_id)}" if wish_id else wider
     if troubles:
         return f"see what each trouble says, then {Command('offers')} again"
     if set(markets) <= _WITHOUT_A_KEY:
@@ -279,4 +296,11 @@ def _next(
             f"no provider was asked, because no key was found: {Command('doctor')} names the variables; "
             f"{Command('rehearse', 'vastai')} shows it all without an account"
         )
-    return f"{Command('offers')} with a wider wish, or later: nobody offers such a box now"
+    later = f"{Command('offers')} with a wider wish: nobody offers such a box now"
+    return f"{later}; {_wait(wish_id)}" if wish_id else later
+
+
+def _wait(wish_id: str) -> str:
+    return (
+        f"or {Command('provision', quote=[wish_id], wait='6')} has it when it comes under the cap"
+    )

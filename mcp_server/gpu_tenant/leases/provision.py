@@ -51,7 +51,7 @@ DEADLINE_H = 24
 """A day, because eight hours would end most runs overnight."""
 
 _POLL_S = 5
-_YOUNG_LAGS = 5
+YOUNG_LAGS = 5
 """A missing box is not given up for another one while it is younger than this many lags of the provider's list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
@@ -121,11 +121,12 @@ def intend_quote(
     asked: RentRequest,
     asked_at: datetime | None = None,
     fleet: str | None = None,
+    wish: str | None = None,
     instead_of: Sequence[str] = (),
     allowed: Allowed,
     signed: Sequence[str] = (),
 ) -> Lease:
-    """The intent to rent exactly what was quoted is in the ledger.
+    """The intent to rent exactly what was quoted is in the ledger. `wish` is the standing wish that it fulfils.
 
     `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
     `instead_of` names all the quotes if the caller wants one box by any of them.
@@ -177,6 +178,7 @@ def intend_quote(
         quote=quote,
         at=now,
         fleet=fleet,
+        wish=wish,
         instead_of=instead_of,
         allowed=allowed,
         signed=signed,
@@ -302,7 +304,7 @@ async def make_ready(
         elif isinstance(seen, Omitted):
             lease, words = await settle(context, lease)
             if not lease.state.live:
-                young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
+                young = timedelta(seconds=YOUNG_LAGS * profile.list_lag_s)
                 remedy = f"{Command('offers')}, and rent another"
                 if lease.active_at is not None and ledger.now() - lease.active_at < young:
                     # A second box costs as much as the first, which may only be late in the list.

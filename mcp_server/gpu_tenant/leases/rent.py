@@ -35,6 +35,7 @@ from gpu_tenant.domain.fleet_budget import (
 )
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.standing_wish import is_wish
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
@@ -91,8 +92,12 @@ async def rent_by_quotes(
     unguarded: Unguarded,
     smoke: str | None,
     wait_s: float,
+    wish: str | None = None,
 ) -> Card:
-    """A box by the first quote that can be had. There is never a second box while the first may bill."""
+    """A box by the first quote that can be had. There is never a second box while the first may bill.
+
+    `wish` is the standing wish that the box fulfils.
+    """
     refused: list[str] = []
     for standing in context.ledger.rented_by(quotes):
         # What this same call has already rented: it may have been made before, or is being made
@@ -114,6 +119,7 @@ async def rent_by_quotes(
                     context.owner.bounded(cap_quote(quote, asked.max_price_usd_h)),
                     asked=asked,
                     asked_at=asked_at,
+                    wish=wish,
                     instead_of=quotes,
                     allowed=context.owner.allows,
                     signed=signed,
@@ -201,14 +207,14 @@ async def _as_rented(
             lease = context.ledger.lease(lease.id)
             if lease.state.live and lease.ready_at is None and lease.parked_at is None:
                 async with context.held_in_turn(lease.id, "provision"):
-                    lease = await _as_far_as_it_goes(context, lease, refused, wait_s)
+                    lease = await as_far_as_it_goes(context, lease, refused, wait_s)
     except LeaseHeld:
         # The call that holds it will finish it.
         lease = context.ledger.lease(lease.id)
     return card_of(context, lease, words) if lease.state.live else None
 
 
-async def _as_far_as_it_goes(
+async def as_far_as_it_goes(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease:
     """What a call that was cut short had begun, taken as far as possible now.
@@ -270,6 +276,11 @@ async def _given_back(context: Context, lease: Lease) -> str:
 
 
 def _quote(context: Context, name: str) -> Quote:
+    if is_wish(name):
+        raise BadRequest(
+            f"{name} is a wish, which rents nothing now",
+            remedy=f"{Command('provision', quote=[name], wait=6)} waits for it",
+        )
     quote = context.ledger.quote(name)
     if quote is None:
         raise BadRequest(f"no quote {name!r} was given", remedy=f"{Command('offers')} gives some")

@@ -233,6 +233,17 @@ async def park_overdue(context: Context, lease: str) -> None:
     await _made_still(context, found, unsealed="accept")
 
 
+async def park_when_done(context: Context, lease: str, *, unless_wanted_since: int) -> None:
+    """The box of a lease whose work is done is sealed and stopped, and its disk is kept.
+
+    Raises:
+        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box runs on.
+        Refused, BoxTrouble, ProviderTrouble: as `park`.
+    """
+    found = await must_run(context, lease)
+    await _made_still(context, found, unsealed="refuse", unless_wanted_since=unless_wanted_since)
+
+
 async def park_stray(context: Context, provider: str, box: str) -> Card:
     """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
 
@@ -264,12 +275,16 @@ async def park_stray(context: Context, provider: str, box: str) -> Card:
 
 
 async def _made_still(
-    context: Context, lease: Lease, *, unsealed: Literal["accept", "skip"]
+    context: Context,
+    lease: Lease,
+    *,
+    unsealed: Literal["refuse", "accept", "skip"],
+    unless_wanted_since: int | None = None,
 ) -> None:
     with context.held(lease.id, "park"):
-        if unsealed == "accept":
+        if unsealed != "skip":
             lease = await check_before_stop(context, lease)
-        await park(context, lease, unsealed=unsealed)
+        await park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)
     await close_connections(context, lease)
 
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, UnknownLease
+from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, Refused, UnknownLease
 from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
@@ -60,22 +60,25 @@ class LeaseTable(Signatures):
         quote: Quote | None = None,
         recovers: LeaseId | None = None,
         fleet: str | None = None,
+        wish: str | None = None,
         instead_of: Sequence[str] = (),
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
     ) -> Lease:
         """The ledger says that a box is wanted. No box exists for it yet.
 
-        `recovers` is the lease whose work this one continues. The new lease joins its fleet. `instead_of` names all
+        `recovers` is the lease whose work this one continues. The new lease joins its fleet. `wish` is the
+        standing wish that it fulfils, which a trigger allows for one box. `instead_of` names all
         the quotes by any of which the caller wants a single box. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
         Raises:
             LeaseHeld: another box of that fleet has been requested, and its fate is not known yet.
+            Refused: the wish has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
         """
-        with self._one_at_a_time(fleet), self._transaction() as db:
+        with self._one_at_a_time(fleet), self._one_a_wish(wish), self._transaction() as db:
             if quote is not None:
                 self._must_be_unused(db, quote.id, instead_of, fleet)
             allowed(provider, terms, price_usd_h)
@@ -94,6 +97,7 @@ class LeaseTable(Signatures):
                 touched_at=None,
                 recovers=recovers,
                 fleet=fleet,
+                wish=wish,
             )
         return self.lease(lease_id)
 
@@ -134,6 +138,18 @@ class LeaseTable(Signatures):
                 remedy=f"{Command('leases')} looks at it; then the same command again",
             ) from error
 
+    @contextmanager
+    def _one_a_wish(self, wish: str | None) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError as error:
+            if "a wish rents one box" not in str(error):
+                raise
+            raise Refused(
+                f"{wish} has ended, or has a box: nothing else is rented for it",
+                remedy=f"{Command('leases', all=True)} shows what it has",
+            ) from error
+
     def take_up(
         self,
         box: Box,
@@ -167,6 +183,7 @@ class LeaseTable(Signatures):
                 touched_at=touched_at,
                 recovers=None,
                 fleet=None,
+                wish=None,
             )
             self._bind(db, lease_id, box, at, since or at)
         return self.lease(lease_id)
@@ -186,11 +203,12 @@ class LeaseTable(Signatures):
         touched_at: datetime | None,
         recovers: LeaseId | None,
         fleet: str | None,
+        wish: str | None,
     ) -> None:
         db.execute(
             "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
-            " quote, touched_at, recovers, fleet) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,"
-            " coalesce(?12, (SELECT fleet FROM leases WHERE id=?11)))",
+            " quote, touched_at, recovers, fleet, wish) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,"
+            " coalesce(?12, (SELECT fleet FROM leases WHERE id=?11)), ?13)",
             (
                 lease_id,
                 mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
@@ -204,6 +222,7 @@ class LeaseTable(Signatures):
                 touched_at and touched_at.isoformat(),
                 recovers,
                 fleet,
+                wish,
             ),
         )
         self._note(db, lease_id, timeline.Intended(**terms.model_dump()), at)

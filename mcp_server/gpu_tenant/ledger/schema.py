@@ -418,4 +418,35 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT coalesce(json_extract(terms, '$.when_done'), 'keep') FROM leases WHERE id = NEW.lease_id)
       BEGIN SELECT raise(ABORT, 'law: nobody agreed that this lease ends when its work is done'); END;
     """,
+    # A box that was given back before it let anybody in does not count: its wish goes on.
+    """
+    CREATE TABLE wishes(
+      id TEXT PRIMARY KEY, wish TEXT NOT NULL, provider TEXT, filed_at TEXT NOT NULL,
+      ordered TEXT, asked_at TEXT, until TEXT,
+      looked_at TEXT, seen TEXT NOT NULL DEFAULT '', rests TEXT NOT NULL DEFAULT '{}',
+      ended_at TEXT, outcome TEXT CHECK (outcome IN ('had','given up','called off')),
+      CHECK ((ordered IS NULL) = (until IS NULL) AND (ended_at IS NULL) = (outcome IS NULL))) STRICT;
+    ALTER TABLE leases ADD COLUMN wish TEXT REFERENCES wishes(id);
+    CREATE INDEX leases_of_a_wish ON leases(wish) WHERE wish IS NOT NULL;
+
+    CREATE TRIGGER a_wish_rents_one_box BEFORE INSERT ON leases
+      WHEN NEW.wish IS NOT NULL AND (
+        NOT EXISTS (SELECT 1 FROM wishes WHERE id = NEW.wish AND until IS NOT NULL AND ended_at IS NULL)
+        OR EXISTS (SELECT 1 FROM leases WHERE wish = NEW.wish AND (state IN ('intended','active','terminating')
+          OR ready_at IS NOT NULL OR touched_at IS NOT NULL)))
+      BEGIN SELECT raise(ABORT, 'law: a wish rents one box, while it stands'); END;
+    CREATE TRIGGER a_lease_keeps_its_wish BEFORE UPDATE OF wish ON leases
+      WHEN NEW.wish IS NOT OLD.wish
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its wish'); END;
+    CREATE TRIGGER a_wish_keeps_its_order BEFORE UPDATE OF wish, provider, ordered, until ON wishes
+      WHEN OLD.until IS NOT NULL
+      BEGIN SELECT raise(ABORT, 'law: a wish keeps its order'); END;
+    CREATE TRIGGER a_wish_that_has_ended_stays_ended BEFORE UPDATE ON wishes
+      WHEN OLD.ended_at IS NOT NULL
+      BEGIN SELECT raise(ABORT, 'law: a wish that has ended stays ended'); END;
+    CREATE TRIGGER a_wish_that_stood_is_never_deleted BEFORE DELETE ON wishes
+      WHEN OLD.until IS NOT NULL
+      BEGIN SELECT raise(ABORT, 'law: a wish that stood is never deleted'); END;
+    """
+    + _never_replaced("id", "wishes"),
 )

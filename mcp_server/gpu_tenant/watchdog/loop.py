@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from gpu_tenant.concurrency import AT_ONCE
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import LeaseId
@@ -16,6 +17,7 @@ from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.recover import may_recover
 from gpu_tenant.leases.term_checks import outrun
+from gpu_tenant.leases.wait import look_for_all
 from gpu_tenant.leases.watch_actions import look_at
 from gpu_tenant.leases.watchdog_heartbeat import Watcher, others_look, put_heartbeat
 from gpu_tenant.notifications.notify import tell_due
@@ -37,6 +39,10 @@ ANSWERS_WITHIN_S = 20
 _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
 """How long a provider's list may take, and how long all requests to one provider may take in one look."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
+_WORDS = frozenset(
+    each.kind for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.Holds)
+)
+"""What people and agents say about a lease that may let it end. No look writes one of these."""
 _ACCOUNT = "account:"
 """The beginning of the key of an alarm that belongs to no lease."""
 
@@ -80,6 +86,7 @@ class Watchdog:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._did: list[str] = []
         self._sweeps: asyncio.Task[None] | None = None
+        self._wishes: asyncio.Task[None] | None = None
         self._answers_within_s = answers_within_s
         self._asking: dict[str, asyncio.Task[dict[str, Card]]] = {}
         self._told_by: dict[str, set[str]] = {}
@@ -90,6 +97,8 @@ class Watchdog:
         self._busy: set[LeaseId] = set()
         self._again: dict[LeaseId, datetime] = {}
         self._peeks: dict[LeaseId, asyncio.Task[None]] = {}
+        self._heard: int | None = None
+        self._spoken_of: set[LeaseId] = set()
 
     async def forever(self) -> None:
         """Look at all leases again and again until cancelled. A failure in one look does not stop the next."""
@@ -99,7 +108,10 @@ class Watchdog:
         try:
             while True:
                 try:
-                    if not self._stands_back():
+                    if self._stands_back():
+                        self._heard = None
+                    else:
+                        self._heard = self._tenancy.ledger.newest_event()
                         await self._look(wait="begun")
                 except Exception as error:  # noqa: BLE001 - the next look may succeed
                     self._tell(f"a look failed: {error!r}")
@@ -112,7 +124,7 @@ class Watchdog:
         if self._by == "watchdog":
             return False
         profiles = self._tenancy.context.profiles
-        if all(
+        if not self._tenancy.ledger.standing_wishes() and all(
             lease.price_usd_h is None and profiles[lease.provider].kind == "own"
             for lease in self._tenancy.ledger.leases("live")
         ):
@@ -126,7 +138,7 @@ class Watchdog:
         under_way = {
             *self._under_way.values(),
             *self._asking.values(),
-            *self._look_at_sweeps(),
+            *self._besides(),
             *self._peeks.values(),
         }
         for task in under_way:
@@ -140,19 +152,43 @@ class Watchdog:
         until = clock.now() + timedelta(seconds=self._every_s)
         left_s = self._every_s
         while left_s > 0:
-            due = [*self._again.values()]
-            to_due_s = (min(due) - clock.now()).total_seconds() if due else PEEK_S
-            wait_s = min(left_s, PEEK_S, max(1.0, to_due_s)) if self._busy or due else left_s
+            # A look that is still under way may say meanwhile when its lease is due.
+            to_due_s = min(
+                ((at - clock.now()).total_seconds() for at in self._again.values()), default=PEEK_S
+            )
+            wait_s = min(left_s, PEEK_S, max(1.0, to_due_s))
             await self._pass(wait_s)
             # Also count by our own sum, in case the clock is stopped or was set back.
             left_s = min(left_s - wait_s, (until - clock.now()).total_seconds())
-            for lease_id in [x for x, at in self._again.items() if at <= clock.now()]:
-                del self._again[lease_id]
-                self._begin(lease_id)
+            self._hear()
+            due = {lease_id for lease_id, at in self._again.items() if at <= clock.now()}
+            for lease_id in due | self._spoken_of:
+                if self._begin(lease_id):
+                    self._again.pop(lease_id, None)
+                    self._spoken_of.discard(lease_id)
             for lease_id in self._busy - set(self._again):
                 peek = self._peeks.get(lease_id)
                 if peek is None or peek.done():
                     self._peeks[lease_id] = asyncio.create_task(self._peek(lease_id))
+
+    def _hear(self) -> None:
+        """What others have written since the last time: a job that was launched is waited for, and a word is heeded.
+
+        This reads the ledger, and asks nobody.
+        """
+        if self._heard is None:
+            return
+        since, self._heard = self._heard, self._tenancy.ledger.newest_event()
+        if self._heard == since:
+            return
+        for lease_id, kinds in self._tenancy.ledger.kinds_since(since).items():
+            lease = self._tenancy.ledger.lease(lease_id)
+            if not lease.state.live or lease.terms.when_done == "keep":
+                continue
+            if kinds & _WORDS or (timeline.Launched.kind in kinds and self._is_under_way(lease_id)):
+                self._spoken_of.add(lease_id)  # a look that is under way may not have seen it
+            elif timeline.Launched.kind in kinds:
+                self._busy.add(lease_id)
 
     async def _pass(self, seconds: float) -> None:
         """Let that many seconds pass. The clock of a rehearsal jumps, but not while a lease is being worked on."""
@@ -179,13 +215,18 @@ class Watchdog:
             self._busy.discard(lease_id)
             self._begin(lease_id)
 
-    def _begin(self, lease_id: LeaseId) -> None:
-        """Begin a look at that lease, unless one is under way."""
+    def _is_under_way(self, lease_id: LeaseId) -> bool:
         known = self._under_way.get(lease_id)
-        if known is None or known.done():  # A look that takes long delays no other lease.
-            self._under_way[lease_id] = asyncio.create_task(
-                self._in_turn(lease_id, self._cards.get(lease_id))
-            )
+        return known is not None and not known.done()
+
+    def _begin(self, lease_id: LeaseId) -> bool:
+        """Begin a look at that lease. False: an earlier look is still under way, which delays no other lease."""
+        if self._is_under_way(lease_id):
+            return False
+        self._under_way[lease_id] = asyncio.create_task(
+            self._in_turn(lease_id, self._cards.get(lease_id))
+        )
+        return True
 
     async def once(self) -> WatchReport:
         """Look at every lease, and do or try what is due."""
@@ -208,10 +249,12 @@ class Watchdog:
         self._forget_all_but({lease.id for lease in leases})
         await asyncio.gather(*(self._look_at(provider, its) for provider, its in at.items()))
         self._end_what_nobody_tells()
-        if not self._look_at_sweeps():
+        if self._sweeps is None or self._sweeps.done():
             self._sweeps = asyncio.create_task(self._tend_sweeps())
+        if self._wishes is None or self._wishes.done():
+            self._wishes = asyncio.create_task(self._look_for_wishes())
         if wait == "done":
-            await asyncio.gather(*self._under_way.values(), *self._look_at_sweeps())
+            await asyncio.gather(*self._under_way.values(), *self._besides())
             await asyncio.gather(*self._asking.values())
         await self._tell_due()
         put_heartbeat(
@@ -243,6 +286,7 @@ class Watchdog:
             if self._under_way[lease_id].done():
                 del self._under_way[lease_id]
         self._busy &= set(leases)
+        self._spoken_of &= set(leases)
         self._again = {known: at for known, at in self._again.items() if known in leases}
         for told in {alarm.lease_id for alarm in self._tenancy.ledger.open_alarms()}:
             if told is not None and told not in leases and told not in self._under_way:
@@ -273,9 +317,18 @@ class Watchdog:
             self._cards[lease_id] = cards.get(lease_id)
             self._begin(lease_id)
 
-    def _look_at_sweeps(self) -> tuple[asyncio.Task[None], ...]:
-        """The task that looks at the sweeps. Empty if none is under way."""
-        return (self._sweeps,) if self._sweeps and not self._sweeps.done() else ()
+    def _besides(self) -> list[asyncio.Task[None]]:
+        """The tasks under way that belong to no single lease: the look at the sweeps, and the look for the wishes."""
+        return [task for task in (self._sweeps, self._wishes) if task and not task.done()]
+
+    async def _look_for_wishes(self) -> None:
+        """Every wish that stands was moved on. A failure there does not stop the watch."""
+        try:
+            for words in await look_for_all(self._tenancy.context):
+                self._did.append(words)
+                self._tell(words)
+        except Exception as error:  # noqa: BLE001 - the next look may fare better
+            self._tell(f"wishes could not be looked for: {error!r}")
 
     async def _tend_sweeps(self) -> None:
         """Move every sweep on. A failure here does not stop the watch."""

@@ -310,8 +310,7 @@ class WorkEnd:
         if collected.not_stored:
             raise StoreTrouble(collected.not_stored, remedy="the watchdog tries again to store it")
         if does == "park":
-            tenancy.ledger.must_be_unwanted(lease.id, since)
-            await tenancy.change_lease(lease.id, "park")
+            await watch_actions.park_when_done(tenancy.context, lease.id, unless_wanted_since=since)
             self._told.done("its work is done: parked")
             return
         await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))

@@ -12,6 +12,8 @@ from gpu_tenant.sweeps.reconcile import is_open
 
 NEWS = timedelta(minutes=5)
 """How long an end counts as news."""
+_NEWS_OF = ("sweep", "fleet", "wish")
+"""The beginnings of the keys of these alarms."""
 
 
 def wants_news(tenancy: Tenancy) -> bool:
@@ -24,9 +26,10 @@ def wants_news(tenancy: Tenancy) -> bool:
 
 def tell_what_ended(tenancy: Tenancy) -> None:
     """Tell a person, once, of each sweep that is over and of each fleet whose last box has ended."""
+    _end_old_news(tenancy)
     if not wants_news(tenancy):
         return
-    ledger, now = tenancy.ledger, tenancy.clock.now()
+    ledger = tenancy.ledger
     for sweep_id in ledger.sweeps():
         if ledger.was_raised(f"sweep {sweep_id}"):
             continue
@@ -47,8 +50,13 @@ def tell_what_ended(tenancy: Tenancy) -> None:
         leases = ledger.leases_of(fleet)
         if not any(lease.state.live for lease in leases) and _ended_lately(tenancy, leases):
             _tell(tenancy, f"fleet {fleet}", f"the fleet {fleet} has ended", leases)
+
+
+def _end_old_news(tenancy: Tenancy) -> None:
+    """What was news of no single lease is over after a while."""
+    ledger, now = tenancy.ledger, tenancy.clock.now()
     for alarm in ledger.open_alarms():
-        is_news = alarm.lease_id is None and alarm.key.partition(" ")[0] in ("sweep", "fleet")
+        is_news = alarm.lease_id is None and alarm.key.partition(" ")[0] in _NEWS_OF
         if is_news and now - alarm.since > NEWS:
             ledger.end_alarm(alarm.key, lease_id=None, at=now)
 

@@ -88,6 +88,13 @@ async def smoke(
 @click.option("--provider", help="only this one")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
+@click.option(
+    "--wait",
+    "wait_h",
+    type=HOURS,
+    metavar="DURATION",
+    help="stays so long, until something is offered; nothing is rented (`provision --wait` does)",
+)
 @as_json
 async def offers(
     gpu: str | None,
@@ -103,26 +110,32 @@ async def offers(
     provider: str | None,
     limit: int,
     explain: bool,
+    wait_h: float | None,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
     from gpu_tenant.faces.cli import offers_table
+    from gpu_tenant.faces.cli.standing import offered
 
     async with output.tenancy() as tenancy:
-        found = await tenancy.find_offers(
-            gpu,
-            hours,
-            max_price_usd_h,
-            vram_gib,
-            disk_gb,
-            region,
-            trust,
-            interruptible,
-            upload_gb,
-            download_gb,
-            provider,
-            "explain" if explain else "",
-            limit,
+        found = await offered(
+            tenancy,
+            wait_h,
+            lambda: tenancy.find_offers(
+                gpu,
+                hours,
+                max_price_usd_h,
+                vram_gib,
+                disk_gb,
+                region,
+                trust,
+                interruptible,
+                upload_gb,
+                download_gb,
+                provider,
+                "explain" if explain else "",
+                limit,
+            ),
         )
         output.answer(
             found, as_json, offers_table.print_explained if explain else offers_table.print_found
@@ -200,35 +213,60 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
     "again goes on with them",
 )
+@click.option(
+    "--wait",
+    "wait_h",
+    type=HOURS,
+    metavar="DURATION",
+    help="so long, until a box like the quotes, or like the wish of a search that found none, can be had "
+    "under the price cap at any provider; it goes on without this command, by the watchdog",
+)
 @as_json
 async def provision(
     quotes: tuple[str, ...],
     provider: str,
     unguarded: Literal["refuse", "accept"],
     smoke: str | None,
+    wait_h: float | None,
     as_json: bool,
     recover: tuple[str, ...],
     **terms: Any,
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
     from gpu_tenant.faces.cli.limits import as_owner
+    from gpu_tenant.faces.cli.standing import stayed
 
     async with output.tenancy() as tenancy:
         card = await as_owner(
             tenancy,
-            lambda: tenancy.provision(
-                provider,
-                quotes=list(quotes),
-                smoke=smoke,
-                wait_s=3600,
-                unguarded=unguarded,
-                recover=list(recover),
-                **terms,
+            lambda: stayed(
+                tenancy,
+                quotes,
+                lambda wait_s: tenancy.provision(
+                    provider,
+                    quotes=list(quotes),
+                    smoke=smoke,
+                    wait_h=wait_h,
+                    wait_s=wait_s,
+                    unguarded=unguarded,
+                    recover=list(recover),
+                    **terms,
+                ),
+                is_wait=wait_h is not None,
             ),
         )
         output.answer(card, as_json, lease_table.print_provisioned)
     if card.together is not None and card.together.missing:
         sys.exit(1)
+
+
+@verb("call-off")
+@click.argument("wish")
+@as_json
+async def call_off(wish: str, as_json: bool) -> None:
+    """A box that was had for it already stays under its lease; the answer says so."""
+    async with output.tenancy() as tenancy:
+        output.answer(await tenancy.change_lease(wish, "call_off"), as_json, output.card)
 
 
 @verb("adopt")

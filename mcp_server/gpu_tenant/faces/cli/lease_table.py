@@ -44,7 +44,7 @@ def leases(shown: Leases) -> None:
     for box in shown.foreign:
         rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
         click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
-    for words in shown.sweeps:
+    for words in (*shown.sweeps, *shown.waiting):
         click.echo(words)
     for words in shown.also_billing:
         click.echo(f"without a box: {words}")

@@ -33,6 +33,7 @@ _MODULES = {
         "smoke",
         "offers",
         "provision",
+        "call-off",
         "adopt",
         "extend",
         "terms",

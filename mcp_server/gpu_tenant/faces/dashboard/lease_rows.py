@@ -96,6 +96,7 @@ class Sums(Record):
     leaking_usd_month: Usd
     not_counted: tuple[str, ...]
     sweeps: tuple[str, ...]
+    waiting: tuple[str, ...]
     trouble: Trouble | None = Field(
         description="why the last look failed; the rest is of the one before"
     )
@@ -203,6 +204,7 @@ def sums_of(
         leaking_usd_month=seen.leaking_usd_month,
         not_counted=seen.not_counted,
         sweeps=seen.sweeps,
+        waiting=seen.waiting,
         trouble=trouble,
     )
 

@@ -71,11 +71,11 @@ function Group({id, words, rows}) {
   </section>`;
 }
 
-/** @param {{lines: string[]}} properties */
-function Sweeps({lines}) {
+/** @param {{id: string, words: string, lines: string[]}} properties */
+function Listed({id, words, lines}) {
   if (lines.length === 0) return null;
-  return html`<section class="group" aria-labelledby="group-sweeps">
-    <h2 id="group-sweeps">${t("Sweeps")} <span class="count">${lines.length}</span></h2>
+  return html`<section class="group" aria-labelledby=${`group-${id}`}>
+    <h2 id=${`group-${id}`}>${words} <span class="count">${lines.length}</span></h2>
     <ul class="listed">
       ${lines.map(
         (line) =>
@@ -238,7 +238,8 @@ export function Overview() {
     <${Alarms} alarms=${overview.alarms.filter((words) => !said.has(words))} />
     ${groups.map((group) => html`<${Group} key=${group.id} ...${group} />`)}
     <${Orphans} />
-    <${Sweeps} lines=${overview.sweeps} />
+    <${Listed} id="sweeps" words=${t("Sweeps")} lines=${overview.sweeps} />
+    <${Listed} id="waiting" words=${t("Waiting for a box")} lines=${overview.waiting} />
     ${
       isUnseen(overview)
         ? html`<${Unseen} />`

@@ -1,0 +1,110 @@
+"""A wish that stands: what is rented as soon as it can be had, on which terms, and until when."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import RentRequest
+
+WISH = "w"
+"""What the id of a wish begins with."""
+
+LOOK_S = 60
+"""How long after a look the market is asked again, by whoever comes first."""
+
+MOST_WAIT_H = 7 * 24.0
+"""A smoke test counts for a week, and so does what was wished for."""
+
+_RESTS = tuple(timedelta(minutes=m) for m in (2, 4, 8, 15))
+"""How long a provider that failed is left alone, by how often it has failed in a row."""
+
+Outcome = Literal["had", "given up", "called off"]
+
+
+def is_wish(name: str) -> bool:
+    """Whether that is the id of a wish, and not of a quote."""
+    return name.startswith(f"{WISH}-")
+
+
+class Order(Record):
+    """The terms on which a wish is to be fulfilled, as they were said when it was to stand."""
+
+    asked: RentRequest
+    cap_usd_h: Decimal = Field(ge=0, description="nothing above this is rented")
+    unguarded: Literal["refuse", "accept"]
+    smoke: str | None
+    quotes: tuple[str, ...] = Field(default=(), description="what is tried first")
+
+
+class Rest(Record):
+    """A provider that is not asked until then, because it failed so often in a row."""
+
+    failed: int
+    until: AwareDatetime
+
+
+class StandingWish(Record):
+    """What somebody wishes to rent. It stands from when it has an order until it has ended."""
+
+    id: str
+    wish: Wish
+    provider: str | None = Field(description="the only one to be asked; None: everyone")
+    filed_at: AwareDatetime
+    order: Order | None = None
+    asked_at: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    looked_at: AwareDatetime | None = None
+    seen: str = Field(default="", description="what the last look showed")
+    rests: dict[str, Rest] = Field(default={})
+    ended_at: AwareDatetime | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether a box is still to be rented for it."""
+        return self.order is not None and self.ended_at is None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether the market is to be asked again. Also if the last look was in the future, as a clock was ahead."""
+        past = None if self.looked_at is None else now - self.looked_at
+        return past is None or not timedelta(0) <= past < timedelta(seconds=LOOK_S)
+
+    def resting(self, now: datetime) -> set[str]:
+        """The providers that are left alone now."""
+        longest = _RESTS[-1]
+        return {who for who, rest in self.rests.items() if now < rest.until <= now + longest}
+
+    def rests_after(
+        self, asked: Collection[str], troubles: Mapping[str, str], now: datetime
+    ) -> dict[str, Rest]:
+        """Who rests after a look at which `asked` were asked, and those in `troubles` failed."""
+        after = {who: rest for who, rest in self.rests.items() if who not in asked}
+        for who in troubles:
+            failed = self.rests[who].failed + 1 if who in self.rests else 1
+            until = now + _RESTS[min(failed, len(_RESTS)) - 1]
+            after[who] = Rest(failed=failed, until=until)
+        return after
+
+    @property
+    def what(self) -> str:
+        """What is wished for, in words."""
+        wish = self.wish
+        count = f" x{wish.gpu_count}" if wish.gpu_count > 1 else ""
+        cap = f" at up to {self.order.cap_usd_h} USD/h" if self.order else ""
+        at = f" at {self.provider}" if self.provider else ""
+        return f"{wish.gpu or 'a box'}{count}{at}{cap}"
+
+    def words(self, watched: str) -> str:
+        """How it stands, who goes on with it, and how it ends, in one line."""
+        until = f"{self.until:%Y-%m-%d %H:%M} UTC" if self.until else "nobody knows when"
+        looked = f"{self.looked_at:%H:%M} UTC: {self.seen}" if self.looked_at else "not yet"
+        return (
+            f"{self.id} waits for {self.what} until {until}; looked {looked}; goes on: {watched}; "
+            f"{Command('call-off', self.id)} ends it"
+        )

@@ -1,0 +1,70 @@
+"""Waiting at a terminal: for an offer, and for a box by a wish that stands with or without this command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from gpu_tenant.domain.standing_wish import LOOK_S
+from gpu_tenant.leases.wait import WAITING, waiting_lines, wishes_of
+
+if TYPE_CHECKING:
+    from gpu_tenant.leases.cards import Card
+    from gpu_tenant.leases.offers import Found
+    from gpu_tenant.service import Tenancy
+
+_ANSWER_S = 600
+"""How long one call waits. The next one goes on with the same wish."""
+_BOOT_S = 3600
+_ON_THE_WAY = (WAITING, "intended", "booting")
+
+
+async def offered(
+    tenancy: Tenancy, wait_h: float | None, find: Callable[[], Awaitable[Found]]
+) -> Found:
+    """What is offered; where that is nothing, what is offered first within `wait_h`."""
+    found = await find()
+    if wait_h is None or found.offers:
+        return found
+    until = tenancy.clock.now() + timedelta(hours=wait_h)
+    click.echo(f"nothing fits yet; looking every {LOOK_S} s until {until:%H:%M} UTC", err=True)
+    while not found.offers and tenancy.clock.now() < until:
+        await tenancy.clock.sleep(LOOK_S)
+        found = await find()
+    return found
+
+
+async def stayed(
+    tenancy: Tenancy,
+    names: Sequence[str],
+    provision: Callable[[float], Awaitable[Card]],
+    *,
+    is_wait: bool,
+) -> Card:
+    """The card of the box that `provision`, given how long to wait for an answer, has had.
+
+    Whoever leaves with Ctrl-C is told what goes on without them.
+    """
+    if not is_wait:
+        return await provision(_BOOT_S)
+    try:
+        card = await provision(0)
+        if card.phase == WAITING:
+            _tell(tenancy, names, "waiting; Ctrl-C leaves it standing")
+        while card.phase in _ON_THE_WAY:
+            card = await provision(_ANSWER_S)
+    except asyncio.CancelledError:
+        _tell(tenancy, names, "this command stops here, and the wish stands")
+        raise
+    return card
+
+
+def _tell(tenancy: Tenancy, names: Sequence[str], words: str) -> None:
+    ours = wishes_of(tenancy.context, names)
+    for line in waiting_lines(tenancy.context):
+        if line.partition(" ")[0] in ours:
+            click.echo(f"{words}: {line}", err=True)

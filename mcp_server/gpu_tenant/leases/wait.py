@@ -1,0 +1,374 @@
+"""A wish that waits: it stands on record, and whoever looks goes on with it, until one box is had or it is given up."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    LeaseHeld,
+    NoCapacity,
+    ProviderSilent,
+    Refused,
+    TenantError,
+)
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.standing_wish import LOOK_S, MOST_WAIT_H, Order, StandingWish, is_wish
+from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.wording import span
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.offers import Found, find_offers
+from gpu_tenant.leases.overview import card_of
+from gpu_tenant.leases.owner_approval import Unguarded
+from gpu_tenant.leases.provision import YOUNG_LAGS, require_smoke
+from gpu_tenant.leases.rent import as_far_as_it_goes, rent_by_quotes
+from gpu_tenant.notifications.notify import tell_due
+
+WAITING = "waiting"
+"""The phase on the card of a wish that stands."""
+
+_TRIED = 3
+"""How many offers are tried at one look, the best first."""
+_TURN_AGAIN_S, _TURN_WAITS_S = 0.25, 120
+"""How often and how long, in real time, a call looks whether the one that is looking has found something."""
+_SEEN = 300
+
+
+async def wait_for(
+    context: Context,
+    names: Sequence[str],
+    asked: RentRequest,
+    *,
+    wait_h: float,
+    unguarded: Unguarded,
+    smoke: str | None,
+    wait_s: float,
+) -> Card:
+    """The card of the box that was had within `wait_s`, or of the wish, which stands on.
+
+    `names` are quotes of one search, or the wish that the search put on record. The same call again goes on waiting.
+
+    Raises:
+        NoCapacity: it was given up.
+        Refused: it was called off, or what it had has ended.
+        BadRequest: it has no cap, stands on other terms, or the quotes are of several searches.
+    """
+    ledger = context.ledger
+    quotes = [name for name in names if not is_wish(name)]
+    wish_id = _only_wish(context, names, quotes)
+    ours = {lease.id for lease in ledger.leases_of_wish(wish_id)}
+    if any(lease.id not in ours for lease in ledger.rented_by(quotes)):
+        # One of the quotes had rented before anybody waited.
+        return await rent_by_quotes(
+            context, quotes, asked, unguarded=unguarded, smoke=smoke, wait_s=wait_s
+        )
+    standing, now = ledger.wish(wish_id), context.clock.now()
+    if standing.order is None or asked != RentRequest():
+        if not standing.stands:
+            require_smoke(smoke, ledger=ledger)
+        order = Order(
+            asked=asked.model_copy(update={"max_price_usd_h": None}),
+            cap_usd_h=_cap(context, wish_id, quotes, asked),
+            unguarded=unguarded,
+            smoke=smoke,
+            quotes=tuple(quotes),
+        )
+        until = now + timedelta(hours=min(wait_h, MOST_WAIT_H))
+        standing = ledger.let_stand(wish_id, order, until=until, at=now)
+    answer_by, loop = now + timedelta(seconds=wait_s), asyncio.get_running_loop()
+    turn_by_s = loop.time() + _TURN_WAITS_S
+    while standing.stands:
+        left_s = (answer_by - context.clock.now()).total_seconds()
+        try:
+            standing = await look_for(context, wish_id, wait_s=max(0.0, left_s))
+        except LeaseHeld:
+            # Another process looks for it right now. That takes real time, in a rehearsal as well.
+            await asyncio.sleep(_TURN_AGAIN_S)
+            standing = ledger.wish(wish_id)
+            if standing.stands and loop.time() < turn_by_s:
+                continue
+        turn_by_s = loop.time() + _TURN_WAITS_S
+        now = context.clock.now()
+        if not standing.stands or now >= answer_by:
+            break
+        looked = standing.looked_at or now
+        next_s = LOOK_S - (now - looked).total_seconds()
+        left_s = (answer_by - now).total_seconds()
+        await context.clock.sleep(max(1.0, min(next_s, left_s, LOOK_S)))
+    return _answer(context, standing)
+
+
+def _only_wish(context: Context, names: Sequence[str], quotes: Sequence[str]) -> str:
+    """The one wish that all these names are of.
+
+    Raises:
+        BadRequest: they are of several, or of none.
+    """
+    for name in quotes:
+        if not wishes_of(context, [name]):
+            raise BadRequest(
+                f"no search of {name!r} is on record", remedy=f"{Command('offers')} makes one"
+            )
+    wishes = wishes_of(context, names)
+    if len(wishes) != 1:
+        raise BadRequest(
+            "what is waited for is one search's, and these are of several",
+            remedy=f"{Command('offers')}, then wait with its quotes alone",
+        )
+    return wishes.pop()
+
+
+def wishes_of(context: Context, names: Sequence[str]) -> set[str]:
+    """The wishes that are among these names, or whose quotes are."""
+    quotes = filter(None, (context.ledger.quote(name) for name in names))
+    return {*filter(is_wish, names), *(quote.wish_id for quote in quotes if quote.wish_id)}
+
+
+def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentRequest) -> Decimal:
+    """The lowest cap that was named; or else the dearest of the quotes.
+
+    Raises:
+        BadRequest: there is none, and nobody may be there when it is rented.
+    """
+    named = [asked.max_price_usd_h, context.ledger.wish(wish_id).wish.max_price_usd_h]
+    caps = [cap for cap in named if cap is not None]
+    found = [context.ledger.quote(name) for name in quotes]
+    if not caps:
+        caps = [max(quote.cap_usd_h for quote in found if quote)] if quotes else []
+    if not caps:
+        raise BadRequest(
+            "a wish that waits may rent while nobody looks, and this one has no price cap",
+            remedy=f"the same again with {Option('max-price-usd-h', 'USD')}",
+        )
+    return min(caps)
+
+
+async def look_for(context: Context, wish_id: str, *, wait_s: float) -> StandingWish:
+    """The wish was moved on: its box came closer, or the market was asked, or it has ended.
+
+    A box that is had is waited for until it has let us in, or `wait_s` have passed.
+
+    Raises:
+        LeaseHeld: another process is moving it on right now.
+    """
+    ledger = context.ledger
+    with context.held(wish_id, "wait"):
+        standing = ledger.wish(wish_id)
+        if not standing.stands:
+            return standing
+        standing = await _with_its_box(context, standing, wait_s)
+        now = context.clock.now()
+        if not standing.stands or _may_have_box(context, standing):
+            return standing
+        assert standing.until is not None
+        if now >= standing.until:
+            return await _given_up(context, standing)
+        if standing.is_due(now):
+            await _rented(context, standing, wait_s)
+            standing = await _with_its_box(context, ledger.wish(wish_id), 0)
+    return standing
+
+
+async def look_for_all(context: Context) -> list[str]:
+    """Every wish that stands was moved on, for a watcher. Returns what came of it, in words."""
+    did: list[str] = []
+    for standing in context.ledger.standing_wishes():
+        with suppress(LeaseHeld):  # whoever looks for it right now goes on with it
+            after = await look_for(context, standing.id, wait_s=0)
+            if not after.stands:
+                did.append(f"{after.id}: {after.outcome}: {after.seen}")
+    return did
+
+
+async def _with_its_box(context: Context, standing: StandingWish, wait_s: float) -> StandingWish:
+    """The wish has ended if its box has let us in. A box that never will was given back."""
+    ledger, refused = context.ledger, list[str]()
+    for lease in ledger.leases_of_wish(standing.id):
+        if lease.state.live and lease.ready_at is None and lease.parked_at is None:
+            try:
+                async with context.held_in_turn(lease.id, "provision"):
+                    now = ledger.lease(lease.id)
+                    if now.state.live and now.state is not LeaseState.TERMINATING:
+                        lease = await as_far_as_it_goes(context, now, refused, wait_s)
+            except TenantError as trouble:
+                refused.append(f"{lease.id}: {trouble.message}")
+            lease = ledger.lease(lease.id)
+        if lease.ready_at is not None or lease.touched_at is not None:
+            return await _had(context, standing, lease)
+    if refused and ledger.wish(standing.id).stands:
+        return ledger.looked(
+            standing.id, "; ".join(refused)[:_SEEN], standing.rests, at=context.clock.now()
+        )
+    return standing
+
+
+def _may_have_box(context: Context, standing: StandingWish) -> bool:
+    """Whether a box is being had, or one that is missing may only be late in its provider's list."""
+    now = context.clock.now()
+    for lease in context.ledger.leases_of_wish(standing.id):
+        lag_s = YOUNG_LAGS * context.profile(lease.provider).list_lag_s
+        young = now - (lease.active_at or lease.created_at) < timedelta(seconds=lag_s)
+        if lease.state.live or (lease.state is LeaseState.LOST and young):
+            return True
+    return False
+
+
+async def _rented(context: Context, standing: StandingWish, wait_s: float) -> None:
+    """The market was asked, and the best offer under the cap that can be had was rented."""
+    ledger, order, now = context.ledger, standing.order, context.clock.now()
+    assert order is not None
+    # Before anybody is asked: a process that dies over and over asks no more often than this.
+    ledger.looked(standing.id, standing.seen, standing.rests, at=now)
+    asked = {
+        slug: market
+        for slug, market in context.connectors.items()
+        if isinstance(market, Market)
+        and standing.provider in (None, slug)
+        and slug not in standing.resting(now)
+    }
+    wish = standing.wish.model_copy(update={"max_price_usd_h": order.cap_usd_h})
+    found = await find_offers(wish, asked, ledger=ledger, limit=_TRIED, wish_id=standing.id)
+    first = order.quotes if standing.looked_at is None else ()
+    names = [*first, *(offer.quote for offer in found.offers if offer.quote)]
+    terms = order.asked.model_copy(update={"max_price_usd_h": order.cap_usd_h})
+    refused: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            await rent_by_quotes(
+                context,
+                [name],
+                terms,
+                unguarded=order.unguarded,
+                smoke=order.smoke,
+                wait_s=wait_s,
+                wish=standing.id,
+            )
+        except (ProviderSilent, LeaseHeld) as trouble:
+            # There may be a box. The next look finds out, and until then nothing else is asked for.
+            refused.append(trouble.message)
+            break
+        except TenantError as trouble:
+            refused.append(str(trouble) if isinstance(trouble, Refused) else trouble.message)
+        if _may_have_box(context, standing) or not ledger.wish(standing.id).stands:
+            break
+    seen = "; ".join(refused) or _shown(found)
+    rests = standing.rests_after(asked, found.troubles, context.clock.now())
+    ledger.looked(standing.id, seen[:_SEEN], rests, at=context.clock.now())
+
+
+def _shown(found: Found) -> str:
+    """What a look at the market showed, where nothing was refused."""
+    if found.offers:
+        return f"{found.offers[0].provider} offers one"
+    least = [f"{count} left out as {why}" for why, count in list(found.unfit.items())[:2]]
+    silent = [f"{who} did not answer" for who in found.troubles]
+    return "; ".join(("nothing fits", *least, *silent))
+
+
+async def _had(context: Context, standing: StandingWish, lease: Lease) -> StandingWish:
+    price = lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
+    now = context.clock.now()
+    waited = span((now - (standing.asked_at or now)).total_seconds())
+    words = f"{lease.id} at {lease.provider} for {price} USD/h, after {waited}"
+    if context.ledger.end_wish(standing.id, "had", words, at=now):
+        next_step = Command("audit", lease.id)
+        await _news(context, standing, f"{standing.what} was had: {words}; it bills; {next_step}")
+    return context.ledger.wish(standing.id)
+
+
+async def _given_up(context: Context, standing: StandingWish) -> StandingWish:
+    if context.ledger.end_wish(standing.id, "given up", standing.seen, at=context.clock.now()):
+        words = f"{standing.what} could not be had in time, and nothing was rented"
+        await _news(context, standing, f"{words}; {standing.seen}; {Command('offers')} begins anew")
+    return context.ledger.wish(standing.id)
+
+
+async def _news(context: Context, standing: StandingWish, words: str) -> None:
+    """A person hears of it once, over every channel."""
+    context.ledger.raise_alarm(
+        f"wish {standing.id}",
+        f"{standing.id}: {words}",
+        level=Level.NOTICE,
+        lease_id=None,
+        at=context.clock.now(),
+    )
+    await tell_due(context.home, context.ledger, environ=context.environ)
+
+
+def call_off(context: Context, wish_id: str) -> Card:
+    """Nothing is rented for the wish any more. A box that it has already stays under its lease.
+
+    Raises:
+        BadRequest: nobody waits for it.
+    """
+    standing = context.ledger.wish(wish_id)
+    if standing.order is None:
+        raise BadRequest(
+            f"nobody waits for {wish_id}", remedy=f"{Command('leases')} shows what is waited for"
+        )
+    context.ledger.end_wish(wish_id, "called off", "", at=context.clock.now())
+    return wish_card(context, context.ledger.wish(wish_id))
+
+
+def waiting_lines(context: Context) -> tuple[str, ...]:
+    """Every wish that stands, each in one line for a person."""
+    watched = context.watched().removeprefix("by ")
+    return tuple(standing.words(watched) for standing in context.ledger.standing_wishes())
+
+
+def _answer(context: Context, standing: StandingWish) -> Card:
+    """The card of what the wish had, or of the wish while it stands.
+
+    Raises:
+        NoCapacity, Refused: it has ended without a box that is live now.
+    """
+    live = [x for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
+    if live and standing.outcome != "called off":
+        return card_of(context, live[-1], None)
+    if standing.stands:
+        return wish_card(context, standing)
+    anew = f"{Command('offers')}, then wait for its wish"
+    if standing.outcome == "given up":
+        raise NoCapacity(
+            f"{standing.id} was given up, and nothing was rented: {standing.seen}", remedy=anew
+        )
+    raise Refused(f"{standing.id} was {standing.outcome} {standing.seen}".rstrip(), remedy=anew)
+
+
+def wish_card(context: Context, standing: StandingWish) -> Card:
+    """The wish as a card: no box exists for it yet, or none ever will."""
+    now, order = context.clock.now(), standing.order
+    live = [x.id for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
+    again = Command("provision", quote=[standing.id], wait=6)
+    next_step = f"{Command('leases')} shows it; {again} waits on; {Command('call-off', standing.id)} ends it"
+    if not standing.stands:
+        next_step = (
+            f"{live[-1]} has its box, which bills: {Command('teardown', live[-1])} gives it back"
+            if live
+            else f"{Command('offers')} begins anew"
+        )
+    return Card(
+        lease=standing.id,
+        provider=standing.provider or "any",
+        state=LeaseState.INTENDED if standing.stands else LeaseState.VOID,
+        box=None,
+        address=None,
+        age_s=round((now - (standing.asked_at or now)).total_seconds()),
+        deadline_in_s=round(((standing.until or now) - now).total_seconds()),
+        price_usd_h=None,
+        max_price_usd_h=order.cap_usd_h if order else None,
+        budget_usd=order.asked.budget_usd if order else None,
+        cost_usd=Decimal(0),
+        stops_the_meter="nothing is billed for it",
+        watched=context.watched() if standing.stands else "",
+        phase=WAITING if standing.stands else str(standing.outcome),
+        jobs=(),
+        alarm=standing.seen or None,
+        next=next_step,
+    )
