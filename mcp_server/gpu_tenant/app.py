@@ -72,7 +72,7 @@ def open_tenancy(
     stage = rehearsal.url if rehearsal else None
     clock = _clock(stage)
     ledger = _open_ledger(home, clock, purpose)
-    unrecorded = _unrecorded(home) if ledger.is_copy else None
+    unrecorded = _unrecorded_look(home) if ledger.is_copy else None
     if unrecorded is not None:
         tell(f"{unrecorded.message}; {unrecorded.remedy}")
     try:
@@ -131,7 +131,7 @@ def takes_no_writes(directory: Path) -> bool:
     return not os.access(directory, os.W_OK) or is_full(directory)
 
 
-def _unrecorded(home: Home) -> LocalTrouble:
+def _unrecorded_look(home: Home) -> LocalTrouble:
     """What a look says that could record nothing."""
     from gpu_tenant.ledger.database import disk_is_full
 

@@ -662,9 +662,9 @@ class Tenancy:
                 progress=progress_to.get(),
             )
         await self._tend_on(found)
-        return collected.model_copy(update=await self._stored(found))
+        return collected.model_copy(update=await self._store_again(found))
 
-    async def _stored(self, lease: Lease) -> dict[str, str]:
+    async def _store_again(self, lease: Lease) -> dict[str, str]:
         """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
         from gpu_tenant.leases.watch_actions import store_again
 

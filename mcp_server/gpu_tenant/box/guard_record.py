@@ -30,7 +30,7 @@ def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
     """What the guard of that lease promised last. None if none was armed since we started the box."""
-    return _said(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
+    return _last_state(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
 
 
 def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
@@ -41,7 +41,7 @@ def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
 def armed_in(events: Lines) -> Armed | None:
     """The same, by a lease's timeline."""
     # The guard is a process: it ends when the box is stopped, by whomever.
-    return _said(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
+    return _last_state(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
 
 
 def has_lapsed(lease: Lease, events: Lines) -> bool:
@@ -52,7 +52,7 @@ def has_lapsed(lease: Lease, events: Lines) -> bool:
     return guarded and armed_in(events) is None
 
 
-def _said(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
+def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
     for _, event in events:
         if isinstance(event, until):
             return None

@@ -295,7 +295,7 @@ class Occupancy:
             case "lacks" | "other":
                 raise self._another("it does not carry the mark that this lease put on its box")
             case "copied":
-                self._copied(said)
+                self._note_copy(said)
             case "put" | "ours":
                 self._note_mark(said, marks, nonce, first="yes" if first else "no")
         return said
@@ -331,7 +331,7 @@ class Occupancy:
                 told = told.model_copy(update={"since_ns": since, "first": last.first})
             self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
-    def _copied(self, said: Marked) -> None:
+    def _note_copy(self, said: Marked) -> None:
         """Another copy of this ledger made the first contact.
 
         So the whole box counts as used from the beginning.

@@ -189,15 +189,15 @@ class Placing:
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
         """Move the file `arrived` to `final`. What lay there before is moved to `superseded`."""
-        os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
+        os.replace(arrived, final[-1], dst_dir_fd=self._make_room(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
         """Make `final` a link to `target`. What lay there before is moved to `superseded`."""
-        os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
+        os.symlink(target, final[-1], dir_fd=self._make_room(final, superseded))
         self._tree.touch(final[:-1])
 
-    def _cleared(self, final: Parts, superseded: Parts) -> int:
+    def _make_room(self, final: Parts, superseded: Parts) -> int:
         """Move away what lies at `final`, and return the open directory in which the name is free now."""
         self._tree.spare()
         try:

@@ -210,7 +210,7 @@ class _Inside:
                 "own": str(self._own),
                 "says": says,
                 "hidden": sorted(map(str, hidden)),
-                "shown": list(dict.fromkeys(map(str, self._shown()))),
+                "shown": list(dict.fromkeys(map(str, self._visible_paths()))),
                 "layered": [
                     place for name in _CACHES if Path(place := self.environ.get(name, "")).is_dir()
                 ],
@@ -219,7 +219,7 @@ class _Inside:
             }
         )
 
-    def _shown(self) -> Iterator[Path]:
+    def _visible_paths(self) -> Iterator[Path]:
         """Programs and what they consist of, earlier downloads, and the tree, which the programs may refer to."""
         if not self._guarded.meets(self._directory):
             yield from self._not_a_home(self._directory)

@@ -421,11 +421,11 @@ class LeaseTable(Signatures):
     def rated(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
         """From `at` on, the lease costs `usd_h` an hour."""
         with self._transaction() as db:
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
         return self.lease(lease_id)
 
     @staticmethod
-    def _rated(db: Connection, lease_id: LeaseId, usd_h: Decimal | None, at: datetime) -> None:
+    def _note_rate(db: Connection, lease_id: LeaseId, usd_h: Decimal | None, at: datetime) -> None:
         price = None if usd_h is None else str(usd_h)
         db.execute("UPDATE leases SET price_usd_h=? WHERE id=?", (price, lease_id))
         db.execute(
@@ -437,7 +437,7 @@ class LeaseTable(Signatures):
         """The box is stopped, and costs `usd_h` an hour while it is."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=? WHERE id=?", (at.isoformat(), lease_id))
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
             self._note(db, lease_id, timeline.Parked(), at)
         return self.lease(lease_id)
 
@@ -458,14 +458,14 @@ class LeaseTable(Signatures):
         with self._transaction() as db:
             lease = self.lease(lease_id)
             allowed(lease.provider, lease.terms, usd_h)
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
             self._note(db, lease_id, timeline.Resuming(), at)
         return self.lease(lease_id)
 
     def stays_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
         """The box was not started after all, and costs `usd_h` an hour as before."""
         with self._transaction() as db:
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
         return self.lease(lease_id)
 
     def resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
@@ -473,7 +473,7 @@ class LeaseTable(Signatures):
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
             if self.lease(lease_id).price_usd_h != usd_h:  # if equal, `resuming` has recorded it
-                self._rated(db, lease_id, usd_h, at)
+                self._note_rate(db, lease_id, usd_h, at)
             db.execute(
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
                 (lease_id, at.isoformat()),

@@ -173,7 +173,7 @@ class TransferShare:
             self._measure(at_s)
             with suppress(OSError):
                 # Under the lock: once the file is closed, its descriptor may belong to another file.
-                entry.write(self._said(at_s))
+                entry.write(self._state_now(at_s))
         try:
             others = entry.others(at_s=at_s)
         except OSError:
@@ -182,7 +182,7 @@ class TransferShare:
             self._others = others
             self._divide()
 
-    def _said(self, at_s: float) -> _Said:
+    def _state_now(self, at_s: float) -> _Said:
         return _Said(
             lease=self._lease_id,
             usd_h=self._usd_h,

@@ -50,7 +50,7 @@ class DownloadState(Transfer[Piece]):
         even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
         return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
 
-    def _taken(self, piece: Piece, worker: PieceRequester) -> None:
+    def _note_taken(self, piece: Piece, worker: PieceRequester) -> None:
         self._under_way[piece] = (time.monotonic(), worker)
 
     def _late(self) -> Piece | None:

@@ -48,7 +48,7 @@ class Courier(ChannelWorker[Piece]):
         if self.is_hearing:
             self._work.broke(self.asked[0])
 
-    def _heard(self, piece: Piece) -> None:
+    def _finish_piece(self, piece: Piece) -> None:
         self._work.done(piece)
 
     def _ask(self, piece: Piece) -> None:
@@ -103,7 +103,7 @@ class Courier(ChannelWorker[Piece]):
             span = Span(span.first + count, span.size_bytes - count)
 
     def _count(self, size_bytes: int) -> None:
-        self._carried(size_bytes)
+        self._count_moved(size_bytes)
         self._work.came(size_bytes, "link")
 
     def _receive_whole(self, coming: Coming) -> None:
@@ -133,7 +133,7 @@ class Courier(ChannelWorker[Piece]):
             self._work.lose(file, self._why(head))
             return
         theirs = self._talk.body(head.size_bytes)
-        self._carried(head.size_bytes)
+        self._count_moved(head.size_bytes)
         opened = open_regular(basis)
         if opened is None:  # the older version has been moved away since
             self._work.compared(file, [span], [])

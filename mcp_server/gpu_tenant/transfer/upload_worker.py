@@ -105,8 +105,8 @@ class Sender(ChannelWorker[Piece]):
             while self.asked:
                 self._hear_next()
 
-    def _heard(self, piece: Piece) -> None:
-        self._carried(piece.size_bytes)
+    def _finish_piece(self, piece: Piece) -> None:
+        self._count_moved(piece.size_bytes)
         if piece.file.is_whole:
             self._wake()
 

@@ -117,7 +117,7 @@ class Watchdog:
                     self._tell(f"a look failed: {error!r}")
                 await self._until_next()
         finally:
-            await self._left()
+            await self._leave()
 
     def _stands_back(self) -> bool:
         """Whether another process looks after the same leases. The watchdog command never stands back."""
@@ -133,7 +133,7 @@ class Watchdog:
             self._tenancy.home.watchdog, self._tenancy.clock.now(), every_s=self._every_s
         )
 
-    async def _left(self) -> None:
+    async def _leave(self) -> None:
         """Cancel the tasks of this watchdog, and wait a short time for their end. The caller closes the ledger next."""
         under_way = {
             *self._under_way.values(),

@@ -92,9 +92,9 @@ class RunpodEmulator:
             ("POST", "/graphql", self._account.graphql),
         ]
         return [
-            *(Route(path, self._admitted(do), methods=[method]) for method, path, do in table),
+            *(Route(path, self._admit(do), methods=[method]) for method, path, do in table),
             Route("/v1/{rest:path}", _retire, methods=everything),
-            Route("/v2/{rest:path}", self._admitted(_unknown_path), methods=everything),
+            Route("/v2/{rest:path}", self._admit(_unknown_path), methods=everything),
         ]
 
     def strike(self, fault: Fault) -> None:
@@ -161,7 +161,7 @@ class RunpodEmulator:
 
     async def _create_pod(self, request: Request) -> Response:
         body: Json = await request.json()
-        struck, _ = self._struck(request, "no_capacity", "no_pool", "created_despite_error")
+        struck, _ = self._matching_fault(request, "no_capacity", "no_pool", "created_despite_error")
         wrong = violations(body)
         if wrong:
             return problem(422, "Request validation failed.", wrong)
@@ -224,7 +224,7 @@ class RunpodEmulator:
 
     async def _act(self, request: Request) -> Response:
         body: Json = await request.json()
-        struck, _ = self._struck(request, "no_capacity")
+        struck, _ = self._matching_fault(request, "no_capacity")
         pod = self._existing(request, "box")
         if pod is None:
             return problem(404, "pod not found")
@@ -346,7 +346,7 @@ class RunpodEmulator:
     def _page(self, request: Request, name: str, items: list[Json]) -> Response:
         size = int(cast("int", self._world.state.facts.get("page_size", 0)))
         cursor = request.query_params.get("cursor")
-        struck, amount = self._struck(request, "page_boundary")
+        struck, amount = self._matching_fault(request, "page_boundary")
         if not struck:
             return page(name, items, size=size, cursor=cursor)
         if amount == 2:
@@ -358,7 +358,7 @@ class RunpodEmulator:
 
     # --- checks before every answer
 
-    def _admitted(self, answer: Answer) -> Answer:
+    def _admit(self, answer: Answer) -> Answer:
         """`answer`, for a caller that has a key, a user agent of its own, and allowance left."""
 
         async def admitted(request: Request) -> Response:
@@ -386,7 +386,7 @@ class RunpodEmulator:
 
         return admitted
 
-    def _struck(self, request: Request, *kinds: str) -> tuple[str, float | None]:
+    def _matching_fault(self, request: Request, *kinds: str) -> tuple[str, float | None]:
         """Which of `kinds` strikes this request, matched to it or waiting for the next one.
 
         And the fault's amount.

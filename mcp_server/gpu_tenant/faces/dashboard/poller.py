@@ -96,10 +96,10 @@ class Looks:
         """Everything as it was last seen. If it was not seen lately, it is looked at first."""
         if which == "all":
             seen = await self.tenancy.list_leases("all", _HISTORY)
-            return self._shown(seen, self.tenancy.clock.now())
+            return self._overview_of(seen, self.tenancy.clock.now())
         if _now_s() - self._looked_s > 2 * _ASK_S:
             await self._look()
-        return self._shown(self._seen or _NOTHING)
+        return self._overview_of(self._seen or _NOTHING)
 
     def row(self, lease: str) -> LeaseRow | None:
         """That lease as it was last seen. None if it was not among the leases."""
@@ -126,7 +126,7 @@ class Looks:
         known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
         return run if run in known else run.rpartition(".")[0]
 
-    def _shown(self, seen: Leases, at: datetime | None = None) -> Overview:
+    def _overview_of(self, seen: Leases, at: datetime | None = None) -> Overview:
         return Overview(**dict(self._sums(seen, at)), leases=self._rows(seen))
 
     def _sums(self, seen: Leases, at: datetime | None = None) -> Sums:
@@ -160,7 +160,7 @@ class Looks:
                 while not news.empty():
                     news.get_nowait()
                 for anew in (
-                    PageEvent("overview", self._shown(self._seen or _NOTHING)),
+                    PageEvent("overview", self._overview_of(self._seen or _NOTHING)),
                     *self.begun(),
                 ):
                     news.put_nowait(anew)
@@ -261,7 +261,7 @@ class Looks:
             self._working.pop(lease, None)
             self._states.pop(lease, None)
             self.blind.pop(lease, None)
-        self.tell("overview", self._shown(seen))
+        self.tell("overview", self._overview_of(seen))
 
     async def _see_work(self) -> None:
         """The newest job of each running lease is looked at from time to time, a few boxes at once."""
@@ -272,14 +272,14 @@ class Looks:
                     card.lease
                     for card in self._seen.leases
                     if card.state is LeaseState.ACTIVE and card.phase == "ready" and card.jobs
-                    if self._unsettled(card.lease)
+                    if self._is_unsettled(card.lease)
                 ]
                 await each(running, self._see, at_once=_AT_ONCE)
             # Pause for twice as long as the round took, so that these boxes and this computer have
             # time for other work.
             await asyncio.sleep(max(3.0, min(60.0, 2 * (_now_s() - begun_s))))
 
-    def _unsettled(self, lease: str) -> bool:
+    def _is_unsettled(self, lease: str) -> bool:
         job = self._working.get(lease)
         newest = self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)[-1].id
         return job is None or job.id != newest or job.state not in ENDED or lease in self.blind

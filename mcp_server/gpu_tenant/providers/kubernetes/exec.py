@@ -151,7 +151,7 @@ class PodTransport:
             raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
         try:
             async with asyncio.timeout(_DIAL_S):
-                frames = await self._dialled()
+                frames = await self._dial_in_thread()
         except TimeoutError:
             raise BoxUnreachable(
                 f"the cluster of {self._address.context} does not answer ({_DIAL_S:g} s)",
@@ -162,7 +162,7 @@ class PodTransport:
         link.start()
         return link
 
-    async def _dialled(self) -> Frames:
+    async def _dial_in_thread(self) -> Frames:
         """As `_dial`, in a thread that does not hold up the program's end. A link that comes too late is closed."""
         answer: Future[Frames] = Future()
 
