@@ -316,7 +316,7 @@ def _over_ssh(
         client_key=ensure_key(home.client_key),
         tell=tell,
         owner_ssh=owner_ssh,
-        openssh=OpenSsh.found(
+        openssh=OpenSsh.find_client(
             name, lambda: entry(Reachable(name, address), home, owner_ssh), home.channels(name)
         ),
     )

@@ -316,9 +316,9 @@ class Tenancy:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
         from gpu_tenant.jobs.smoke import fence_output as smoke_fenced
 
-        return smoke_fenced(await self.smoked(directory, command, time_limit_s, include))
+        return smoke_fenced(await self.run_smoke(directory, command, time_limit_s, include))
 
-    async def smoked(
+    async def run_smoke(
         self,
         directory: str,
         command: str,
@@ -415,7 +415,7 @@ class Tenancy:
             ),
             env={**self._mirrors(profile), **values},
             wait_s=wait_s,
-            hold=lambda: context.held(found.id, "prepare"),
+            hold=lambda: context.hold_lease(found.id, "prepare"),
         )
 
     async def launch_detached(
@@ -646,7 +646,7 @@ class Tenancy:
 
         context = self.context
         found = await must_run(context, lease)
-        directory = Path(to or found.kept_in or context.home.kept(found.id))
+        directory = Path(to or found.kept_in or context.home.artifacts_of(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)

@@ -88,7 +88,7 @@ class Desk:
         self.clock = HandClock()
         self.ledger = Ledger(root / "ledger", self.clock)
         active(self.ledger)
-        self.ledger.moved(LEASE, LocalAddress(directory=str(self.box)))
+        self.ledger.note_address(LEASE, LocalAddress(directory=str(self.box)))
         self.way = Way(self.box)
         # There from before: to bring it there is no part of a push.
         there = self.box / self.caretaker.path

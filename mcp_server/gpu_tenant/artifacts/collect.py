@@ -86,7 +86,7 @@ async def collect(
     require_its_own(lease, artifacts)
     seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
-    with share.joined(lease.id, lease.price_usd_h) as turn:
+    with share.join(lease.id, lease.price_usd_h) as turn:
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
@@ -114,7 +114,7 @@ async def collect(
     came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
     ledger.note(lease.id, came, at=ledger.now())
     idle = _without_effect(discard, seal)
-    told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
+    told = _answer(lease, seal, directory, landed, ledger.declarations(lease.id)[1], idle)
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
 
 

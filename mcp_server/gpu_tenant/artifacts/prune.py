@@ -108,7 +108,7 @@ async def look(
     """What is complete on the box now, by the conventions of its jobs."""
     request: dict[str, JsonValue] = {
         "work": session.lease.work_directory,
-        "artifacts": list(ledger.declared(session.lease.id)[0]),
+        "artifacts": list(ledger.declarations(session.lease.id)[0]),
         "limit_bytes": limit_bytes,
         "limit_s": limit_s,
         "quiet_s": quiet_s,
@@ -221,7 +221,7 @@ async def prune_box(
         _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
-            "artifacts": list(ledger.declared(lease.id)[0]),
+            "artifacts": list(ledger.declarations(lease.id)[0]),
             "checkpoints": [_name_of(one, seen) for one in proved],
         }
         there = await session.caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)

@@ -351,7 +351,7 @@ class Caretaker:
             )
         return manifest
 
-    async def judged(
+    async def judge_patterns(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
     ) -> Judged:
         """Which of the patterns are invalid, or give up too much. Nothing else is done."""

@@ -30,7 +30,7 @@ async def reseal(
         JobRunning: something is still being written.
     """
     lease = session.lease
-    kept, given_up = ledger.declared(lease.id)
+    kept, given_up = ledger.declarations(lease.id)
     # A lease that counted as used from its first moment was taken over. Its files are older than
     # any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at

@@ -40,7 +40,7 @@ class CommandProgress:
         self._told = 0
         self._ahead = 0.0
 
-    def heard(self, chunk: bytes) -> None:
+    def note_output(self, chunk: bytes) -> None:
         """Output of the command was counted. A report counts only for what is new in it since the last one."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
@@ -48,7 +48,7 @@ class CommandProgress:
             self._ends()
         self._add(rest)
 
-    def sent(self, size_bytes: int) -> None:
+    def note_input(self, size_bytes: int) -> None:
         """So many bytes of its input were sent, and were counted."""
         self._moved(_TIMES * size_bytes)
 

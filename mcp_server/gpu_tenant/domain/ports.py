@@ -68,11 +68,11 @@ class Channel(Protocol):
 class Listener(Protocol):
     """Hears what goes over the link while a command runs."""
 
-    def heard(self, chunk: bytes) -> None:
+    def note_output(self, chunk: bytes) -> None:
         """`chunk` of its output has come."""
         ...
 
-    def sent(self, size_bytes: int) -> None:
+    def note_input(self, size_bytes: int) -> None:
         """Another `size_bytes` of its input are on their way."""
         ...
 
@@ -307,7 +307,7 @@ class Timed(Protocol):
 class Outlived(Protocol):
     """A connector whose boxes depend on something that is no part of them and stays when they go."""
 
-    async def outlived(self, lease: Lease) -> str | None:
+    async def what_outlives(self, lease: Lease) -> str | None:
         """What stays when the lease's box is destroyed and what becomes of it, in one sentence. None if nothing stays.
 
         Raises:
@@ -333,7 +333,7 @@ class Residue(Protocol):
 class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 
-    async def billed(self, lease: Lease) -> Billed | None:
+    async def ask_bill(self, lease: Lease) -> Billed | None:
         """What the lease's box has cost by the provider's books. None if they say nothing about it yet.
 
         Raises:
@@ -394,7 +394,7 @@ class Accounted(Protocol):
 class Findable(Protocol):
     """A connector that can look up one box by its id, whatever the list says."""
 
-    async def found(self, lease: Lease) -> Box | None:
+    async def find_box(self, lease: Lease) -> Box | None:
         """The lease's box as its provider shows it now. None if the provider says that there is no such box.
 
         Raises:
@@ -420,10 +420,10 @@ class Tended(Protocol):
         """Whether the box is one of those."""
         ...
 
-    def moved(self, lease: Lease, address: SshAddress) -> None:
+    def note_moved(self, lease: Lease, address: SshAddress) -> None:
         """The list shows the lease's box at the address that its owner has given."""
         ...
 
-    def ended(self, lease: Lease) -> None:
+    def note_ended(self, lease: Lease) -> None:
         """The list omits the lease's box from now on, because its owner has said that it is gone."""
         ...

@@ -41,7 +41,7 @@ class Tree:
         """
         return self._enter(parts, make=False)
 
-    def made(self, parts: Parts) -> int:
+    def make_directory(self, parts: Parts) -> int:
         """Return the open directory at that path, and make it if there is none. It is valid until `spare`.
 
         Raises:

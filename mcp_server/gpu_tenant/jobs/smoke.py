@@ -200,7 +200,7 @@ class _Inside:
             "WANDB_MODE": "disabled",
         }
 
-    def said(self, command: str, says: int) -> str:
+    def request(self, command: str, says: int) -> str:
         """The request in the form that `jobs/sandbox.py` takes."""
         hidden = {*self._homes, *(p for p in self._guarded.places if p.is_dir())} - {Path("/")}
         return json.dumps(
@@ -253,7 +253,7 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
                 sys.executable,
                 "-I",
                 sandbox.__file__,
-                inside.said(command, says),
+                inside.request(command, says),
                 env=inside.environ,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

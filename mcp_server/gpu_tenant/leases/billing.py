@@ -59,7 +59,7 @@ async def ask_bill(context: Context, lease: Lease) -> Billed | None:
 
 async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
     try:
-        billed = await connector.billed(lease)
+        billed = await connector.ask_bill(lease)
     except (TenantError, ValueError, ArithmeticError):
         return
     told = timeline.Billed(usd=None)

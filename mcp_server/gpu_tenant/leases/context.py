@@ -260,7 +260,7 @@ class Context:
             await self._transports.pop(place).aclose()
 
     @contextmanager
-    def held(self, lease_id: str, purpose: str) -> Iterator[None]:
+    def hold_lease(self, lease_id: str, purpose: str) -> Iterator[None]:
         """Nobody else acts on the lease meanwhile.
 
         Raises:
@@ -297,12 +297,12 @@ class Context:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + _TURN_WAITS_S
         while True:
-            hold = self.held(lease_id, purpose)
+            hold = self.hold_lease(lease_id, purpose)
             try:
                 hold.__enter__()
                 break
             except LeaseHeld:
-                by = self.ledger.held(lease_id)
+                by = self.ledger.holder_of(lease_id)
                 waits = by is None or by.pid == os.getpid() or by.purpose in {*_LOOKS, *waits_for}
                 if not waits or loop.time() >= give_up_s:
                     raise
@@ -337,7 +337,7 @@ class Context:
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
         )
 
-    def watched(self) -> str:
+    def watch_words(self) -> str:
         """Who looks after the leases now, in words for a person."""
         said = last_watch_words(self.home.watchdog, self.clock.now())
         if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
@@ -352,7 +352,7 @@ class Context:
 
     def kept_in(self, lease: Lease) -> Path:
         """Where the lease's files are kept on this computer."""
-        return Path(lease.kept_in or self.home.kept(lease.id))
+        return Path(lease.kept_in or self.home.artifacts_of(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
         """`said`, unchanged: it names a store that we can speak to, or is None.

@@ -70,7 +70,7 @@ async def launch_together(
     values = resolve_all(list(env), context.environ, account=context.account)
     with ExitStack() as held:
         for member in sorted(members, key=lambda lease: lease.id):
-            held.enter_context(context.held(member.id, "launch"))
+            held.enter_context(context.hold_lease(member.id, "launch"))
         gang, checked = _begun_gang(context, members, name), None
         if gang is None:
             checked = await _check(context, members, interface, port)

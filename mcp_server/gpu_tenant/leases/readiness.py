@@ -145,7 +145,7 @@ async def settled_if_free(
     if listing is not None and is_as_recorded(context, lease, listing):
         return lease, None
     try:
-        with context.held(lease.id, "look"):
+        with context.hold_lease(lease.id, "look"):
             return await settle_lease(context, context.ledger.lease(lease.id), listing)
     except LeaseHeld:
         return lease, _kept_waiting(context, lease)
@@ -155,7 +155,7 @@ async def settled_if_free(
 
 def _kept_waiting(context: Context, lease: Lease) -> str | None:
     """Which process keeps a lease that is past its terms from ending, and since when. None if none does."""
-    late, held = overdue(lease, context.clock.now()), context.ledger.held(lease.id)
+    late, held = overdue(lease, context.clock.now()), context.ledger.holder_of(lease.id)
     return f"{late}, and {held.words}" if late and held else None
 
 

@@ -125,7 +125,7 @@ async def settle(
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             if _stopped_itself(lease, seen.box, now, ledger=ledger):
-                lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
+                lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=now)
             _note_fate(context, lease, seen.box)
             lease, told = observe(lease, seen.box, ledger=ledger)
         match plan(lease, seen, now, patience(profile, lease)):
@@ -184,9 +184,9 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
             if doubt is not None:
                 ledger.note(lease.id, doubt, at=ledger.now())
-        lease = ledger.rated(lease.id, seen.usd_h, at=since)
+        lease = ledger.note_rate(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
-        lease = ledger.moved(lease.id, seen.address)
+        lease = ledger.note_address(lease.id, seen.address)
     return lease, seen.words
 
 
@@ -365,7 +365,7 @@ async def _take_up(
         return None
     # Read the ledger after the list, because whoever makes a box writes its lease down first. Read who stands on
     # the box last, because the lease may have been bound to it since.
-    known = ledger.known(named)
+    known = ledger.find_lease(named)
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:

@@ -158,7 +158,7 @@ async def look_for(context: Context, wish_id: str, *, wait_s: float) -> Standing
         LeaseHeld: another process is moving it on right now.
     """
     ledger = context.ledger
-    with context.held(wish_id, "wait"):
+    with context.hold_lease(wish_id, "wait"):
         standing = ledger.wish(wish_id)
         if not standing.stands:
             return standing
@@ -318,7 +318,7 @@ def call_off(context: Context, wish_id: str) -> Card:
 
 def waiting_lines(context: Context) -> tuple[str, ...]:
     """Every wish that stands, each in one line for a person."""
-    watched = context.watched().removeprefix("by ")
+    watched = context.watch_words().removeprefix("by ")
     return tuple(standing.words(watched) for standing in context.ledger.standing_wishes())
 
 
@@ -366,7 +366,7 @@ def wish_card(context: Context, standing: StandingWish) -> Card:
         budget_usd=order.asked.budget_usd if order else None,
         cost_usd=Decimal(0),
         stops_the_meter="nothing is billed for it",
-        watched=context.watched() if standing.stands else "",
+        watched=context.watch_words() if standing.stands else "",
         phase=WAITING if standing.stands else str(standing.outcome),
         jobs=(),
         alarm=standing.seen or None,

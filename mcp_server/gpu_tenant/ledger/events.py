@@ -94,7 +94,7 @@ class Timeline(Holds):
             found.setdefault(lease_id, set()).add(kind)
         return found
 
-    def attested(self, lease_id: str) -> bool:
+    def is_attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""
         return any(isinstance(event, Attested) for _, event in self.events(lease_id, Attested))
 

@@ -184,7 +184,7 @@ class Holds(Database):
                 remedy=f"see what was done meanwhile: {Command('leases')}, {Command('monitor', lease_id)}",
             )
 
-    def held(self, lease_id: str) -> Hold | None:
+    def holder_of(self, lease_id: str) -> Hold | None:
         """Who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(

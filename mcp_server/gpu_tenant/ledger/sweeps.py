@@ -222,7 +222,7 @@ class Sweeps(LeaseTable):
 
     # --- what became of the cells
 
-    def heard(self, said: Mapping[int, Said]) -> None:
+    def note_reports(self, said: Mapping[int, Said]) -> None:
         """What boxes reported about placements, by number, is on record, except reports with nothing new."""
         with self._transaction() as db:
             for seq, each in said.items():

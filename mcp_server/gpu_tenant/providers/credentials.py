@@ -94,7 +94,7 @@ class Account:
         if scheme == "env" and rest in self.variables:
             raise _of_account(name)
 
-    def named(self, name: str, reference: str) -> str:
+    def resolve_name(self, name: str, reference: str) -> str:
         """Return the reference that is meant: `ref:NAME` stands for the owner's reference of that name.
 
         A command is accepted only if the owner has written down exactly that command.
@@ -153,7 +153,7 @@ def resolve_all(
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
             )
-        reference = account.named(name, reference)
+        reference = account.resolve_name(name, reference)
         account.must_not_hold(name, reference)
         values[name] = resolve(name, reference, environ=account.without(environ))
         # A copy of an account's key is that key, wherever it was found.

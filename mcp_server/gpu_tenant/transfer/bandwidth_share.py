@@ -155,7 +155,7 @@ class TransferShare:
             self._asked_bytes += n_bytes
             return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """Leave this transfer's part to the other transfers. A thread that still asks gets the last known answer."""
         with self._lock:
             entry, self._entry = self._entry, None
@@ -262,7 +262,7 @@ class Share:
         self._monotonic = monotonic
 
     @contextmanager
-    def joined(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
+    def join(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
         """Make this transfer known to all other transfers, in every process, while the block runs.
 
         If that is impossible, the transfer continues as if it were the only one. Nothing here stops a transfer.
@@ -281,7 +281,7 @@ class Share:
         try:
             yield turn
         finally:
-            turn.left()
+            turn.leave()
 
 
 # The owner's limits

@@ -63,7 +63,7 @@ class Pouring:
         for gap in partial.lacking([span]):
             at = gap.first - span.first
             partial.write(view[at : at + gap.size_bytes], gap.first)
-            partial.filled(gap)
+            partial.note_filled(gap)
 
     def _next_size(self, span: Span, most_bytes: int) -> int:
         """Return how many bytes to take next so that the write ends where an unbuffered write can begin or end."""

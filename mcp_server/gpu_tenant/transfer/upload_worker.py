@@ -69,7 +69,7 @@ async def send_files(
         pool.begin()
         while left:
             await pool.look()
-            for one in job.finished():
+            for one in job.take_finished():
                 left -= 1
                 yield one
     finally:
@@ -136,11 +136,11 @@ class Sender(ChannelWorker[Piece]):
         body = self._talk.body(head.size_bytes)
         match piece, head.letter:
             case UploadSpan(span=span), b"A":
-                self._work.arrived(file, [span], "link")
+                self._work.note_arrived(file, [span], "link")
             case Copying(spans=spans), b"A":
-                self._work.arrived(file, spans, "disk")
+                self._work.note_arrived(file, spans, "disk")
             case UploadComparison(span=span), b"S":
-                self._work.compared(file, *_compare(piece, body))
+                self._work.take_comparison(file, *_compare(piece, body))
             case UploadComparison(span=span), b"E":
                 self._work.dissolve(file, [span])
             case Copying(spans=spans), b"E" if _refusal_of(head, body)[0] != "DISK_FULL":

@@ -36,7 +36,7 @@ class OpenSsh:
         self._is_written = False
 
     @classmethod
-    def found(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
+    def find_client(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
         """The client.
 
         None if none is installed. `entry` gives the `Host` block by which it finds the box as `name`.

@@ -163,7 +163,7 @@ class SshTransport:
 
     async def aclose(self) -> None:
         """The connection is closed. That stops nothing on the box."""
-        self._lines.used(self)
+        self._lines.note_used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
         for link in links:
@@ -185,7 +185,7 @@ class SshTransport:
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
         self._users += 1
-        self._lines.used(self)
+        self._lines.note_used(self)
         try:
             yield
         finally:

@@ -91,7 +91,7 @@ class DeadMan:
             why = f"{why} (and it cannot be parked: {unparked.message})"
         else:
             self._told.done(f"parked: {cause.words}")
-            await self.parked(tenancy.ledger.lease(lease.id))
+            await self.report_parked(tenancy.ledger.lease(lease.id))
             return
         lease = tenancy.ledger.lease(lease.id)
         began = began_at(lease, tenancy.ledger.events(lease.id))
@@ -175,7 +175,7 @@ class DeadMan:
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
-    async def parked(self, lease: Lease) -> None:
+    async def report_parked(self, lease: Lease) -> None:
         """Report a parked lease, and end it if its box was never used.
 
         If the lease is past its end, do what its owner signed for that case.

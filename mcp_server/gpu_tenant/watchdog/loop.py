@@ -393,7 +393,7 @@ class Watchdog:
         lease = self._tenancy.ledger.lease(lease_id)
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:
-            held = self._tenancy.ledger.held(lease_id)
+            held = self._tenancy.ledger.holder_of(lease_id)
             by = held.words if held else "another process held it just now"
             attendant.told.alarm(
                 "held",

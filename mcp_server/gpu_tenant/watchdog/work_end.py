@@ -50,7 +50,7 @@ class WorkEnd:
         self._tenancy = tenancy
         self._told = told
 
-    async def seen(self, lease: Lease, standing: Standing) -> Work:
+    async def work_seen(self, lease: Lease, standing: Standing) -> Work:
         """Return what is known of the lease's work, from what its box has just said about its jobs.
 
         The end of a job that the ledger does not know yet is written there.

@@ -59,7 +59,7 @@ class RcloneStore:
         self._attempts = attempts
         self._where = where
 
-    def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
+    def with_settings(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
         """The same store, tried `attempts` times, with further settings as rclone's variables."""
         return RcloneStore(
             self._root,

@@ -213,7 +213,7 @@ class Setup:
         self._ledger.note(lease.id, timeline.Preparing(job=job.id), at=self._ledger.now())
         started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
-            self._ledger.launched(job, at=self._ledger.now(), box_time_s=started.started_at)
+            self._ledger.note_launched(job, at=self._ledger.now(), box_time_s=started.started_at)
         await keep_armed(
             self._session,
             ledger=self._ledger,

@@ -215,10 +215,14 @@ class AutodlEmulator:
         return None
 
     async def _list(self, request: Request) -> Response:
-        return await self._page(request, [shown_instance(box) for box in self._world.listed()])
+        return await self._page(
+            request, [shown_instance(box) for box in self._world.listed_things()]
+        )
 
     async def _images(self, request: Request) -> Response:
-        return await self._page(request, [shown_image(i) for i in self._world.listed("snapshot")])
+        return await self._page(
+            request, [shown_image(i) for i in self._world.listed_things("snapshot")]
+        )
 
     async def _page(self, request: Request, rows: Sequence[JsonValue]) -> Response:
         body = await request.json()

@@ -222,7 +222,7 @@ class DigitalOceanEmulator:
             return refusal("tag_name can not be combined with name or type.")
         rows = [
             shown_droplet(box)
-            for box in self._world.listed()
+            for box in self._world.listed_things()
             if (SIZES[str(box.facts["size"])].count > 0) == (kind == "gpus")
             and (tag is None or tag in cast("list[str]", box.facts["tags"]))
         ]

@@ -161,23 +161,23 @@ class GcpEmulator:
         things = self._world
         match kind:
             case "instances":
-                for box in things.listed():
+                for box in things.listed_things():
                     yield f"zones/{box.facts['zone']}", gce.instance(box)
             case "machineTypes" | "acceleratorTypes":
                 yield from gce.catalog(kind)
             case "disks":
-                for box in things.listed():
+                for box in things.listed_things():
                     yield f"zones/{box.facts['zone']}", gce.boot_disk(box)
-                for disk in things.listed("disk"):
+                for disk in things.listed_things("disk"):
                     yield f"zones/{disk.facts['zone']}", gce.thing_body(disk)
             case "addresses":
-                for address in things.listed("address"):
+                for address in things.listed_things("address"):
                     yield f"regions/{address.facts['region']}", gce.thing_body(address)
             case _:
                 raise Refusal(404, "notFound", f"no aggregated list of {kind}")
 
     async def _snapshots(self, request: Request) -> Body:
-        shown = [gce.thing_body(thing) for thing in self._world.listed("snapshot")]
+        shown = [gce.thing_body(thing) for thing in self._world.listed_things("snapshot")]
         return {"kind": "compute#snapshotList", **({"items": shown} if shown else {})}
 
     # --- boxes

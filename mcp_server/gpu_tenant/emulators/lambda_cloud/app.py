@@ -216,7 +216,7 @@ class LambdaCloudEmulator:
         return _ok(types)
 
     async def _list(self, request: Request) -> Response:
-        return _ok([self._as_listed(box) for box in self._world.listed()])
+        return _ok([self._as_listed(box) for box in self._world.listed_things()])
 
     async def _get(self, request: Request) -> Response:
         box = self._world.state.things.get(request.path_params["id"])
@@ -308,7 +308,7 @@ class LambdaCloudEmulator:
         return _ok(_shown_key(key))
 
     async def _list_filesystems(self, request: Request) -> Response:
-        return _ok([_shown_filesystem(each) for each in self._world.listed("filesystem")])
+        return _ok([_shown_filesystem(each) for each in self._world.listed_things("filesystem")])
 
     # --- the world
 

@@ -169,7 +169,7 @@ class RunpodEmulator:
             return problem(403, "access denied")
         refusal = broken_rule(body) or (NO_INSTANCE if struck == "no_capacity" else "")
         gpu = GPUS.get(body.get("gpu", {}).get("id", ""))
-        if refusal or gpu is None or not gpu.placed(body):
+        if refusal or gpu is None or not gpu.data_centers_for(body):
             return problem(400, refusal or NO_INSTANCE)
         mounted = [m["volumeId"] for m in body.get("mounts", {}).get("network", [])]
         if not set(mounted) <= {volume.id for volume in self._world.things("volume")}:
@@ -190,7 +190,7 @@ class RunpodEmulator:
             status="PROVISIONING",
             asked=body,
             usd_h=str(self._gpu_usd_h(body)),
-            place=GPUS[body["gpu"]["id"]].placed(body)[0],
+            place=GPUS[body["gpu"]["id"]].data_centers_for(body)[0],
             host=f"203.0.113.{number % 200 + 1}",
             started_at=None,
         )
@@ -205,7 +205,9 @@ class RunpodEmulator:
 
     async def _list_pods(self, request: Request) -> Response:
         return self._page(
-            request, "pods", [shown_pod(pod, self._world.now) for pod in self._world.listed()]
+            request,
+            "pods",
+            [shown_pod(pod, self._world.now) for pod in self._world.listed_things()],
         )
 
     async def _get_pod(self, request: Request) -> Response:
@@ -341,7 +343,7 @@ class RunpodEmulator:
         if ("include" in asked) != ("product" in asked):
             return problem(400, "include=AVAILABILITY and product are valid only together")
         factor = self._world.state.price_factor
-        return JSONResponse({"gpus": [gpu.shown(asked, factor) for gpu in GPUS.values()]})
+        return JSONResponse({"gpus": [gpu.as_listed(asked, factor) for gpu in GPUS.values()]})
 
     def _page(self, request: Request, name: str, items: list[Json]) -> Response:
         size = int(cast("int", self._world.state.facts.get("page_size", 0)))

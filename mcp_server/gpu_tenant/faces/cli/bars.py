@@ -63,7 +63,7 @@ def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
         def hear(done: int, total: int) -> None:
             nonlocal told_s
             at_s = bar.get_time()
-            eta.heard(done, total, at_s=at_s)
+            eta.note_progress(done, total, at_s=at_s)
             bar.update(task, completed=done, total=total)
             if not errors.is_terminal and at_s - told_s >= _TOLD_EVERY_S:
                 told_s = at_s

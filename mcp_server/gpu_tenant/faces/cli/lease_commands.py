@@ -52,7 +52,7 @@ async def smoke(
 ) -> None:
     """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
     async with output.tenancy() as tenancy:
-        receipt = await tenancy.smoked(directory, join_words(command), time_limit_s, include)
+        receipt = await tenancy.run_smoke(directory, join_words(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
     if not receipt.passed:
         sys.exit(1)

@@ -172,7 +172,7 @@ async def credential(request: Request) -> Response:
     """The reference was written into the configuration, and was tried."""
     body = await body_of(request, CredentialBody)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
-    looks(request).reopened()
+    looks(request).take_tenancy()
     return answer(written)
 
 

@@ -127,7 +127,7 @@ class Errands:
 
         def heard(done: int, total: int) -> None:
             nonlocal told_s
-            eta.heard(done, total, at_s=now_s())
+            eta.note_progress(done, total, at_s=now_s())
             if now_s() - told_s >= _TOLD_EVERY_S:
                 told_s = now_s()
                 self._change(

@@ -121,7 +121,7 @@ class Looks:
         job = self._working.get(lease)
         return 0 if job is None else job.others_running
 
-    def declared(self, lease: str, run: str) -> str:
+    def declared_id(self, lease: str, run: str) -> str:
         """The id in the ledger of the job that the box knows by that run."""
         known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
         return run if run in known else run.rpartition(".")[0]
@@ -143,7 +143,7 @@ class Looks:
     # Who hears of it
 
     @contextmanager
-    def heard(self) -> Iterator[Told]:
+    def listen(self) -> Iterator[Told]:
         """While the block runs, all news go into this queue."""
         news: Told = asyncio.Queue(_BEHIND)
         self._hearers.add(news)
@@ -198,7 +198,7 @@ class Looks:
         if row is not None and self._seen is not None:
             self.tell("rows", ChangedRows(**dict(self._sums(self._seen)), rows=(row,)))
 
-    def reopened(self) -> None:
+    def take_tenancy(self) -> None:
         """The tenancy was opened again and knows keys that were added. Users of the old one may go on with it."""
         fresh = self._opened()
         self._before.append(self.tenancy)
@@ -297,7 +297,7 @@ class Looks:
             self.is_blind(lease, trouble.message)
         else:
             others = max(0, len(running) - 1)
-            job = seen.model_copy(update={"job": self.declared(lease, seen.job)})
+            job = seen.model_copy(update={"job": self.declared_id(lease, seen.job)})
             now = self.tenancy.clock.now()
             self.sees(lease, Working.of(job, at=now, others_running=others))
 
@@ -309,7 +309,7 @@ class Looks:
         there, now = await standing_of(self.tenancy.context, lease), self.tenancy.clock.now()
         # Runs of one job differ in the number at the end: of two, the longer or greater is newer.
         self._states[lease] = {
-            self.declared(lease, brief.job): LastSeen(at=now, state=brief.state)
+            self.declared_id(lease, brief.job): LastSeen(at=now, state=brief.state)
             for brief in sorted(there.jobs, key=lambda brief: (len(brief.job), brief.job))
         }
         runs = set(there.live)

@@ -142,7 +142,7 @@ class GcpClient:
             leafing.turn()
             fields["page_token"] = cursor
 
-    async def finished(self, zone: str, operation: Message, *, within_s: float) -> Message:
+    async def wait_for(self, zone: str, operation: Message, *, within_s: float) -> Message:
         """Return the operation when it is done, or as it is when that much time has passed."""
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:

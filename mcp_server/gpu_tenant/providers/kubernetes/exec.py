@@ -298,7 +298,7 @@ class _Exec:
         if channel == _OUT:
             _hand(self._output, chunk)
         elif channel == _ERR:
-            complaint = self._far.heard(chunk)
+            complaint = self._far.complaints(chunk)
             if self._far.exit_status is not None:
                 self._frames.end_input()
             if self._complaints is not None:

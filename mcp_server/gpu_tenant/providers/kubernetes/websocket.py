@@ -239,7 +239,7 @@ class ExecOutput:
         self.exit_status: int | None = None
         """The command's exit status. None while it runs, or if the far end never started."""
 
-    def heard(self, chunk: bytes) -> bytes:
+    def complaints(self, chunk: bytes) -> bytes:
         """The complaints in it.
 
         Text in none of our forms is one, too: another program ran in our program's place.

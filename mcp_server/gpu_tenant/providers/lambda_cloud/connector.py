@@ -201,8 +201,8 @@ class LambdaCloudConnector:
             (f"ssh key {key.id}" for key in keys if key.public_key.split()[:2] == ours), None
         )
 
-    async def found(self, lease: Lease) -> Box | None:
-        """Implement `Findable.found`."""
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`."""
         shown = await self._get_instance(str(lease.box_id))
         return None if shown is None or shown.status == "terminated" else self._box(shown)
 

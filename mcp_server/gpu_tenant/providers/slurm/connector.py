@@ -250,7 +250,7 @@ class SlurmConnector:
             row
             for row in rows
             if row.state != "CANCELLED" and not _is_unclaimed(row)
-            if not row.is_over or self._notes.shown(row.id, row.mark)
+            if not row.is_over or self._notes.is_ours(row.id, row.mark)
         ]
 
         def read(row: SlurmJob | Subject) -> Box:
