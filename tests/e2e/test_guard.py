@@ -152,5 +152,5 @@ async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a
         assert "--hours 1" in refusal.value.remedy
         await tenant.tenancy.change_lease(card.lease, "resume", hours=1)
         await tenant.tenancy.collect(card.lease)
-        assert (tenant.home.kept_of(card.lease) / "work/out/a.txt").read_text() == "whole\n"
+        assert (tenant.home.artifacts_of(card.lease) / "work/out/a.txt").read_text() == "whole\n"
         assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"

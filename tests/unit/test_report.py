@@ -85,7 +85,7 @@ async def hostile(tenancy: Tenancy) -> Report:
     for n in range(3):
         shown = seen(gpu(), gpu(1), job="job-1", progress=told, lease=LEASE)
         keep_reading(tenancy.home, shown, at=NOON + timedelta(seconds=9 * n))
-    kept = tenancy.home.kept_of(LEASE)
+    kept = tenancy.home.artifacts_of(LEASE)
     (kept / "log").mkdir(parents=True)
     log = (
         "".join(f"step {n} loss=0.{n} loss@<script>|`{n}=1 x`\n" for n in range(9))
@@ -247,7 +247,7 @@ async def test_a_long_log_is_read_in_pieces_and_that_is_said(
     monkeypatch.setattr("gpu_tenant.faces.report.gather._WINDOW_BYTES", 4_000)
     active(tenancy.ledger)
     tenancy.ledger.declare(job("train"))
-    log = tenancy.home.kept_of(LEASE) / "log" / "train.log"
+    log = tenancy.home.artifacts_of(LEASE) / "log" / "train.log"
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"step {n} loss={n}\n" for n in range(20_000)), encoding="utf-8")
 

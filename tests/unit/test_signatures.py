@@ -48,7 +48,7 @@ def test_who_asks_for_the_same_again_gets_the_same_code_and_for_anything_else_an
 def test_a_verb_that_wants_a_signature_gets_it_once_a_person_has_signed(ledger: Ledger) -> None:
     with pytest.raises(SignatureWanted) as wanted:
         must(ledger, *FILES)
-    asked = ledger.request_of(wanted.value.request_of)
+    asked = ledger.request_of(wanted.value.asked)
     ledger.sign(asked, by="ada", form="terminal", at=NOON)
 
     code = must(ledger, *FILES)

@@ -153,16 +153,16 @@ async def _gather(
         _seal_of(draft) if draft.digest else seal_now(unread_bytes=unread)
     )
 
-    def sealed() -> Manifest | None:
+    def seal_so_far() -> Manifest | None:
         return sealing.result() if sealing.done() else None
 
     try:
         # First what is surely wanted, while the box still seals. Then, by the seal, what is still
         # missing.
-        await gathering.fetch(way.sure, sealed)
+        await gathering.fetch(way.sure, seal_so_far)
         seal = await sealing
         ledger.file_seal(lease.id, seal, at=ledger.now())
-        await gathering.fetch(await gathering.settle(seal.entries), sealed)
+        await gathering.fetch(await gathering.settle(seal.entries), seal_so_far)
         missing = await gathering.settle(seal.entries)
     finally:
         sealing.cancel()

@@ -191,7 +191,7 @@ class Occupancy:
             AnotherBox: it is not the box that this lease's mark was put on.
             BoxTrouble: the box cannot be asked.
         """
-        return await self._marked(None, "others")
+        return await self._look_at_marked(None, "others")
 
     async def look(self, of: Literal["everything", "others"]) -> Marked:
         """As `stand`, and also returns what anybody has done on the box since it let us in.
@@ -211,7 +211,7 @@ class Occupancy:
             "since_ns": since_ns(self._session, self._ledger),
             "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
         }
-        said = await self._marked(look, of)
+        said = await self._look_at_marked(look, of)
         if of == "everything" and use(said) is None:
             self._ledger.note(self._lease.id, timeline.Looked(), at=self._ledger.now())
         return said
@@ -220,7 +220,7 @@ class Occupancy:
         """The lease's mark on the box says that the lease has left."""
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
-    def _made(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
+    def _times(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
         """The time from which on files on the box count, and the present time, both by this computer's clock.
 
         None if the box's own clock decides: at a first contact that came as soon as the box was there. After a later
@@ -242,7 +242,7 @@ class Occupancy:
         events = self._ledger.events(self._lease.id)
         return [event for _, event in events if isinstance(event, timeline.Marked)]
 
-    async def _marked(
+    async def _look_at_marked(
         self, look: dict[str, JsonValue] | None, of: Literal["everything", "others"]
     ) -> Marked:
         lease, ledger = self._lease, self._ledger
@@ -278,7 +278,7 @@ class Occupancy:
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
             "over": [x.over for _, x in events if isinstance(x, timeline.TakesOver)],
         }
-        made = self._made(of)
+        made = self._times(of)
         if made is not None:
             request["made"] = made
         if look is not None:

@@ -50,7 +50,7 @@ class CommandProgress:
 
     def note_input(self, size_bytes: int) -> None:
         """So many bytes of its input were sent, and were counted."""
-        self._moved(_TIMES * size_bytes)
+        self._note_moved(_TIMES * size_bytes)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
@@ -67,7 +67,7 @@ class CommandProgress:
         """A part of a line was counted. A line that is too long for a report is an answer on its way."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
-            self._moved(_TIMES * len(part))
+            self._note_moved(_TIMES * len(part))
         else:
             self._line += part
 
@@ -76,9 +76,9 @@ class CommandProgress:
         self._line, self._is_answer = bytearray(), False
         if done is not None and done > self._told:
             self._told, more = done, done - self._told
-            self._moved(more)
+            self._note_moved(more)
 
-    def _moved(self, size_bytes: int) -> None:
+    def _note_moved(self, size_bytes: int) -> None:
         self._ahead += size_bytes
         if self._ahead >= self._limit.bytes_s * self._limit.within_s:
             self._ahead = 0

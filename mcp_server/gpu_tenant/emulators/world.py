@@ -247,7 +247,7 @@ class World:
             for thing in self.state.things.values()
         }
 
-        def shown(thing: Thing) -> JsonValue:
+        def show_thing(thing: Thing) -> JsonValue:
             return {
                 "id": thing.id,
                 "kind": thing.kind,
@@ -264,10 +264,10 @@ class World:
             "by_component": {name: _usd(usd) for name, usd in by_component.items()},
             "by_thing": by_thing,
             "usd_h": _usd(sum((self.rate(thing) for thing in alive), Decimal(0))),
-            "running": [shown(box) for box in boxes if box.phase in ("booting", "running")],
-            "parked": [shown(box) for box in boxes if box.phase == "parked"],
+            "running": [show_thing(box) for box in boxes if box.phase in ("booting", "running")],
+            "parked": [show_thing(box) for box in boxes if box.phase == "parked"],
             "leaked": [
-                shown(thing)
+                show_thing(thing)
                 for thing in alive
                 if thing.kind != "box" and self.rate(thing) and not thing.facts.get("attached_to")
             ],

@@ -44,7 +44,7 @@ async def change(
     if action == "recover":
         return await recover(context, lease)
     if action == "hold":
-        return _held(context, lease, hours)
+        return _announce_work(context, lease, hours)
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
         if action == "terms":
@@ -84,7 +84,7 @@ def must_be_on_failure(words: str) -> str:
         raise BadRequest(str(error), remedy="say `--on-failure 'end after 15m'`") from None
 
 
-def _held(context: Context, lease: str, hours: float | None) -> Card:
+def _announce_work(context: Context, lease: str, hours: float | None) -> Card:
     """The lease is not ended for being done, for so long; every other of its terms holds on.
 
     Nobody is asked and nothing is waited for: whoever says this may have seconds left.

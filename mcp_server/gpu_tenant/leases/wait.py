@@ -170,7 +170,7 @@ async def look_for(context: Context, wish_id: str, *, wait_s: float) -> Standing
         if now >= standing.until:
             return await _given_up(context, standing)
         if standing.is_due(now):
-            await _rented(context, standing, wait_s)
+            await _rent_best(context, standing, wait_s)
             standing = await _with_its_box(context, ledger.wish(wish_id), 0)
     return standing
 
@@ -202,7 +202,7 @@ async def _with_its_box(context: Context, standing: StandingWish, wait_s: float)
         if lease.ready_at is not None or lease.touched_at is not None:
             return await _had(context, standing, lease)
     if refused and ledger.wish(standing.id).stands:
-        return ledger.looked(
+        return ledger.note_look(
             standing.id, "; ".join(refused)[:_SEEN], standing.rests, at=context.clock.now()
         )
     return standing
@@ -219,12 +219,12 @@ def _may_have_box(context: Context, standing: StandingWish) -> bool:
     return False
 
 
-async def _rented(context: Context, standing: StandingWish, wait_s: float) -> None:
+async def _rent_best(context: Context, standing: StandingWish, wait_s: float) -> None:
     """The market was asked, and the best offer under the cap that can be had was rented."""
     ledger, order, now = context.ledger, standing.order, context.clock.now()
     assert order is not None
     # Before anybody is asked: a process that dies over and over asks no more often than this.
-    ledger.looked(standing.id, standing.seen, standing.rests, at=now)
+    ledger.note_look(standing.id, standing.seen, standing.rests, at=now)
     asked = {
         slug: market
         for slug, market in context.connectors.items()
@@ -257,12 +257,12 @@ async def _rented(context: Context, standing: StandingWish, wait_s: float) -> No
             refused.append(str(trouble) if isinstance(trouble, Refused) else trouble.message)
         if _may_have_box(context, standing) or not ledger.wish(standing.id).stands:
             break
-    seen = "; ".join(refused) or _shown(found)
+    seen = "; ".join(refused) or _market_words(found)
     rests = standing.rests_after(asked, found.troubles, context.clock.now())
-    ledger.looked(standing.id, seen[:_SEEN], rests, at=context.clock.now())
+    ledger.note_look(standing.id, seen[:_SEEN], rests, at=context.clock.now())
 
 
-def _shown(found: Found) -> str:
+def _market_words(found: Found) -> str:
     """What a look at the market showed, where nothing was refused."""
     if found.offers:
         return f"{found.offers[0].provider} offers one"

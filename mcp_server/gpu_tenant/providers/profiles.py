@@ -49,9 +49,9 @@ def load_profile(path: Path) -> Profile:
     Raises:
         LocalTrouble: the profile does not conform to the schema.
     """
-    from gpu_tenant.providers.profile_facts import checked
+    from gpu_tenant.providers.profile_facts import check_profile
 
-    return _profile(*checked(path))
+    return _profile(*check_profile(path))
 
 
 def _content(path: Path) -> bytes:

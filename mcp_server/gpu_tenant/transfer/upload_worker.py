@@ -57,13 +57,13 @@ async def send_files(
         return
     job = UploadState(uploads, turn)
 
-    def opened(
+    def open_sender(
         talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
     ) -> Sender:
         return Sender(talk, job, script, way=way, mark=mark, wake=wake)
 
     total = sum(one.size_bytes for one in uploads)
-    pool = ChannelPool(job, opened, transport, turn, total_bytes=total, on_bytes=on_bytes)
+    pool = ChannelPool(job, open_sender, transport, turn, total_bytes=total, on_bytes=on_bytes)
     left = len(uploads)
     try:
         pool.begin()

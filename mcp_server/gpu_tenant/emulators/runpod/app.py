@@ -363,7 +363,7 @@ class RunpodEmulator:
     def _admit(self, answer: Answer) -> Answer:
         """`answer`, for a caller that has a key, a user agent of its own, and allowance left."""
 
-        async def admitted(request: Request) -> Response:
+        async def answer_if_admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
                 return PlainTextResponse("error code: 1010", 403)
             kind, _, key = request.headers.get("authorization", "").partition(" ")
@@ -386,7 +386,7 @@ class RunpodEmulator:
             response.headers.update(headers)
             return response
 
-        return admitted
+        return answer_if_admitted
 
     def _matching_fault(self, request: Request, *kinds: str) -> tuple[str, float | None]:
         """Which of `kinds` strikes this request, matched to it or waiting for the next one.

@@ -184,14 +184,14 @@ class VastEmulator:
         thing.status, thing.facts["state"] = status, state
         self._meter(thing)
 
-    def _meant(self, thing: Thing, state: str) -> None:
+    def _intend(self, thing: Thing, state: str) -> None:
         thing.facts["intended"] = thing.facts["next"] = state
 
     def _stop(self, thing: Thing, status: str = "exited") -> None:
         """The instance is stopped and meant to stay so. It keeps its disk."""
         self._down(thing)
         thing.phase = "parked"
-        self._meant(thing, "stopped")
+        self._intend(thing, "stopped")
         self._turn(thing, status, "stopped")
 
     def _down(self, thing: Thing) -> None:
@@ -206,7 +206,7 @@ class VastEmulator:
 
     def _start(self, thing: Thing) -> None:
         thing.phase = "booting"
-        self._meant(thing, "running")
+        self._intend(thing, "running")
         self._turn(thing, "loading", "running")
         self._world.later(_BOOT_S, "boot", thing.id)
 
@@ -268,16 +268,16 @@ class VastEmulator:
         elif state != "running":
             return no(400, "invalid_args", "Please provide a state or a label.")
         elif thing.phase == "parked":
-            return self._started(thing, taken=bool(self._door.fault_of(request, "no_capacity")))
+            return self._start_thing(thing, taken=bool(self._door.fault_of(request, "no_capacity")))
         return yes()
 
-    def _started(self, thing: Thing, *, taken: bool) -> Response:
+    def _start_thing(self, thing: Thing, *, taken: bool) -> Response:
         if self._account.credit_usd <= 0:
             return _no_credit()
         if float(str(thing.facts["end_date"])) <= self._world.now:
             return no(400, "invalid_args", "The contract of this instance has expired.")
         if taken or thing.facts.get("gpu_taken"):
-            self._meant(thing, "running")
+            self._intend(thing, "running")
             said = "Required resources are currently unavailable, state change queued."
             return no(200, "resources_unavailable", said)
         self._start(thing)

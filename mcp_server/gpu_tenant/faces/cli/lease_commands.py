@@ -115,10 +115,10 @@ async def offers(
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
     from gpu_tenant.faces.cli import offers_table
-    from gpu_tenant.faces.cli.standing import offered
+    from gpu_tenant.faces.cli.standing import search_offers
 
     async with output.tenancy() as tenancy:
-        found = await offered(
+        found = await search_offers(
             tenancy,
             wait_h,
             lambda: tenancy.find_offers(
@@ -234,12 +234,12 @@ async def provision(
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
     from gpu_tenant.faces.cli.limits import as_owner
-    from gpu_tenant.faces.cli.standing import stayed
+    from gpu_tenant.faces.cli.standing import wait_for_box
 
     async with output.tenancy() as tenancy:
         card = await as_owner(
             tenancy,
-            lambda: stayed(
+            lambda: wait_for_box(
                 tenancy,
                 quotes,
                 lambda wait_s: tenancy.provision(

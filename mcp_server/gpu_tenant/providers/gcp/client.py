@@ -238,7 +238,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
             return False
         return isinstance(row, dict)
 
-    def reduced(row: object) -> object:
+    def reduce_row(row: object) -> object:
         if readable(row):
             return row
         kept = {k: v for k, v in row.items() if k in _KEPT} if isinstance(row, dict) else {}
@@ -247,7 +247,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
     page = json.loads(body)
     for scope in page["items"].values():
         if "instances" in scope:
-            scope["instances"] = [reduced(row) for row in scope["instances"]]
+            scope["instances"] = [reduce_row(row) for row in scope["instances"]]
     return compute.InstanceAggregatedList.from_json(json.dumps(page), ignore_unknown_fields=True)
 
 

@@ -222,12 +222,12 @@ def _limit_dialling() -> None:
     client: Any = import_module("kubernetes.stream.ws_client")
     websocket = client.WebSocket
 
-    def limited(**options: object) -> object:
+    def dial_limited(**options: object) -> object:
         made = websocket(**options)
         made.settimeout(_DIAL_S)
         return made
 
-    client.WebSocket = limited
+    client.WebSocket = dial_limited
 
 
 class _Exec:
