@@ -545,7 +545,7 @@ async def test_a_password_lets_our_key_in_once_and_is_written_nowhere(
             with pytest.raises(BoxTrouble, match="none of our keys") as closed:
                 await adopt(tenancy.context, "gpushare", target)
             assert "--password-stdin" in closed.value.remedy
-            with pytest.raises(BoxTrouble, match="does not take that password"):
+            with pytest.raises(BoxTrouble, match="does not accept that password"):
                 await adopt(tenancy.context, "gpushare", target, password="wrong")
             card = await adopt(tenancy.context, "gpushare", target, password="Tr0ub4dor &3")
             again = await adopt(tenancy.context, "matpool", target, password="Tr0ub4dor &3")

@@ -126,7 +126,7 @@ async def test_no_other_is_rented_while_the_fate_of_one_is_unknown(tenant: Tenan
     tenant.list_fails(match={"method": method, "path_regex": path, "nth": 3})
 
     _, cut = await fleet(tenant, quotes, 3)
-    with pytest.raises(LeaseHeld, match="whether it was made is not known"):
+    with pytest.raises(LeaseHeld, match="it is not known yet whether it was made"):
         tenant.tenancy.ledger.intend(
             lease_id=LeaseId("digitalocean-zzzz"),
             provider=tenant.slug,

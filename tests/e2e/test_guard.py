@@ -146,7 +146,7 @@ async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a
 
         (shown,) = (await tenant.tenancy.list_leases()).leases
 
-        assert (shown.phase, "not at our word" in (shown.alarm or "")) == ("parked", False)
+        assert (shown.phase, "not because we asked" in (shown.alarm or "")) == ("parked", False)
         with pytest.raises(Refused, match="stopped again at once") as refusal:
             await tenant.tenancy.change_lease(card.lease, "resume")
         assert "--hours 1" in refusal.value.remedy

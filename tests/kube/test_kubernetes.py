@@ -529,7 +529,7 @@ async def test_an_image_that_cannot_be_had_is_told_so(cluster: Cluster, tmp_path
     box = await until(at, wanted, lambda seen: seen.words)
 
     assert box.state is BoxState.BOOTING
-    assert "its image cannot be had" in (box.words or "")
+    assert "its image cannot be pulled" in (box.words or "")
 
 
 # What stays

@@ -193,7 +193,7 @@ async def test_a_box_on_which_another_lease_stands_is_not_had_twice(
     tiny.rent(second.mark)
     ledger.bind(first.id, tiny.boxes[min(tiny.boxes)], at=NOON)
 
-    with pytest.raises(BoxTaken, match=f"{first.id} already stands on"):
+    with pytest.raises(BoxTaken, match=f"{first.id} already has"):
         await fulfilled(second, tiny, ledger, clock)
 
     assert ledger.lease(second.id).state is LeaseState.INTENDED

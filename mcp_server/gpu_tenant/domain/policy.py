@@ -1,4 +1,4 @@
-"""The terms of a lease that are now in force, in sentences that the program keeps."""
+"""The terms of a lease that are now in force, as sentences that the program keeps to."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,11 +12,11 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
 
 LookedAfter = Literal["watched", "unwatched"]
-"""Whether a watchdog, or a server that is one, looks after leases now."""
+"""Whether a watchdog, or a server that acts as one, looks after leases now."""
 
 
 class Policy(Record):
-    """The terms of one lease, as they are in force."""
+    """The terms of one lease that are in force."""
 
     lease: str
     terms: tuple[str, ...]
@@ -26,9 +26,9 @@ class Policy(Record):
 def rules_of(
     lease: Lease, profile: Profile, *, looked_after: LookedAfter = "watched"
 ) -> tuple[str, ...]:
-    """What holds for the lease from now on, one rule per sentence. Nothing else holds.
+    """Return the rules for the lease from now on, one in each sentence. There are no other rules.
 
-    While nobody watches, each rule that only a watchdog can hold says so.
+    While nobody watches, each rule that only a watchdog can enforce says so.
     """
     return tuple(_rules(lease, profile, looked_after))
 
@@ -53,7 +53,7 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}"
     if profile.kind == "kubernetes" and lease.quote is not None:
-        # What outlives the pod, and when the cluster ends it, as was said when it was ordered.
+        # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
@@ -89,7 +89,7 @@ def _rescue(lease: Lease, profile: Profile) -> str:
 
 
 def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
-    """What a person who has just changed the terms should notice. None if there is nothing."""
+    """Return what a person who has just changed the terms should notice. None if there is nothing."""
     told = []
     if after.terms.deadline_at < before.terms.deadline_at:
         told.append(
@@ -99,15 +99,15 @@ def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
     if cost is not None and budget is not None and cost >= budget:
         told.append(f"{cost:.2f} USD are spent already: the watchdog ends it at its next look")
     if before.terms.on_deadline == "waive":
-        told.append("what was signed ahead was for the old terms, and holds no longer")
+        told.append("what was signed ahead was for the old terms, and no longer counts")
     return "; ".join(told) or None
 
 
 def owners_cap(lease: Lease) -> Decimal | None:
-    """The price cap that a person named. None if nobody named one.
+    """Return the price cap that a person named. None if nobody named one.
 
-    Without one, the quoted price is the cap, but for renting only. If the price later rises by a cent, this is
-    reported and ends no work.
+    Without such a cap, the quoted price is the cap, but only for renting. If the price later rises by a cent, this is
+    reported, and no work is ended for it.
     """
     if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
         own = lease.terms.max_price_usd_h
@@ -116,15 +116,15 @@ def owners_cap(lease: Lease) -> Decimal | None:
 
 
 def rescue(lease: Lease) -> Decimal | None:
-    """How much may be spent after the lease's end to save what is on its box. None if unknown.
+    """Return how much may be spent after the lease's end to save what is on its box. None if unknown.
 
-    It is based on the running price: at the parked price, a day would be next to nothing.
+    The sum is based on the price while running: at the parked price, a day would cost next to nothing.
     """
     return lease.terms.rescue(running_usd_h(lease))
 
 
 def running_usd_h(lease: Lease) -> Decimal | None:
-    """What the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
+    """Return what the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
     if lease.quote is not None:
         return lease.quote.offer.price.running_usd_h
     known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
@@ -132,10 +132,10 @@ def running_usd_h(lease: Lease) -> Decimal | None:
 
 
 def must_be_doable(terms: Terms, profile: Profile) -> None:
-    """What the terms say of a box whose work is done can be done there.
+    """Require that the platform can do what the terms say about a box whose work is done.
 
     Raises:
-        Refused: it is to be parked, and no stop there keeps its disk.
+        Refused: the box is to be parked, but no stop at this platform keeps its disk.
     """
     parks = terms.when_done == "park" or (
         terms.when_done != "keep" and terms.on_failure.does == "park"
@@ -152,15 +152,15 @@ def ends_unseen(profile: Profile) -> bool:
     """Whether something there ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
-    # A stop that empties the disk is no way out, because the guard does not use it.
+    # A stop that empties the disk does not count, because the guard does not use it.
     return profile.in_box != "none" and profile.park == "keeps"
 
 
 def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
-    """Something stops the box's meter if this computer dies, or a day of it costs at most `UNSEEN_USD`.
+    """Require that something stops the meter if this computer dies, or that a day costs at most `UNSEEN_USD`.
 
     Raises:
-        Refused: neither is true, or the price is unknown.
+        Refused: neither is the case, or the price is unknown.
     """
     if ends_unseen(profile) or (usd_h is not None and usd_h * 24 <= UNSEEN_USD):
         return

@@ -36,6 +36,8 @@ from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import span
 from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
@@ -372,13 +374,19 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
     remedy = f"run {Command('smoke', 'DIR', then='COMMAND')} first, or go without by name: {Option('smoke', 'none')}"
     if receipt_id == "none":
         return None
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
     if receipt_id is None:
+        newest = ledger.newest_smoke()
+        tested = SmokeReceipt.model_validate_json(newest) if newest else None
+        if tested and tested.passed and ledger.now() - tested.at <= _SMOKE_COUNTS_FOR:
+            age = span((ledger.now() - tested.at).total_seconds())
+            shown = f"{Option('smoke', tested.id)} shows the one that passed {age} ago"
+            remedy = f"{shown} ({plain(tested.command, max_line=60)}); or {remedy}"
         raise Refused("no smoke test was shown", remedy=remedy)
     record = ledger.smoke(receipt_id)
     if record is None:
         raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
-    from gpu_tenant.jobs.smoke import SmokeReceipt
-
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)

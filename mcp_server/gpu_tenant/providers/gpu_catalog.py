@@ -247,7 +247,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "H200": ("H200", "H200 NVL"),
     "H800": ("H800 SXM", "H800 PCIe"),
 }
-"""Names that people use for several GPUs, and which those are.
+"""Names that people use for several GPUs, with the GPUs that each name may mean.
 
 If a provider uses such a name, it means the one GPU that has it in `CATALOG`.
 """
@@ -264,7 +264,7 @@ _SAYS_NOTHING = {
     "edition",
 }
 _MIG = re.compile(r"(.+?)[\s-]*(?:MIG)?[\s-]*([1-7])g\.(\d+)gb", re.IGNORECASE)
-"""A slice of a GPU, as `nvidia-smi` writes it: so many of its seven parts, and so much of its memory."""
+"""A slice of a GPU, as `nvidia-smi` writes it: its number of the seven parts, and its memory."""
 
 
 def _fold(name: str) -> str:
@@ -349,7 +349,7 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 def nearest_names(name: str) -> list[str]:
-    """At most four canonical names that are spelled like `name`, the nearest first."""
+    """Return at most four canonical names that are spelled like `name`, the nearest first."""
     near = difflib.get_close_matches(_fold(name), _BY_NAME, n=8, cutoff=0.4)
     return list(dict.fromkeys(_BY_NAME[n].name for n in near))[:4]
 

@@ -188,8 +188,7 @@ class DigitalOceanConnector:
         """Implement `Connector.list_boxes`: every GPU Droplet.
 
         A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So the call asks for every
-        GPU
-        Droplet, and the marks are looked up here.
+        GPU Droplet, and the marks are looked up here.
         """
         shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
         named = [row["id"] for row in shown if isinstance(row.get("id"), int)]

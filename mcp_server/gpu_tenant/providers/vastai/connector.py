@@ -125,8 +125,7 @@ class VastConnector:
         """Implement `Connector.create`. If a refusal names a box, return that box as it is, to be given back.
 
         Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
-        loses its
-        bid on the way rents at the full price, without any notice.
+        loses its bid on the way rents at the full price, without any notice.
         """
         quote = wanted_quote(lease)
         if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):

@@ -66,6 +66,7 @@ export interface ChangedRows {
   leaking_usd_month: string | null;
   not_counted: string[];
   sweeps: string[];
+  waiting: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
   rows: LeaseRow[];
@@ -191,7 +192,7 @@ export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** those that are live */
+  /** the live ones */
   leases: string[];
   /** all of them together */
   usd_h: string | null;
@@ -209,6 +210,8 @@ export interface Found {
   unfit: Record<string, number>;
   /** providers that did not answer, and what to do */
   troubles: Record<string, string>;
+  /** what `provision` waits for */
+  wish: string | null;
   next: string;
 }
 
@@ -399,6 +402,7 @@ export interface Overview {
   leaking_usd_month: string | null;
   not_counted: string[];
   sweeps: string[];
+  waiting: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
   leases: LeaseRow[];
@@ -456,7 +460,7 @@ export interface Price {
   source: "api" | "table" | "owner";
   /** the date of a table's rate */
   as_of: string | null;
-  /** the sum in what is really billed, and the dated rate it had */
+  /** the sum in the currency that is billed, and its dated rate */
   converted: string | null;
 }
 
@@ -533,9 +537,9 @@ export interface Receipt {
   cost_least_usd: string | null;
   /** None: no more than cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own books so far; None: they do not say */
+  /** by its provider's own records so far; None: they do not say */
   billed_usd: string | null;
-  /** what the cost counts, and by whose word; None: on no old receipt */
+  /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
   kept_files: number;
   kept_bytes: number;
@@ -572,10 +576,10 @@ export interface SignatureRequest {
   digest: string;
   /** what would happen, in one line */
   would: string;
-  /** all of it, as it was shown last */
+  /** all of it, as it was last shown */
   words: string[];
   asked_at: string;
-  /** when the words were last looked at anew */
+  /** when the words were last updated */
   as_of: string;
   expires_at: string;
 }

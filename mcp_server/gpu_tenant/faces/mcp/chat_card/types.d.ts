@@ -66,7 +66,7 @@ export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** those that are live */
+  /** the live ones */
   leases: string[];
   /** all of them together */
   usd_h: string | null;
@@ -113,6 +113,8 @@ export interface Leases {
   older: string | null;
   /** how their cells stand */
   sweeps: string[];
+  /** wishes that stand */
+  waiting: string[];
 }
 
 export interface Progress {
@@ -145,9 +147,9 @@ export interface Receipt {
   cost_least_usd: string | null;
   /** None: no more than cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own books so far; None: they do not say */
+  /** by its provider's own records so far; None: they do not say */
   billed_usd: string | null;
-  /** what the cost counts, and by whose word; None: on no old receipt */
+  /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
   kept_files: number;
   kept_bytes: number;
