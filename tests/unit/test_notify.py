@@ -388,7 +388,10 @@ def test_quiet_hours_may_pass_midnight(home: Home) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (f'url = "https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}"', "`url` is not a reference"),
+        (
+            f'url = "https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}"',
+            "`url` is not a reference",
+        ),
         (f'url = "text:slack://{TOKEN}"', "`url` is not a reference"),
         (f'url = ["{TOKEN}"]', "`url` is not a reference"),
         ('level = "urgent"', "`url` is not a reference"),

@@ -9,8 +9,7 @@ _CLOCKS_APART = timedelta(minutes=1)
 """How far a provider's clock and ours may differ without anything being wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Birth:
+class Birth(NamedTuple):
     """The moment from which a box's cost is counted."""
 
     at: datetime

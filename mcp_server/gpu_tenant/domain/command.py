@@ -94,8 +94,7 @@ _SWITCHES = frozenset(
 """The options that take no value."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+class _Tool(NamedTuple):
     """The tool for a verb, and its names for the verb's words and options."""
 
     name: str

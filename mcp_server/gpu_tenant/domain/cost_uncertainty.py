@@ -62,8 +62,7 @@ def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UnseenStop:
+class UnseenStop(NamedTuple):
     """A box that is found stopped. It may have run until just now, so its cost is counted at `usd_h` until now."""
 
     usd_h: Decimal
@@ -94,8 +93,7 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DestroyRequest:
+class DestroyRequest(NamedTuple):
     """The last request to destroy a box, and when the provider refused it. None if no refusal is recorded."""
 
     asked_at: datetime

@@ -20,8 +20,7 @@ INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """Fates that end a box in the middle of its work, whoever pays and whatever was agreed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What took the box, and a sentence that shows it."""
 
     fate: Fate

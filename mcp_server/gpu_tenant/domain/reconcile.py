@@ -141,8 +141,7 @@ def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
     return "recover" if elsewhere else "resume"
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(NamedTuple):
     """What the provider shows about a lease's box that the ledger does not know yet."""
 
     usd_h: Decimal | None = None

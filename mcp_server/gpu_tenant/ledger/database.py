@@ -175,7 +175,7 @@ class Database:
     def _full(self) -> DiskFull:
         return disk_is_full(self.directory, "nothing was done")
 
-    def _shut(self, error: Exception) -> LocalTrouble:
+    def _unwritable(self, error: Exception) -> LocalTrouble:
         """Return the error for a sound ledger that cannot be written now. Restoring an older one would not help."""
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
@@ -204,7 +204,7 @@ class Database:
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
         """Return what `read` makes of every row. A row that it cannot read means a corrupt ledger."""
-        with self._told():
+        with self._translate_errors():
             rows = self._db.execute(sql, values).fetchall()
         try:
             return [read(row) for row in rows]

@@ -44,8 +44,9 @@ class Timeline(Holds):
             (lease_id, kind_of(event), json.dumps(event.stored()), at.isoformat()),
         )
 
-    def events(self, lease_id: str) -> list[Line]:
-        """Return the lease's timeline, oldest first."""
+    def events(self, lease_id: str, *kinds: type[Event]) -> list[Line]:
+        """Return the lease's timeline, oldest first. If kinds are named, only the lines of these kinds."""
+        named = json.dumps([each.kind for each in kinds]) if kinds else None
         return self._read(
             lambda row: Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
             "SELECT at, kind, detail FROM events WHERE lease_id=?1"

@@ -16,8 +16,7 @@ from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
 from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(NamedTuple):
     """How a hold is kept alive. All times are real time, whatever clock the lease uses."""
 
     beat_s: float = 10
@@ -185,7 +184,7 @@ class Holds(Database):
                 remedy=f"see what was done meanwhile: {Command('leases')}, {Command('monitor', lease_id)}",
             )
 
-    def held(self, lease_id: str) -> Hold | None:
+    def holder_of(self, lease_id: str) -> Hold | None:
         """Return who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(

@@ -176,7 +176,7 @@ class ProofTable(LeaseTable):
         )
         return begun[0] if begun else self.unused_signature("waive", lease_id, digest, at=at)
 
-    def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
+    def newest_permit(self, lease_id: LeaseId) -> tuple[str, datetime]:
         """Return the ground of the newest permit recorded for that lease, and when it was recorded."""
         newest = self._read(
             lambda row: (row["ground"], moment(row["at"])),

@@ -115,7 +115,7 @@ class Signatures(Timeline):
             if not db.execute("SELECT 1 FROM signature_requests WHERE code=?", (code,)).fetchone():
                 return code
 
-    def asked(self, code: str) -> SignatureRequest:
+    def request_of(self, code: str) -> SignatureRequest:
         """Return what a person is asked to sign under that code.
 
         Raises:
@@ -170,7 +170,9 @@ class Signatures(Timeline):
             )
         return self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", asked.code)[0]
 
-    def signed(self, kind: str, subject: str, digest: str, *, at: datetime) -> Signature | None:
+    def unused_signature(
+        self, kind: str, subject: str, digest: str, *, at: datetime
+    ) -> Signature | None:
         """Return a signature for exactly that, which has not been used yet. None if there is none."""
         found = self._read(
             signature_of_row,

@@ -168,7 +168,7 @@ class SshTransport:
 
     async def aclose(self) -> None:
         """Close every connection. That stops nothing on the box."""
-        self._lines.used(self)
+        self._lines.note_used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
         for link in links:

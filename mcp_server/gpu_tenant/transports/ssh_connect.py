@@ -176,7 +176,7 @@ class Dialer:
         self, target: str, name: str, guard: "_Guard", key: asyncssh.SSHKey, exc: Exception
     ) -> BoxTrouble | BadRequest:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
-            return self._changed(name, guard.known, guard.offered)
+            return self._key_changed(name, guard.known, guard.offered)
         # sshd counts the keys that it is shown. If the owner has many, sshd hangs up before all were
         # tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):

@@ -163,7 +163,7 @@ class PodTransport:
         link.start()
         return link
 
-    async def _dialled(self) -> Frames:
+    async def _dial_in_thread(self) -> Frames:
         """Run `_dial` in a thread that does not hold up the program's end. A link that comes too late is closed."""
         answer: Future[Frames] = Future()
 
