@@ -90,10 +90,10 @@ def test_nobody_signs_twice_or_late_or_under_words_that_have_changed(ledger: Led
     with pytest.raises(Refused, match="has changed since it was shown"):
         ledger.sign(asked, by="ada", form="terminal", at=NOON)
     with pytest.raises(Refused, match="waited for its signature until"):
-        ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=late)
-    ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=NOON)
+        ledger.sign(ledger.request_of(asked.code), by="ada", form="terminal", at=late)
+    ledger.sign(ledger.request_of(asked.code), by="ada", form="terminal", at=NOON)
     with pytest.raises(Refused, match="is already signed"):
-        ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=NOON)
+        ledger.sign(ledger.request_of(asked.code), by="ada", form="terminal", at=NOON)
 
 
 def test_what_was_not_used_in_its_time_is_asked_for_anew(ledger: Ledger) -> None:
@@ -119,9 +119,9 @@ def test_what_waits_is_listed_until_it_is_signed(ledger: Ledger) -> None:
 def test_a_code_is_known_however_it_is_typed(ledger: Ledger) -> None:
     code = ask(ledger, "a").code
 
-    assert ledger.asked(f" {code[:3].lower()}-{code[3:]} ").code == code
+    assert ledger.request_of(f" {code[:3].lower()}-{code[3:]} ").code == code
     with pytest.raises(BadRequest, match="there is nothing to sign"):
-        ledger.asked("ZZZZZZ")
+        ledger.request_of("ZZZZZZ")
 
 
 def test_what_a_box_has_named_does_nothing_to_a_terminal(ledger: Ledger) -> None:

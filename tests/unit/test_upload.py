@@ -65,7 +65,7 @@ class Counted(Share):
         self.sent_bytes, self._at_bytes, self._then, self._most = 0, at_bytes, then, most
 
     @contextmanager
-    def joined(self, lease_id: str, usd_h: object) -> Iterator["Counted"]:  # type: ignore[override]
+    def join(self, lease_id: str, usd_h: object) -> Iterator["Counted"]:  # type: ignore[override]
         yield self
 
     def connections(self, wanted: int) -> int:

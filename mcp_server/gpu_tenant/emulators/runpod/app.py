@@ -169,7 +169,7 @@ class RunpodEmulator:
             return problem(403, "access denied")
         refusal = broken_rule(body) or (NO_INSTANCE if struck == "no_capacity" else "")
         gpu = GPUS.get(body.get("gpu", {}).get("id", ""))
-        if refusal or gpu is None or not gpu.data_centers_for(body):
+        if refusal or gpu is None or not gpu.places_for(body):
             return problem(400, refusal or NO_INSTANCE)
         mounted = [m["volumeId"] for m in body.get("mounts", {}).get("network", [])]
         if not set(mounted) <= {volume.id for volume in self._world.things("volume")}:
@@ -190,7 +190,7 @@ class RunpodEmulator:
             status="PROVISIONING",
             asked=body,
             usd_h=str(self._gpu_usd_h(body)),
-            place=GPUS[body["gpu"]["id"]].data_centers_for(body)[0],
+            place=GPUS[body["gpu"]["id"]].places_for(body)[0],
             host=f"203.0.113.{number % 200 + 1}",
             started_at=None,
         )

@@ -53,7 +53,7 @@ class Gpu:
         """What one GPU costs there per hour."""
         return Decimal(self.community_usd_h if cloud == "COMMUNITY" else self.secure_usd_h)
 
-    def data_centers_for(self, body: Json) -> list[str]:
+    def places_for(self, body: Json) -> list[str]:
         """The data centers that have what a create's `body` asks for."""
         wanted = body.get("gpu", {})
         floor = wanted.get("minCudaVersion", "0.0")
@@ -86,7 +86,7 @@ class Gpu:
         if "include" in query:
             wanted = {"count": int(query.get("count", 1))}
             floor = {k: v for k, v in query.items() if k == "minCudaVersion"}
-            places = self.data_centers_for(
+            places = self.places_for(
                 {"cloud": query.get("cloud", "SECURE"), "gpu": {**wanted, **floor}}
             )
             entry["availability"] = "HIGH" if places else "NONE"
