@@ -50,7 +50,7 @@ def elsewhere(place: Path, price: str, wants: int) -> Iterator[subprocess.Popen[
     """Another process has a transfer under way."""
     program = (
         "import sys; from pathlib import Path; from gpu_tenant.transfer.bandwidth_share import Share\n"
-        f"with Share(Path({os.fspath(place)!r}), None).joined('there', {price}) as turn:\n"
+        f"with Share(Path({os.fspath(place)!r}), None).join('there', {price}) as turn:\n"
         f"    turn.connections({wants}); turn._look_at_s = 0; turn.connections({wants})\n"
         "    print('in', flush=True); sys.stdin.read()"
     )
