@@ -88,7 +88,7 @@ def test_an_error_is_one_json_object_where_the_answer_would_have_been_one(
         (["colect"], "did you mean `gpu-tenant collect`?"),
         (["lease"], "did you mean `gpu-tenant leases`?"),
         (["ls"], "did you mean `gpu-tenant leases`?"),
-        (["logs"], "did you mean `gpu-tenant monitor`?"),
+        (["log"], "did you mean `gpu-tenant logs`?"),
         (["down"], "did you mean `gpu-tenant teardown`?"),
         (["qqqqqq"], "there is no command 'qqqqqq'"),
     ],

@@ -266,9 +266,25 @@ def test_between_two_looks_what_was_spent_grows_and_the_deadline_comes_nearer() 
 
     assert "0.0000" in now
     assert "0.6000" in later
-    assert "spent 0.6000 USD" in later
+    assert "spent in all 0.6000 USD" in later
     assert COUNTDOWN.findall(now) != COUNTDOWN.findall(later)
     assert "passed" in late
+
+
+def test_a_job_that_failed_on_a_box_that_bills_and_a_silent_box_are_not_shown_as_fine() -> None:
+    seen = LiveState({"tiny": "Tiny"}, leases=told(*map(rented, ("tiny-a", "tiny-b", "tiny-c"))))
+    for name, state in (("tiny-a", "failed"), ("tiny-b", "running"), ("tiny-c", "running")):
+        seen.jobs[name] = looked.seen(job="job1", lease=name).model_copy(update={"state": state})
+    seen.blind["tiny-b"] = SilentBox(NOW, "no route")
+
+    lines = drawn(seen, width=120)
+
+    def row(name: str) -> str:
+        return next(line for line in lines if line.startswith(name))
+
+    assert "job failed, bills on" in row("tiny-a")
+    assert "ready, no answer" in row("tiny-b")
+    assert "ready  " in row("tiny-c")
 
 
 def test_what_is_unknown_is_never_counted_as_nothing() -> None:

@@ -140,7 +140,7 @@ def test_a_budget_below_the_deadline_s_cost_is_told_when_it_is_about_to_end() ->
     small = running(budget_usd=Decimal(2))
 
     assert forecast(small, after(60)).over_budget is None, "so it was agreed"
-    assert "spent at 16:00 UTC" in (forecast(small, after(180)).over_budget or "")
+    assert "spent at 2026-11-20 16:00 UTC" in (forecast(small, after(180)).over_budget or "")
     assert forecast(small, after(300)).over_budget is None, "that it is spent is another's sentence"
 
 

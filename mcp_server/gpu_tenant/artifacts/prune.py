@@ -106,9 +106,11 @@ async def look(
     done: Sequence[str],
 ) -> Complete:
     """What is complete on the box now, by the conventions of its jobs."""
+    kept, given_up = ledger.declared(session.lease.id)
     request: dict[str, JsonValue] = {
         "work": session.lease.work_directory,
-        "artifacts": list(ledger.declarations(session.lease.id)[0]),
+        "artifacts": list(kept),
+        "discard": list(given_up),
         "limit_bytes": limit_bytes,
         "limit_s": limit_s,
         "quiet_s": quiet_s,
@@ -219,9 +221,11 @@ async def prune_box(
         )
         # Recorded first, because what may be gone from the box must never be pruned here.
         _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
+        declared, given_up = ledger.declared(lease.id)
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
-            "artifacts": list(ledger.declarations(lease.id)[0]),
+            "artifacts": list(declared),
+            "discard": list(given_up),
             "checkpoints": [_name_of(one, seen) for one in proved],
         }
         there = await session.caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)

@@ -323,6 +323,7 @@ class Caretaker:
             JobRunning: a job, or a process it left behind, is still running.
         """
         request: dict[str, JsonValue] = {
+            "tenant": True,  # whoever seals looks after the lease
             "work": self._lease.work_directory,
             "roots": list(accounted),
             "artifacts": list(artifacts),

@@ -20,7 +20,13 @@ from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
-from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
+from gpu_tenant.domain.protection import (
+    END_GRACE_S,
+    UNSEEN_DONE_S,
+    Armed,
+    stops_when_done,
+    way_out,
+)
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -70,7 +76,7 @@ async def arm(
         if held is not None and held.state == "armed":
             # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
-            return held.model_copy(update={"words": words})
+            return held.model_copy(update={"words": words, "untold": True})
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
@@ -128,6 +134,9 @@ async def arm_again(
         request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
+    when_done = stops_when_done(session.profile, lease) and bool(store) and not unkept + refused
+    if when_done:
+        request["when_done"] = _when_done(lease, ledger=ledger)
     if store and not unkept:
         request |= {
             "store": {**store},
@@ -144,6 +153,7 @@ async def arm_again(
     armed = Armed(
         state="armed",
         ends_the_meter=bool(way) and not refused,
+        when_done=when_done,
         words=_words(
             lease, session.profile, way, refused, copies="" if unkept else _COPIES[bool(store)]
         ),
@@ -153,6 +163,19 @@ async def arm_again(
         armed = armed.model_copy(update={"words": words})
     record(lease, armed, ledger=ledger)
     return armed
+
+
+def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
+    """How long after the last job the box is stopped where nobody looks, in the form that the guard takes."""
+    rule = lease.terms.on_failure
+    events = ledger.events(lease.id)
+    held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]
+    held_s = (held[-1] - ledger.now()).total_seconds() if held else 0.0
+    return {
+        "after_s": UNSEEN_DONE_S,
+        "failed_s": None if rule.does == "hold" else max(rule.after_s, UNSEEN_DONE_S),
+        "not_before_s": max(0.0, held_s),
+    }
 
 
 def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
@@ -240,3 +263,60 @@ def _rescue_s(lease: Lease) -> float:
     """How long the box may bill on past its deadline, to save what is unverified."""
     most, usd_h = rescue(lease), running_usd_h(lease)
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
+
+
+def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
+    """The state of the guard is on the timeline, if it has changed, or if the box was started again since."""
+    if armed_now(lease, ledger) != armed:
+        now = timeline.Guarded(
+            armed=armed.state == "armed",
+            ends_the_meter=armed.ends_the_meter,
+            when_done=armed.when_done,
+            words=armed.words,
+        )
+        ledger.note(lease.id, now, at=ledger.now())
+
+
+def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard of that lease promised last. None if none was armed since we started the box."""
+    return _said(reversed(ledger.events(lease.id)), until=timeline.Resumed)
+
+
+def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard on the box holds now. None if none was armed since the box was last stopped or taken."""
+    return armed_in(ledger.events(lease.id))
+
+
+def armed_in(events: Lines) -> Armed | None:
+    """The same, by a lease's timeline."""
+    # The guard is a process: it ends when the box is stopped, by whomever.
+    return _said(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
+
+
+def has_lapsed(lease: Lease, events: Lines) -> bool:
+    """Whether the box runs again after a stop, and its guard was not armed since."""
+    if lease.parked_at is not None or recorded_fate(events) is not None:
+        return False
+    guarded = any(isinstance(event, timeline.Guarded) for _, event in events)
+    return guarded and armed_in(events) is None
+
+
+def _said(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
+    for _, event in events:
+        if isinstance(event, until):
+            return None
+        if isinstance(event, timeline.Guarded):
+            return Armed(
+                state="armed" if event.armed else "not armed",
+                ends_the_meter=event.ends_the_meter,
+                when_done=event.when_done,
+                words=event.words,
+            )
+    return None
+
+
+def note_gone(lease: Lease, *, ledger: Ledger) -> None:
+    """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
+    words = "not armed: its guard was gone, as after a reboot"
+    armed = Armed(state="not armed", ends_the_meter=False, words=words)
+    _record(lease, armed, ledger=ledger)

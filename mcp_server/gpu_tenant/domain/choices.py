@@ -19,5 +19,6 @@ Launcher = Literal["torchrun", "accelerate"]
 PORT = 29400
 """The port on the first box where the members of such a job meet. It is torchrun's default."""
 
-Purpose = Literal["look", "work", "watch", "end"]
-"""What a tenancy is opened for: to look, to do something, to watch over leases, or to end one."""
+Purpose = Literal["look", "salvage", "work", "watch", "end"]
+"""What a tenancy is opened for: to look, to look at what is left of a damaged ledger, to do something, to watch over
+leases, or to end one."""

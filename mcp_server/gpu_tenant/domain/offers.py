@@ -115,6 +115,10 @@ class Offer(Record):
     max_hours: float | None = Field(description="how long it can be rented; None: no end is known")
     download_mbps: float | None = Field(description="the box's own link, megabits per second")
     upload_mbps: float | None
+    cpus: float | None = Field(
+        default=None, description="of the box; None: its provider does not say"
+    )
+    ram_gib: float | None = None
     setup_s: float = Field(description="usual time from renting until it answers")
     notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 

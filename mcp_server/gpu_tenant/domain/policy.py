@@ -8,6 +8,7 @@ from typing import Literal
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.protection import way_out
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
 
@@ -38,7 +39,13 @@ _UNWATCHED = "by a watchdog alone, and none looks now"
 
 def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
     terms, by = lease.terms, "by the watchdog" if looked_after == "watched" else _UNWATCHED
-    yield f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped, what is proved is torn down"
+    only = "" if looked_after == "watched" else f" ({_UNWATCHED})"
+    ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
+    yield (
+        f"{ends}, what is proved is torn down"
+        if not only
+        else (f"{ends} by the guard on the box; what is proved is torn down {by}")
+    )
     cap = owners_cap(lease)
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
@@ -46,12 +53,13 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"at most {terms.budget_usd} USD in all: ended before that is passed, {by}"
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
-        yield f"idle for {terms.idle_h:g} h: {does}"
+        guarded = only and terms.when_idle == "end" and way_out(profile, lease) is not None
+        yield f"idle for {terms.idle_h:g} h: {'stopped by its guard; ' if guarded else ''}{does}{only}"
     if terms.when_done != "keep" or profile.kind != "own":
-        only = "" if looked_after == "watched" or terms.when_done == "keep" else f" ({_UNWATCHED})"
-        yield f"when its work is done: {_when_done(lease, profile)}{only}"
+        held = "" if terms.when_done == "keep" else only
+        yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
-        yield f"unverified at its end: {_rescue(lease, profile)}"
+        yield f"unverified at its end: {_rescue(lease, profile)}{only}"
     if profile.kind == "kubernetes" and lease.quote is not None:
         # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
@@ -59,7 +67,7 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
         places = ("the same platform" if name == "same" else name for name in terms.recover)
-        yield f"lost to its provider: the work goes on at {', then at '.join(places)}"
+        yield f"lost to its provider: the work goes on at {', then at '.join(places)}{only}"
 
 
 def _when_done(lease: Lease, profile: Profile) -> str:

@@ -14,11 +14,22 @@ END_GRACE_S = 60
 """How long a job may take to end when the guard asks it to. With this time, the bill stops within two minutes."""
 
 
+UNSEEN_DONE_S = 120
+"""How long after its last job a box is stopped that nobody looks after, once the store has a proved copy.
+
+Whoever looks after a lease asks its box more often than that.
+"""
+
+
 class Armed(Record):
     """What the guard on the box has promised, as far as that was proved."""
 
     state: Literal["armed", "not armed"]
     ends_the_meter: bool
+    when_done: bool = False
+    """Whether it also stops the box when its work is done and nobody looks."""
+    untold: bool = False
+    """Whether it holds what it held before, and does not know of what changed since."""
     words: str
 
 
@@ -39,6 +50,40 @@ def protection(
     `armed` is None while no guard is on the box, because the box does not exist yet, or was stopped since. `fate` is
     what took the box, if something did.
     """
+    ends = _ends(profile, lease, armed, fate)
+    if fate is not None or lease.parked_at is not None or not lease.state.live:
+        return ends
+    return ends.model_copy(update={"words": ends.words + _after_work(profile, lease, armed, ends)})
+
+
+def stops_when_done(profile: Profile, lease: Lease) -> bool:
+    """Whether a guard there may stop the box before its deadline: its disk is kept, and a store has a proved copy."""
+    way = way_out(profile, lease)
+    is_kept = way is not None and way["on"] == "keep"
+    return is_kept and lease.terms.store is not None and lease.terms.when_done != "keep"
+
+
+def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Protection) -> str:
+    """What is billed when its work is done and nobody looks after it any more."""
+    if lease.terms.when_done == "keep" or ends.kind == "nothing needed":
+        return ""
+    if stops_when_done(profile, lease) and (armed is None or armed.when_done):
+        return (
+            f"; its work done and nobody there, it is stopped {UNSEEN_DONE_S // 60} min after its last job, "
+            f"once {lease.terms.store} has a proved copy"
+        )
+    usd_h = _usd_h(lease)
+    rate = "at an unknown rate" if usd_h is None else f"{usd_h} USD/h"
+    until = f"{lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
+    way = way_out(profile, lease)
+    if ends.kind == "nothing":
+        until = "somebody ends it"
+    elif ends.kind != "provider timer" and way is not None and way["on"] == "waive":
+        until = f"its rescue sum is spent, after {until}"
+    return f"; its work done and nobody there, it bills {rate} until {until}"
+
+
+def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None) -> Protection:
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if not lease.state.live:

@@ -150,8 +150,17 @@ class News(NamedTuple):
     """What a person must be told. None if there is nothing."""
 
 
-def news(lease: Lease, box: Box, fate: Fate | None = None) -> News:
-    """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known."""
+def news(
+    lease: Lease,
+    box: Box,
+    fate: Fate | None = None,
+    *,
+    stops: Literal["if asked", "when done"] = "if asked",
+) -> News:
+    """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known.
+
+    With `stops="when done"`, the guard on the box may have stopped it because its work was done.
+    """
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
     words = []
@@ -164,8 +173,11 @@ def news(lease: Lease, box: Box, fate: Fate | None = None) -> News:
             "resume": "starts it if its GPU is free, with what its disk kept",
         }
         way = way_on(lease, fate)
+        who = "the provider has stopped it, and not because we asked"
+        if stops == "when done" and fate in (None, "stopped_by_provider"):
+            who = "its guard has stopped it if its work was done, else its provider has"
         words.append(
-            "the provider has stopped it, and not because we asked; a parked box still bills: "
+            f"{who}; a parked box still bills: "
             f"{Command('recover', lease.id) if way == 'recover' else Command('resume', lease.id)} {how[way]}"
         )
     if box.state is BoxState.BOOTING and box.taken is not None:

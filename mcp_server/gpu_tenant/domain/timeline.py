@@ -227,6 +227,7 @@ class Guarded(Told):
     kind = "guarded"
     armed: bool
     ends_the_meter: bool
+    when_done: bool = False
     words: str
 
 

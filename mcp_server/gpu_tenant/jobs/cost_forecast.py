@@ -224,7 +224,7 @@ def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | No
     gone = now + timedelta(hours=float((budget - spent) / rate))
     if gone - now > _SOON:
         return None
-    return f"the budget of {budget} USD is spent at {gone:%H:%M} UTC, before its deadline"
+    return f"the budget of {budget} USD is spent at {gone:%Y-%m-%d %H:%M} UTC, before its deadline"
 
 
 def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:

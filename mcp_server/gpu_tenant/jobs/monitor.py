@@ -144,9 +144,13 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
     jobs = ledger.jobs(lease.id)
     chosen = [job for job in jobs if name in (None, job.id)]
     if not chosen:
-        known = ", ".join(job.id for job in jobs) or "none was ever declared"
+        lacks = (
+            f"{lease.id} has no job {name} (known: {', '.join(job.id for job in jobs)})"
+            if jobs
+            else f"{lease.id} has no job: none was ever launched on it"
+        )
         raise BadRequest(
-            f"{lease.id} has no job {name or ''} (known: {known})",
+            lacks,
             remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
         )
     return chosen[-1]

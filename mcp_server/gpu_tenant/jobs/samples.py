@@ -53,6 +53,7 @@ class Reading(Record):
     total: float | None = None
     fraction: float | None = None
     metrics: dict[str, float | None] = Field(default={}, description="None is no number: NaN")
+    log_bytes: int | None = Field(default=None, description="how long its log was known to be")
 
     @property
     def gpu_use(self) -> float | None:
@@ -134,7 +135,20 @@ def _reading(seen: Watched, at: float) -> Reading:
         total=_number(told.total) if told else None,
         fraction=_number(told.fraction) if told else None,
         metrics={name: _number(value) for name, value in told.metrics.items()} if told else {},
+        log_bytes=seen.cursor,
     )
+
+
+def log_bytes_at(home: Home, lease: str, job: str | None, at: float) -> int | None:
+    """How long the job's log was at that time, by the last look before it. None if nobody had looked."""
+    try:
+        lines = home.readings(lease).read_bytes().split(b"\n")
+    except OSError:
+        return None
+    told = list(_parse(lines))
+    named = job or (told[-1].job if told else None)
+    known = [x.log_bytes for x in told if x.job == named and x.at <= at and x.log_bytes is not None]
+    return known[-1] if known else None
 
 
 def _append(path: Path, reading: Reading) -> None:

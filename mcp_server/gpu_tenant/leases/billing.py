@@ -115,6 +115,16 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
     )
 
 
+def apart_words(counted: Decimal | None, billed: Billed | None) -> str | None:
+    """Why a count and a bill that both are right are not the same sum. None if they are, or one is unknown."""
+    if counted is None or billed is None or counted == billed.usd:
+        return None
+    return (
+        f"{counted} USD is our count, the rate times the time until it was seen gone; {billed.usd} USD is what "
+        f"its provider had billed until {billed.until:%Y-%m-%d %H:%M} UTC, by {billed.words}"
+    )
+
+
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:
     """As `disagreement`, but only if the bill is higher than the count."""
     counted = lease.cost_usd(now)

@@ -25,7 +25,7 @@ from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import must_be_hours
-from gpu_tenant.leases.readiness import close_connections, made_ready, with_box
+from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, with_box
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.settle import observe
 from gpu_tenant.ledger import Allowed, anything
@@ -44,7 +44,7 @@ async def change(
     if action == "recover":
         return await recover(context, lease)
     if action == "hold":
-        return _announce_work(context, lease, hours)
+        return await _held(context, lease, hours)
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
         if action == "terms":
@@ -84,10 +84,11 @@ def must_be_on_failure(words: str) -> str:
         raise BadRequest(str(error), remedy="say `--on-failure 'end after 15m'`") from None
 
 
-def _announce_work(context: Context, lease: str, hours: float | None) -> Card:
+async def _held(context: Context, lease: str, hours: float | None) -> Card:
     """The lease is not ended for being done, for so long; every other of its terms holds on.
 
-    Nobody is asked and nothing is waited for: whoever says this may have seconds left.
+    It holds before anybody is asked: whoever says this may have seconds left. A guard that would stop the box by
+    itself is told next.
 
     Raises:
         BadRequest: nobody said for how long.
@@ -108,7 +109,12 @@ def _announce_work(context: Context, lease: str, hours: float | None) -> Card:
             f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
             remedy=f"{Command('leases', all=True)} shows it; {Command('provision')} has another box",
         )
-    if found.terms.when_done == "keep":
+    untold = await _box_untold(context, found)
+    if untold:
+        words = (
+            f"held here until {until:%Y-%m-%d %H:%M:%S} UTC, but its box does not know: {untold}"
+        )
+    elif found.terms.when_done == "keep":
         words = (
             "it is kept when its work is done anyway; the hold changes nothing until that changes"
         )
@@ -119,6 +125,15 @@ def _announce_work(context: Context, lease: str, hours: float | None) -> Card:
             f"held until {until:%Y-%m-%d %H:%M:%S} UTC: until then it is not ended for being done"
         )
     return card_of(context, found, words)
+
+
+async def _box_untold(context: Context, lease: Lease) -> str | None:
+    """Why the guard that stops the box when its work is done does not know of a hold. None if it does, or there is none."""
+    armed = armed_now(lease, context.ledger)
+    if armed is None or not armed.when_done or not lease.lets_us_in:
+        return None
+    told = await arm_guard(context, lease)
+    return told.words if told.untold else None
 
 
 async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:

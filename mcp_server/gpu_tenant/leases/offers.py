@@ -46,6 +46,9 @@ class Ranked(Record):
     gpu: str
     gpu_count: int
     vram_gib: float | None
+    cpus: float | None = None
+    ram_gib: float | None = None
+    download_mbps: float | None = None
     region: str | None
     running_usd_h: Decimal | None
     price: Price
@@ -247,6 +250,9 @@ def _show_offer(
         gpu=_line(offer.gpu),
         gpu_count=offer.gpu_count,
         vram_gib=offer.vram_gib,
+        cpus=offer.cpus,
+        ram_gib=offer.ram_gib,
+        download_mbps=offer.download_mbps,
         region=None if offer.region is None else _line(offer.region),
         running_usd_h=offer.price.running_usd_h,
         price=offer.price,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +16,7 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
-from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
+from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import (
@@ -125,7 +126,7 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"terms": (), "watched": ""}))
+            cards.append(shown.model_copy(update={"watched": ""}))  # as it is said for all
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -154,7 +155,8 @@ async def overview(
         unseen=found.unseen,
         watched=context.watch_words(),
         older=_older(context, ended),
-        free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
+        free=_free(context),
+        before=spent_before(context),
     )
 
 
@@ -169,23 +171,42 @@ def history(context: Context, before: str, limit: int) -> Leases:
     """The leases that ended before that one. Nobody is asked."""
     ended, now = context.ledger.newest_ended(limit=limit, before=before), context.clock.now()
     return in_all(
-        [
-            card_of(context, lease, None, now=now).model_copy(update={"terms": (), "watched": ""})
-            for lease in ended
-        ],
+        [card_of(context, lease, None, now=now) for lease in ended],
         alarms=(),
         foreign=(),
         leftovers=(),
         unseen=(),
         older=_older(context, ended),
-        free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
+        free=_free(context),
+        before=Spent(spent_in_all(context), spent_before(context).unknown),
     )
 
 
-def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
-    """The oldest of them, and how many there were before it. None if there were none."""
-    left = context.ledger.ended_before(ended[0].id) if ended else 0
-    return (ended[0].id, left) if left else None
+def spent_before(context: Context) -> Spent:
+    """What all leases have cost that have ended."""
+    free = _free(context)
+    usd, unknown = context.ledger.receipts_sum(free=free)
+    lost = [(x, x.cost_usd(context.clock.now())) for x in context.ledger.leases("lost")]
+    return Spent(
+        usd=sum((cost for _, cost in lost if cost is not None), usd),
+        unknown=unknown + sum(cost is None and x.provider not in free for x, cost in lost),
+    )
+
+
+def spent_in_all(context: Context) -> Decimal:
+    """What all leases have cost so far, by what is on record. What is unknown is not in it."""
+    now = context.clock.now()
+    live = (lease.cost_usd(now) for lease in context.ledger.leases("live"))
+    return sum((cost for cost in live if cost is not None), spent_before(context).usd)
+
+
+def _free(context: Context) -> set[str]:
+    return {slug for slug, profile in context.profiles.items() if profile.kind == "own"}
+
+
+def _older(context: Context, ended: Sequence[Lease]) -> str | None:
+    """The oldest of them, if there were leases before it."""
+    return ended[0].id if ended and context.ledger.ended_before(ended[0].id) else None
 
 
 async def _looked_at(

@@ -37,6 +37,7 @@ from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import span
 from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
@@ -221,6 +222,7 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
     try:
         await _ask_the_price_again(lease, connector)
         await remember(context, lease)
+        wait_for(f"{context.profile(lease.provider).title} makes the box of {lease.id}")
         asked_at = ledger.now()
         box = await connector.create(lease)
     except ProviderSilent as silence:
@@ -300,6 +302,11 @@ async def make_ready(
     until = ledger.now() + timedelta(seconds=wait_s)
     last = "its provider has not shown it yet"
     while True:
+        wait_for(
+            f"the box of {lease.id} boots ({last})",
+            ends=f"not in by {give_up_at:%H:%M:%S} UTC: {_given_back(lease)}",
+            usd_h=lease.price_usd_h,
+        )
         seen = await look(context, lease)
         if isinstance(seen, Blind):
             last = f"{profile.title} does not answer: {seen.reason}"
@@ -339,6 +346,10 @@ async def make_ready(
         if ledger.now() >= until:
             return lease
         await ledger.clock.sleep(_POLL_S)
+
+
+def _given_back(lease: Lease) -> str:
+    return "given back unused" if lease.quote else "the wait ends, and the lease stays"
 
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:

@@ -170,7 +170,13 @@ async def settle(
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
-    seen = news(lease, box, recorded_fate(ledger.events(lease.id, *TURNS)))
+    armed = last_armed(lease, ledger)
+    seen = news(
+        lease,
+        box,
+        recorded_fate(ledger.events(lease.id)),
+        stops="when done" if armed is not None and armed.when_done else "if asked",
+    )
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))

@@ -1,6 +1,8 @@
 """The one place that destroys. It needs a filed permit, and believes the end only when the list says so twice."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -24,8 +26,9 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
-from gpu_tenant.leases.billing import ask_bill, counted_words, disagreement
+from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import broker_of
 from gpu_tenant.leases.provider_listing import look, patience
@@ -34,6 +37,8 @@ from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
+_NAMED = 8
+"""How many files are named where there may be thousands."""
 _GONE_WITHIN_S = 300
 """A box that is still listed this long after the destroy needs a person's attention."""
 
@@ -67,6 +72,7 @@ async def tear_down(
         silent_s = (ledger.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = ledger.now()
+            wait_for(f"{profile.title} destroys {lease.box_id}", usd_h=lease.price_usd_h)
             ledger.still_mine(lease.id)
             ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=asked_at)
             try:
@@ -85,6 +91,7 @@ async def tear_down(
         step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
             return await file_receipt(context, lease, step)
+        _tell_wait(seen, lease, give_up_at)
         if ledger.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
@@ -116,8 +123,22 @@ async def see_gone(
         )
         if not isinstance(seen, Omitted) and not is_going:
             return None
+        _tell_wait(seen, lease, give_up_at)
         await ledger.clock.sleep(_pause_s(step, ledger.now()))
     return None
+
+
+def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
+    if isinstance(seen, Omitted):
+        wait_for(f"{lease.box_id} is gone from its provider's list; a second look proves it")
+        return
+    wait_for(
+        f"{lease.box_id} goes (its provider still lists it)"
+        if isinstance(seen, Listed)
+        else "its provider's list, which does not come",
+        ends=f"{give_up_at:%H:%M:%S} UTC: the same command goes on",
+        usd_h=lease.price_usd_h,
+    )
 
 
 def may_go_until(context: Context, lease: Lease) -> datetime | None:
@@ -174,13 +195,22 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "cost_least_usd": cost.least_usd,
             "cost_most_usd": cost.most_usd,
             "billed_usd": billed and billed.usd,
-            "counts": "; ".join(filter(None, (counted_words(lease, billed), cost.words))),
+            "counts": "; ".join(
+                filter(
+                    None,
+                    (
+                        counted_words(lease, billed),
+                        cost.words,
+                        _apart(lease, billed, cost.usd, first),
+                    ),
+                )
+            ),
             "kept_files": len(evidence),
             "kept_bytes": sum(e.size_bytes for e in evidence),
             "kept_in": lease.kept_in if evidence else None,
             "formats": formats_of(evidence),
             "not_proved": (
-                *_not_proved(evidence),
+                *unproved_words(evidence),
                 *_not_looked_at(lease, profile, seal),
                 *_not_counted(lease),
                 *_attested_words(context, lease),
@@ -202,7 +232,15 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
     return (words,) if words else ()
 
 
-def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
+def _apart(
+    lease: Lease, billed: Billed | None, counted: Decimal | None, gone_at: datetime
+) -> str | None:
+    """Why cost and bill are two sums, unless a warning says that already."""
+    return None if _billed_otherwise(lease, billed, gone_at) else apart_words(counted, billed)
+
+
+def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
+    """What reading the kept files could not prove, in sentences."""
     # A file whose claimed format could not be read has its own reason, which is reported.
     unread = {
         e.name
@@ -213,8 +251,11 @@ def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
         f"{e.name}: {w}" for e in evidence for w in e.verdict.not_proved if e.name not in unread
     ]
     if unread:
+        named = sorted(unread)[:_NAMED]
+        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         words.append(
-            f"{some(len(unread), 'file')} of no format we read: the bytes were proved by hash alone"
+            f"{some(len(unread), 'file')} of no format we read ({', '.join(named)}{more}): "
+            "the bytes were proved by hash alone"
         )
     return tuple(words)
 

@@ -32,7 +32,8 @@ from gpu_tenant.domain.model import (
 from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
-from gpu_tenant.domain.wording import some
+from gpu_tenant.domain.waiting import wait_for
+from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
 from gpu_tenant.leases.context import Context
@@ -104,6 +105,9 @@ async def assess(
     if lease.touched_at is None:
         return UNTOUCHED
     session, ledger = context.session(lease), context.ledger
+    wait_for(
+        f"the box of {lease.id} is sealed: it lists and hashes its files", usd_h=lease.price_usd_h
+    )
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
         # Do not read the files yet. What was never collected can be refused without reading it.
@@ -158,6 +162,11 @@ async def assess(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
     began_at_s = real_s()
+    in_all = sum(entry.size_bytes for entry in now.entries)
+    wait_for(
+        f"{some(len(now.entries), 'file')} ({size(in_all)}) are re-read from this computer's disk",
+        usd_h=lease.price_usd_h,
+    )
     evidence: list[Evidence] = []
     witness = None if store is None else Witness(store, lease, now)
     for entry, here in zip(now.entries, await reread_all(now.entries, lease), strict=True):

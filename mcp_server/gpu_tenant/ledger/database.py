@@ -17,6 +17,7 @@ from gpu_tenant.domain.errors import DiskFull, LedgerBusy, LedgerCorrupt, Ledger
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.wording import size
 from gpu_tenant.files.disk_reserve import WANTED_BYTES, free_bytes, has_reserve
+from gpu_tenant.ledger.salvage import salvage
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -91,9 +92,7 @@ class Database:
             DiskFull: there is no room for the copy.
             LocalTrouble: the ledger cannot be copied.
         """
-        in_memory = Path("/dev/shm")  # noqa: S108 - the directory in it is private
-        place = str(in_memory) if os.access(in_memory, os.W_OK) else None
-        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=place)
+        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=_memory())
         try:
             copied = Path(copy.name) / path.name
             _copy_whole(path, copied)
@@ -109,6 +108,28 @@ class Database:
             raise
         ledger._copy, ledger._original = copy, path
         return ledger
+
+    @classmethod
+    def salvaged(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
+        """Open a ledger with what can still be read of the damaged one at `path`, for looks alone.
+
+        What is written to it is thrown away. Return it, and how many rows could be read.
+        """
+        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=_memory())
+        try:
+            damaged, fresh = Path(copy.name) / "damaged" / path.name, Path(copy.name) / path.name
+            damaged.parent.mkdir()
+            _copy_whole(path, damaged)
+            cls(fresh, clock).close()
+            rows = 0
+            with suppress(sqlite3.Error):
+                rows = salvage(damaged, fresh)
+            ledger = cls(fresh, clock)
+        except BaseException:
+            copy.cleanup()
+            raise
+        ledger._copy, ledger._original = copy, path
+        return ledger, rows
 
     @property
     def is_copy(self) -> bool:
@@ -186,8 +207,8 @@ class Database:
     def _unreadable(self, error: Exception) -> LedgerCorrupt:
         return LedgerCorrupt(
             f"{self._path} cannot be read as a ledger ({error}); it was left as it is",
-            remedy="boxes may still be billing: look at each provider's own list, keep a copy of the "
-            "file, and put a backup in its place",
+            remedy=f"boxes may still be billing: {Command('leases')} shows what can still be read of it and asks "
+            "each provider; then keep a copy of the file, and put a backup in its place",
         )
 
     @contextmanager
@@ -227,8 +248,14 @@ class Database:
             raise self._unreadable(sqlite3.DatabaseError(found))
 
 
+def _memory() -> str | None:
+    """Return a place in memory for private directories. None if the system has none."""
+    in_memory = Path("/dev/shm")  # noqa: S108 - the directory in it is private
+    return str(in_memory) if os.access(in_memory, os.W_OK) else None
+
+
 def _copy_whole(path: Path, copy: Path) -> None:
-    """Copy the file, and the part of it that is still in its log, as they were at one moment."""
+    """Copy the file, and what of it still lies in its log, to the directory of `copy`, as of one moment."""
     parts = [path, path.with_name(path.name + "-wal")]
     for _ in range(20):
         before = [_stamp(part) for part in parts]

@@ -1,13 +1,15 @@
 """Seals, evidence, permits and receipts: the proofs for a teardown."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
+from decimal import Decimal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
+from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
@@ -207,3 +209,17 @@ class ProofTable(LeaseTable):
             lease_id,
         )
         return filed[0] if filed else None
+
+    def receipts_sum(self, *, free: Collection[str]) -> tuple[Decimal, int]:
+        """What all receipts say was spent, and how many say that this is unknown, but for those of `free` providers."""
+        # In whole parts of a cent, because SQLite adds up no decimals.
+        told = self._read(
+            lambda row: (Decimal(row["parts"] or 0) * CENT, int(row["unknown"] or 0)),
+            "SELECT sum(CAST(round(usd / ?) AS INTEGER)) AS parts,"
+            " sum(usd IS NULL AND provider NOT IN (SELECT value FROM json_each(?))) AS unknown"
+            " FROM (SELECT json_extract(record, '$.cost_usd') AS usd,"
+            " json_extract(record, '$.provider') AS provider FROM receipts)",
+            float(CENT),
+            json.dumps(sorted(free)),
+        )
+        return told[0]

@@ -312,6 +312,10 @@ def described_gpus(words: str) -> tuple[str, int]:
     )
 
 
+_MOST_GPUS = 1024
+"""More than that no box has."""
+
+
 def wished_gpus(words: str) -> tuple[str, int]:
     """Return what may be rented by words like `H100:8` or `RTX 4090 | RTX 3090`, and how many GPUs in one box.
 
@@ -332,8 +336,11 @@ def wished_gpus(words: str) -> tuple[str, int]:
 
 def _split_count(words: str) -> tuple[str, int]:
     name, colon, count = (part.strip() for part in words.partition(":"))
-    if colon and not (count.isdigit() and int(count) > 0):
-        raise BadRequest(f"{words!r} has no count after the colon", remedy="write `RTX 4090:2`")
+    if colon and not (count.isdigit() and 0 < int(count) <= _MOST_GPUS):
+        raise BadRequest(
+            f"{words!r} has no count after the colon, from 1 to {_MOST_GPUS}",
+            remedy="write `RTX 4090:2`",
+        )
     if not _fold(name) and not name.strip("| "):
         raise BadRequest(f"{words!r} names no GPU", remedy="write it as in `RTX 4090:1`")
     return name, int(count) if colon else 1

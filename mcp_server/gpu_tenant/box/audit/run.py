@@ -9,6 +9,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.skill_files import script
 
 _PROBE_WITHIN_S = 60
@@ -38,6 +39,11 @@ async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
     caps = {place.path: place.inode_cap for place in session.profile.places if place.path != "/"}
     argv += ["--place", *caps] if caps else []
     argv += ["--count", *(path for path, cap in caps.items() if cap)]
+    wait_for(
+        f"the box of {lease.id} looks at itself",
+        ends=f"{_PROBE_WITHIN_S:g} s",
+        usd_h=lease.price_usd_h,
+    )
     finished = await session.transport.run(
         argv, stdin=script("probe.py").read_bytes(), timeout_s=_PROBE_WITHIN_S
     )

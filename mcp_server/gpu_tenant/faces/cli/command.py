@@ -113,7 +113,28 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
     return click.argument("leases", nargs=-1, callback=chosen, metavar="[LEASE|FLEET]...")(function)
 
 
-def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
+class WithCommand(click.Command):
+    """A command line whose words after `--` are another's, even where no word stands before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What stands before `--` is parsed, and the rest is kept for `command_words`."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_THEN] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
+_THEN = f"{__name__}.then"
+
+
+def command_words() -> tuple[str, ...]:
+    """What stood after `--`."""
+    words: tuple[str, ...] = click.get_current_context().meta[_THEN]
+    return words
+
+
+def verb(
+    name: str, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
     """Makes the coroutine the command `name`, with its summary, and adds it to the list of commands."""
 
     def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
@@ -128,7 +149,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
         run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         help_text = "\n\n".join([SUMMARIES[name], inspect.cleandoc(function.__doc__ or "")])
         command = click.command(
-            name, help=help_text, context_settings={"ignore_unknown_options": False}
+            name, cls, help=help_text, context_settings={"ignore_unknown_options": False}
         )(run)
         COMMANDS[name] = command
         return command

@@ -18,9 +18,10 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span
-from gpu_tenant.faces.cli.lease_table import sum_line
+from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line, to_do
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
+from gpu_tenant.leases.condition import Tone
 
 _SOON_S = 1800
 _BAR_WIDTH = 20
@@ -120,9 +121,11 @@ class Frame:
             return
         if not shown.leases:
             yield Text("no lease is live: no box of ours is billing that this ledger knows of")
-        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
+        cards = [_as_seen(card, seen) for card in shown.leases]
+        yield from _with_title("DO THIS", [_plain_text(words, "bold") for words in to_do(cards)])
         yield from _with_title("ALARMS", [_plain_text(words, "red") for words in shown.alarms])
         yield from _with_title("JOBS", list(self._jobs(shown.leases)))
+        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
         leaks = [
             f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
             for card in shown.leases
@@ -161,11 +164,11 @@ _COLUMNS: tuple[_Column, ...] = (
         "PLATFORM",
         lambda card, seen, past_s: _plain_text(seen.titles.get(card.provider, card.provider)),
     ),
-    ("STATE", lambda card, seen, past_s: _state(card)),
+    ("STATE", lambda card, seen, past_s: _state(card, seen)),
     ("GPU", lambda card, seen, past_s: _plain_text(_gpus(card, seen))),
     ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
-    ("USD/H", lambda card, seen, past_s: Text(_rate(card.price_usd_h))),
+    ("USD/H", lambda card, seen, past_s: Text(rate_words(card))),
     ("SPENT", lambda card, seen, past_s: Text(_spent_words(card, past_s))),
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
@@ -271,10 +274,34 @@ def _amount(amount: float | None) -> str:
     return "unknown" if amount is None else f"{amount:g}"
 
 
-def _state(card: Card) -> Text:
-    return (
-        _plain_text(f"{card.phase}, alarm", "bold red") if card.alarm else _plain_text(card.phase)
-    )
+_STYLES: Mapping[Tone, str] = {
+    "good": "green",
+    "accent": "cyan",
+    "warn": "yellow",
+    "bad": "bold red",
+    "soft": "dim",
+}
+
+
+def _as_seen(card: Card, seen: LiveState) -> Card:
+    """The card by the newest look at its job and its box."""
+    watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
+    if watched is None and blind is None:
+        return card
+    return card.with_job(watched.state if watched else None, blind=blind.words if blind else None)
+
+
+def _state(card: Card, seen: LiveState) -> Text:
+    """How it stands, by the newest look at its job and its box."""
+    blind, card = seen.blind.get(card.lease), _as_seen(card, seen)
+    said = [card.condition.word]
+    if blind is not None:
+        said.append("no answer")
+    if card.alarm:
+        said.append("alarm")
+    elif card.condition.is_wasted:
+        said.append("bills on")
+    return _plain_text(", ".join(said), _STYLES.get(card.condition.tone, ""))
 
 
 def _gpus(card: Card, seen: LiveState) -> str:
@@ -295,7 +322,7 @@ def _age(card: Card, past_s: float) -> str:
 
 
 def _deadline(card: Card, past_s: float) -> Text:
-    if not card.state.live:
+    if card.deadline_in_s is None:
         return Text("-")
     left_s = card.deadline_in_s - past_s
     if left_s < 0:
@@ -314,7 +341,9 @@ def _money(amount: Decimal | None) -> str:
 
 
 def _spent_words(card: Card, past_s: float) -> str:
-    return "unknown" if card.cost_usd is None else _money(card.cost_usd + _since(card, past_s))
+    if card.cost_usd is None or card.bills == "nobody":
+        return spent_words(card)
+    return _money(card.cost_usd + _since(card, past_s))
 
 
 def _since(card: Card, past_s: float) -> Decimal:

@@ -135,7 +135,7 @@ def card(shown: Card) -> None:
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        ("deadline", until(shown.deadline_in_s)),
+        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
@@ -284,10 +284,6 @@ def print_collected(shown: Collected) -> None:
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
     rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
-    rows += [
-        ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
-        for pattern in shown.discarded_nothing
-    ]
     rows.append(("next", shown.next))
     print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 

@@ -43,6 +43,7 @@ _MODULES = {
         "recover",
     ),
     "limits": ("limits",),
+    "logs": ("logs",),
     "multinode": ("preflight",),
     "prepare": ("prepare",),
     "report": ("report",),

@@ -14,7 +14,14 @@ import click
 
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.faces.cli import output
-from gpu_tenant.faces.cli.command import join_words, lease_option, the_lease, verb
+from gpu_tenant.faces.cli.command import (
+    WithCommand,
+    command_words,
+    join_words,
+    lease_option,
+    the_lease,
+    verb,
+)
 
 if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 
 
-@verb("ssh")
+@verb("ssh", WithCommand)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LEASE] [COMMAND]...")
 @lease_option
 @click.option(
@@ -48,6 +55,7 @@ async def ssh(
     """
     # A lease named by --lease is not named again, so all the words are the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
+    command += command_words()
     wanted = [part for forward in forwards for part in ("-L", forward_argument(forward))]
     async with output.tenancy() as tenancy:
         if setup:

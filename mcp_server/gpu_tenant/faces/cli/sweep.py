@@ -82,6 +82,7 @@ async def launch(
 ) -> SweepReport:
     """The sweep is launched. `words` are leases and fleets first, and then the cells' own command."""
     from gpu_tenant.domain.sweep_grid import grid_of
+    from gpu_tenant.files.patterns import told_apart
     from gpu_tenant.sweeps.commands import begin_sweep
 
     known = tenancy.ledger.lease_ids() | set(tenancy.ledger.fleets())
@@ -89,10 +90,11 @@ async def launch(
     if count == len(words):
         raise BadRequest("which command?", remedy="put it last, after `--`")
     named = (*([lease] if lease else ()), *words[:count])
+    kept, given_up = told_apart(artifact, discard)
     grid = grid_of(
         join_words(tuple(words[count:])),
-        artifacts=artifact,
-        discard=discard,
+        artifacts=kept,
+        discard=given_up,
         matrix=dict(map(_parameter, matrix)),
         cells=_read_list(cells) if cells else (),
         prefix=name,

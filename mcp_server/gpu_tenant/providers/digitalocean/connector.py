@@ -53,6 +53,9 @@ class _Size(BaseModel):
     slug: str
     price_hourly: Decimal
     disk: int
+    vcpus: int | None = None
+    memory: int | None = None
+    """In MiB."""
     regions: list[str]
     available: bool
     gpu_info: _Gpu | None = None
@@ -425,6 +428,8 @@ def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:
         max_hours=None,
         download_mbps=None,
         upload_mbps=None,
+        cpus=size.vcpus,
+        ram_gib=None if size.memory is None else size.memory / 1024,
         setup_s=_SETUP_S,
         notes=(
             "powered off it bills in full: only destroying it ends the bill",
