@@ -23,7 +23,10 @@ def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
     """The state of the guard is on the timeline, if it has changed, or if the box was started again since."""
     if armed_now(lease, ledger) != armed:
         now = timeline.Guarded(
-            armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
+            armed=armed.state == "armed",
+            ends_the_meter=armed.ends_the_meter,
+            when_done=armed.when_done,
+            words=armed.words,
         )
         ledger.note(lease.id, now, at=ledger.now())
 
@@ -60,6 +63,7 @@ def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> 
             return Armed(
                 state="armed" if event.armed else "not armed",
                 ends_the_meter=event.ends_the_meter,
+                when_done=event.when_done,
                 words=event.words,
             )
     return None

@@ -369,7 +369,7 @@ def wish_card(context: Context, standing: StandingWish) -> Card:
         budget_usd=order.asked.budget_usd if order else None,
         cost_usd=Decimal(0),
         stops_the_meter="nothing is billed for it",
-        watched=context.watched() if standing.stands else "",
+        watched=context.watch_words() if standing.stands else "",
         bills="nobody",
         phase=WAITING if standing.stands else str(standing.outcome),
         condition=condition_of(

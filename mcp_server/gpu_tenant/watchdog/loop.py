@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Literal
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.concurrency import AT_ONCE
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level

@@ -262,7 +262,7 @@ async def provision(
         try:
             card = await as_owner(
                 tenancy,
-                lambda: stayed(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+                lambda: wait_for_box(tenancy, quotes, provisioned, is_wait=wait_h is not None),
             )
         except asyncio.CancelledError:
             for line in _what_stands(tenancy, before):
