@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 def signs(tenancy: Tenancy, code: str, *, by: str = "the owner") -> Signature:
     """A person has signed, at a terminal, for what is asked under that code."""
-    asked = tenancy.ledger.asked(code)
+    asked = tenancy.ledger.request_of(code)
     return tenancy.ledger.sign(asked, by=by, form="terminal", at=tenancy.clock.now())
 
 

@@ -4,7 +4,7 @@ import atexit
 import gc
 
 from gpu_tenant.faces import cli
-from gpu_tenant.process_hardening import shut
+from gpu_tenant.process_hardening import harden
 
 
 def main() -> None:
@@ -13,7 +13,7 @@ def main() -> None:
     # at the very end, takes a fifth of a short command's time.
     gc.set_threshold(200_000, 20, 20)
     atexit.register(gc.freeze)
-    shut()
+    harden()
     cli.main()
 
 

@@ -120,7 +120,7 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
         )
     is_there = home.ledger.is_file()
     if purpose == "look" and is_there and takes_no_writes(home.root):
-        return Ledger.copy_of(home.ledger, clock), _unrecorded(home)
+        return Ledger.copy_of(home.ledger, clock), _unrecorded_look(home)
     if purpose in ("watch", "end"):
         give_up_reserve(home.root, purpose)
     try:
@@ -131,7 +131,7 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
         # A quota is not seen before something is written.
         if purpose != "look" or not is_there:
             raise
-        return Ledger.copy_of(home.ledger, clock), _unrecorded(home)
+        return Ledger.copy_of(home.ledger, clock), _unrecorded_look(home)
 
 
 def takes_no_writes(directory: Path) -> bool:
@@ -139,7 +139,7 @@ def takes_no_writes(directory: Path) -> bool:
     return not os.access(directory, os.W_OK) or is_full(directory)
 
 
-def _unrecorded(home: Home) -> LocalTrouble:
+def _unrecorded_look(home: Home) -> LocalTrouble:
     """What a look says that could record nothing."""
     from gpu_tenant.ledger.database import disk_is_full
 
@@ -324,7 +324,7 @@ def _over_ssh(
         client_key=ensure_key(home.client_key),
         tell=tell,
         owner_ssh=owner_ssh,
-        openssh=OpenSsh.found(
+        openssh=OpenSsh.find_client(
             name, lambda: entry(Reachable(name, address), home, owner_ssh), home.channels(name)
         ),
     )

@@ -29,7 +29,7 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4
 
 
-def shut() -> None:
+def harden() -> None:
     """This process's initial variables no longer hold secrets where other processes could read them.
 
     `os.environ` still has them, and so has a program that is started with it.

@@ -16,7 +16,7 @@ from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import BoxState, JobId, Lease
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Market
@@ -316,9 +316,9 @@ class Tenancy:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
         from gpu_tenant.jobs.smoke import fence_output as smoke_fenced
 
-        return smoke_fenced(await self.smoked(directory, command, time_limit_s, include))
+        return smoke_fenced(await self.run_smoke(directory, command, time_limit_s, include))
 
-    async def smoked(
+    async def run_smoke(
         self,
         directory: str,
         command: str,
@@ -417,7 +417,7 @@ class Tenancy:
             ),
             env={**self._mirrors(profile), **values},
             wait_s=wait_s,
-            hold=lambda: context.held(found.id, "prepare"),
+            hold=lambda: context.hold_lease(found.id, "prepare"),
         )
 
     async def launch_detached(
@@ -513,7 +513,7 @@ class Tenancy:
             )
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
-        from gpu_tenant.box.guard import armed_now
+        from gpu_tenant.box.guard_record import armed_now
         from gpu_tenant.jobs.launch import Launched
 
         context = self.context
@@ -563,7 +563,7 @@ class Tenancy:
         from gpu_tenant.artifacts.checkpoint_interval import advice_for
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
-        from gpu_tenant.leases.multinode_launch import gang_words
+        from gpu_tenant.leases.multinode_watch import gang_words
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context
@@ -595,7 +595,7 @@ class Tenancy:
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         context = self.context
-        gone = recorded_fate(context.ledger.events(lease.id))
+        gone = recorded_fate(context.ledger.events(lease.id, *TURNS))
         if gone is None or gone == "stopped_by_provider":
             return None  # that says who stopped it, and not why its job ended
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
@@ -649,7 +649,7 @@ class Tenancy:
 
         context = self.context
         found = await must_run(context, lease)
-        directory = Path(to or found.kept_in or context.home.kept(found.id))
+        directory = Path(to or found.kept_in or context.home.artifacts_of(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)
@@ -665,9 +665,9 @@ class Tenancy:
                 progress=progress_to.get(),
             )
         await self._tend_on(found)
-        return collected.model_copy(update=await self._stored(found))
+        return collected.model_copy(update=await self._store_again(found))
 
-    async def _stored(self, lease: Lease) -> dict[str, str]:
+    async def _store_again(self, lease: Lease) -> dict[str, str]:
         """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
         from gpu_tenant.leases.watch_actions import store_again
 

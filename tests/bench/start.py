@@ -3,8 +3,7 @@
 Each run is paired with an idle Python right before it, and the median of the ratios is shown. So a slow
 minute of the machine hits both. CPU time hardly depends on what else the machine does; time on the wall does.
 
-`monitor` and `stop` also run our scripts on the box, and a local box is this computer: their CPU time has
-both sides.
+`monitor` also runs our script on the box, and a local box is this computer: its CPU time has both sides.
 """
 
 import argparse
@@ -78,7 +77,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="commands that begin so")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        environment = {"PATH": os.environ["PATH"], "HOME": scratch}
+        # A version manager's `python3` is a script of a shell, and takes as long as ten Pythons.
+        plain = f"{sys.base_prefix}/bin:{os.environ['PATH']}"
+        environment = {"PATH": plain, "HOME": scratch}
         fresh = environment | {"GPU_TENANT_HOME": f"{scratch}/fresh"}
         full = environment | {"GPU_TENANT_HOME": f"{scratch}/full"}
         lease = asyncio.run(furnished(Path(scratch), full))

@@ -46,14 +46,14 @@ async def test_a_bill_is_the_meter_s_by_its_parts_and_the_account_shrinks_by_it(
     lease, books = await rented(staged)
     staged.wait(2 * 3600)
 
-    running, less = await books.billed(lease), await account.balance()
-    elsewhere = await books.billed(lease.model_copy(update={"box_id": "12345"}))
+    running, less = await books.ask_bill(lease), await account.balance()
+    elsewhere = await books.ask_bill(lease.model_copy(update={"box_id": "12345"}))
     if staged.stage.provider == "runpod":
         assert less is not None
         assert abs((less.spends_usd_h or 0) - staged.billing_usd_h) <= SLACK
     await staged.connector.destroy(never_used(lease))
     staged.wait(3600)
-    ended = await books.billed(lease)
+    ended = await books.ask_bill(lease)
 
     assert elsewhere is None, "of what is in no book nothing is said"
     for billed in (running, ended):
@@ -75,10 +75,10 @@ async def test_money_that_is_told_oddly_is_no_sum(staged: Staged) -> None:
 
     staged.fault("status", "GET", "charges|billing", status=200, body=odd)
     with pytest.raises(ProviderSilent, match="unexpected form"):
-        await books.billed(lease)
+        await books.ask_bill(lease)
     staged.fault("status", "", "charges|billing", status=401, body={"error": "key"})
     with pytest.raises(CredentialRefused):
-        await books.billed(lease)
+        await books.ask_bill(lease)
 
 
 async def test_vast_ai_s_pages_are_followed_to_the_box_whose_bytes_are_a_part_of_its_own(
@@ -89,7 +89,7 @@ async def test_vast_ai_s_pages_are_followed_to_the_box_whose_bytes_are_a_part_of
         staged.fault("traffic", amount=100)
         staged.ask("faults", [{"do": "foreign_box"}] * 101)
 
-        billed = await books.billed(lease)
+        billed = await books.ask_bill(lease)
 
         assert billed is not None
         assert billed.by_part["bytes"] > 0
@@ -107,7 +107,7 @@ async def test_runpod_s_books_are_as_its_document_has_them_by_the_hour_and_by_th
             told = said(staged, "GET", f"/v2/billing/pods?podId={lease.box_id}&bucketSize={size}")
             assert told.json()["metadata"]["recordCount"] > 4
 
-        billed = await books.billed(lease)
+        billed = await books.ask_bill(lease)
         staged.fault(
             "status", "POST", "graphql", status=200, body={"errors": [{"message": "gone"}]}
         )

@@ -123,7 +123,7 @@ async def test_a_large_file_goes_to_a_bucket_in_parts(bucket: Bucket, tmp_path: 
     store = in_bucket(bucket, tmp_path)
     assert isinstance(store, RcloneStore)
     small = {"RCLONE_CONFIG_TENANT_UPLOAD_CUTOFF": "5Mi", "RCLONE_CONFIG_TENANT_CHUNK_SIZE": "5Mi"}
-    in_parts = store.asked(attempts=2, settings=small)
+    in_parts = store.with_settings(attempts=2, settings=small)
     content = os.urandom((5 << 20) + 1)
 
     await in_parts.put(source(tmp_path, content), "l-1/work/a", superseded="l-1/.superseded/x")
@@ -157,7 +157,7 @@ async def test_a_server_that_is_down_is_told_and_no_absence(bucket: Bucket, tmp_
     assert isinstance(store, RcloneStore)
 
     with pytest.raises(StoreTrouble, match="refused") as told:
-        await given(store.asked(attempts=1, settings={}), "l-1/work/a", tmp_path)
+        await given(store.with_settings(attempts=1, settings={}), "l-1/work/a", tmp_path)
 
     assert not isinstance(told.value, NotStored)
 

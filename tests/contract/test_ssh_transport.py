@@ -59,7 +59,7 @@ class Owner:
             client_key=self.key,
             tell=self.told.append,
             owner_ssh=self.ssh,
-            openssh=OpenSsh.found(
+            openssh=OpenSsh.find_client(
                 LEASE,
                 lambda: entry(Reachable(LEASE, address), self.state, self.ssh),
                 self.config,
@@ -395,7 +395,7 @@ def test_where_no_ssh_is_installed_there_is_none_to_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert OpenSsh.found(LEASE, str, tmp_path / "config") is None
+    assert OpenSsh.find_client(LEASE, str, tmp_path / "config") is None
 
 
 async def test_no_key_is_among_the_words_of_a_client_or_in_what_it_is_told_of_the_box(

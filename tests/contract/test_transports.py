@@ -83,7 +83,7 @@ async def box(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[B
             client_key=key,
             tell=lambda _: None,
             owner_ssh=owner_ssh,
-            openssh=OpenSsh.found(
+            openssh=OpenSsh.find_client(
                 LEASE,
                 lambda: entry(Reachable(LEASE, address), state, owner_ssh),
                 state.channels(LEASE),

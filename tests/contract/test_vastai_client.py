@@ -316,7 +316,7 @@ def test_the_official_client_bids_and_keeps_keys_volumes_and_logs(
 
 async def test_the_connector_asks_for_charges_as_the_official_client_does(staged: Staged) -> None:
     assert isinstance(staged.connector, Billing)
-    await staged.connector.billed(await staged.intent())
+    await staged.connector.ask_bill(await staged.intent())
 
     sent = dict(parse_qsl(staged.ask("requests")[-1]["query"]))
     theirs = dict(

@@ -21,7 +21,9 @@ import google.cloud.compute_v1  # noqa: F401 - once, and not in every process th
 from signed import signs
 
 from gpu_tenant import app
-from gpu_tenant.box.guard import arm, last_armed
+from gpu_tenant.box import guard
+from gpu_tenant.box.guard import arm
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.protection import Armed, Protection, protection
@@ -30,7 +32,6 @@ from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.jobs import launch
-from gpu_tenant.leases import readiness
 from gpu_tenant.leases.end import ask_ahead
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.profiles import load_profiles
@@ -170,7 +171,7 @@ def _live(
             """As the program does; a directory stands for the bucket that a box could reach."""
             return await arm(*words, **{**more, "store": store})
 
-        launch.arm = readiness.arm = arms
+        launch.arm = guard.arm = arms
     try:
         asyncio.run(_rents(platform, directory, tell, left_s))
     except Exception:  # noqa: BLE001 - the process ends here, and says why

@@ -368,7 +368,7 @@ async def test_a_platform_with_an_api_keeps_the_boxes_of_its_console_apart(
         assert both.tends(held.box_id)
         await both.park(held)
         assert [b.state for b in await both.list_boxes()] == [BoxState.PARKED]
-        both.ended(held)
+        both.note_ended(held)
         assert not both.tends(held.box_id)
 
 

@@ -9,7 +9,7 @@ from e2e.renting import Tenant, tenant_at
 from e2e.test_guard import guard_on
 
 from gpu_tenant.box import guard as guarding
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain.model import LeaseState
 
 WORKS = "mkdir -p out; echo 1 > out/a.txt"

@@ -131,7 +131,7 @@ def test_a_server_s_variables_show_no_key(owner: Owner) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux marks a process so")
 def test_a_process_of_ours_is_not_looked_into_and_hands_on_what_it_is_told_to() -> None:
     program = (
-        "import os, subprocess, ctypes\nfrom gpu_tenant.process_hardening import shut\nshut()\n"
+        "import os, subprocess, ctypes\nfrom gpu_tenant.process_hardening import harden\nharden()\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), os.environ['VAST_API_KEY'], os.environ['HF_TOKEN'])\n"
         "print(subprocess.run(['sh', '-c', 'echo \"[$VAST_API_KEY][$HF_TOKEN]\"'], capture_output=True, text=True).stdout.strip())\n"
         "print(subprocess.run(['sh', '-c', 'echo \"[$VAST_API_KEY]\"'], env=dict(os.environ), capture_output=True, text=True).stdout.strip())"

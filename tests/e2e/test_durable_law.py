@@ -139,7 +139,7 @@ def opened(root: Path, bucket: Bucket) -> DurableStore:
     key = {"ID": bucket.key.id, "SECRET": bucket.key.secret, "PATH": os.environ["PATH"]}
     store = open_store("archive", configuration=configuration, environ=key)
     assert isinstance(store, RcloneStore)
-    return store.asked(attempts=1, settings={})
+    return store.with_settings(attempts=1, settings={})
 
 
 def test_copies_that_are_gone_here_are_proved_from_the_store_and_the_evidence_says_where(
@@ -193,7 +193,7 @@ def test_a_store_that_is_down_is_no_evidence_and_no_crash(story: Story) -> None:
     assert isinstance(story.store, RcloneStore)
     down = {"RCLONE_CONFIG_TENANT_ENDPOINT": "http://127.0.0.1:9"}
 
-    found, refusal = story.assess(story.store.asked(attempts=1, settings=down))
+    found, refusal = story.assess(story.store.with_settings(attempts=1, settings=down))
 
     assert f"work/out/a.json is not here, and {WORDS} could not be re-read" in refusal
     assert len(found.losses) == 4

@@ -10,7 +10,8 @@ from arranged import eventually
 from e2e.renting import Tenant, tenant_at
 
 from gpu_tenant.box.caretaker import Caretaker
-from gpu_tenant.box.guard import arm, last_armed, note_gone
+from gpu_tenant.box.guard import arm
+from gpu_tenant.box.guard_record import last_armed, note_gone
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.protection import Armed
@@ -154,5 +155,5 @@ async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a
         assert "--hours 1" in refusal.value.remedy
         await tenant.tenancy.change_lease(card.lease, "resume", hours=1)
         await tenant.tenancy.collect(card.lease)
-        assert (tenant.home.kept(card.lease) / "work/out/a.txt").read_text() == "whole\n"
+        assert (tenant.home.artifacts_of(card.lease) / "work/out/a.txt").read_text() == "whole\n"
         assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"

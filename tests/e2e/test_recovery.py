@@ -73,7 +73,7 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     assert await there(tenancy, lease, "out/state.json")
     looked = await snapshot(
         tenancy.context.session(lease),
-        directory=tenancy.home.kept(lease.id),
+        directory=tenancy.home.artifacts_of(lease.id),
         ledger=tenancy.ledger,
         turn=Alone(),
         quiet_s=0,
@@ -99,7 +99,7 @@ async def ends_well(tenancy: Tenancy, lease: str) -> dict[str, Any]:
     assert (await over(tenancy, lease)).state == "finished"
     await tenancy.collect(lease)
     assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
-    kept = tenancy.home.kept(lease) / "work" / "out"
+    kept = tenancy.home.artifacts_of(lease) / "work" / "out"
     assert (kept / "runs.txt").read_text("utf-8").count("run") == 2
     done: dict[str, Any] = json.loads((kept / "done.json").read_text("utf-8"))
     return done

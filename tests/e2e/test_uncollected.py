@@ -164,7 +164,7 @@ async def test_no_place_is_given_up_as_a_whole_wherever_the_home_is(
             await tenancy.collect(lease, discard=[pattern])
         with pytest.raises(BadRequest, match="gives up"):
             await tenancy.launch_detached(lease, "true", ["out/"], [pattern])
-        assert pattern not in tenancy.ledger.declared(tenancy.ledger.lease(lease).id)[1]
+        assert pattern not in tenancy.ledger.declarations(tenancy.ledger.lease(lease).id)[1]
 
 
 async def test_a_job_that_the_box_does_not_know_any_more_is_a_loss(

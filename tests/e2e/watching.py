@@ -84,7 +84,7 @@ class Scene:
         }
 
     def kept(self) -> Path:
-        return self.tenant.home.kept(self.lease) / "work"
+        return self.tenant.home.artifacts_of(self.lease) / "work"
 
     def asked(self, method: str, path: str) -> int:
         return sum(

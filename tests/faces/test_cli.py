@@ -45,6 +45,7 @@ HEAVY = {
     *("gpu_tenant.answers", "gpu_tenant.doctor", "gpu_tenant.files.secret_scan"),
     *("gpu_tenant.leases.verify", "gpu_tenant.leases.teardown", "gpu_tenant.leases.rent"),
     *("gpu_tenant.artifacts.collect", "gpu_tenant.artifacts.formats", "gpu_tenant.jobs.smoke"),
+    *("gpu_tenant.jobs.launch", "gpu_tenant.box.guard"),
     *("gpu_tenant.box.audit.probe", "gpu_tenant.sweeps.commands", "gpu_tenant.transfer.download"),
     *("gpu_tenant.providers.http_client", "gpu_tenant.providers.slurm.connector"),
     *("gpu_tenant.providers.kubernetes.connector", "gpu_tenant.transports.ssh"),

@@ -322,7 +322,7 @@ def framed(draw: random.Random) -> Generator[Find | None, None, None]:
             for _ in range(4):
                 head = talk.head()
                 if head.letter == b"Z":
-                    talk.unpacked(head.size_bytes, 500)
+                    talk.read_packed(head.size_bytes, 500)
                 else:
                     talk.body(head.size_bytes)
         except LinkBroken:

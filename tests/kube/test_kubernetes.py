@@ -567,7 +567,7 @@ async def test_the_reclaim_policy_of_the_claim_s_volume_is_in_the_survival_words
 
     assert wanted.quote is not None
     assert words in wanted.quote.offer.notes[0]
-    assert name in (await at.outlived(wanted) or "")
+    assert name in (await at.what_outlives(wanted) or "")
     assert name in [left.name for left in await at.leftovers()], "no pod mounts it"
     await at.create(wanted)
     cluster.pod(job_name(wanted.mark))

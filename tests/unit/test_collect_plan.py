@@ -277,7 +277,7 @@ async def test_other_bytes_of_an_earlier_attempt_do_not_land(scene: Scene) -> No
         told = f"{len(NOISE)} {LONG_AGO_NS} work/out/large"
         partial = Partial(at / sha256(told.encode()).hexdigest(), len(NOISE))
         partial.write(memoryview(OTHER), 0)
-        partial.filled(Span(0, len(NOISE)))
+        partial.note_filled(Span(0, len(NOISE)))
         partial.close()
 
         await tenancy.collect(lease)

@@ -57,7 +57,7 @@ def test_one_that_has_been_idle_for_long_goes_first(monkeypatch: pytest.MonkeyPa
     kept.idle(forgotten)
     kept.idle(used)
     now[0] = 3600
-    kept.used(used)
+    kept.note_used(used)
     kept.idle(used)
 
     kept.idle(new)

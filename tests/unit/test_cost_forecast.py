@@ -182,7 +182,7 @@ def test_a_step_of_a_hundredth_is_kept_once_a_minute_and_the_end_once(ledger: Le
 def test_the_course_is_of_the_newest_job_from_its_launch_to_its_end(ledger: Ledger) -> None:
     active(ledger)
     for name in ("job1", "job2"):
-        ledger.launched(ledger.declare(job(name)), at=NOON)
+        ledger.note_launched(ledger.declare(job(name)), at=NOON)
         keep_course(LEASE, name, "running", Progress(fraction=0.2), ledger=ledger, at=after(10))
 
     going = course_of(ledger.events(LEASE))

@@ -14,7 +14,7 @@ def told(
 ) -> int:
     """So many bytes each second, told each second; what is done then."""
     for second in range(since_s, until_s + 1):
-        eta.heard(done, total, at_s=second)
+        eta.note_progress(done, total, at_s=second)
         done += rate
     return done - rate
 
@@ -83,14 +83,14 @@ def test_another_transfer_in_the_same_call_begins_with_what_is_there_of_it() -> 
 def test_many_small_words_within_a_moment_are_one_point() -> None:
     eta = Eta()
     for n in range(1001):
-        eta.heard(n * 10_000, 1000 * MB, at_s=n / 100)
+        eta.note_progress(n * 10_000, 1000 * MB, at_s=n / 100)
 
     assert eta.bytes_s(at_s=10) == pytest.approx(MB, rel=0.01)
 
 
 def test_before_there_is_a_rate_only_the_bytes_are_told() -> None:
     eta = Eta(Decimal(1))
-    eta.heard(5 * MB, 10 * MB, at_s=0)
+    eta.note_progress(5 * MB, 10 * MB, at_s=0)
 
     assert eta.words(at_s=0.5) == "5.0 MB of 10.0 MB"
 

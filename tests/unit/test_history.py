@@ -61,7 +61,7 @@ def test_known_hours_are_counted_and_the_others_are_named(tmp_path: Path) -> Non
     ledger = opened.ledger
     known = leased(ledger, "known", "1")
     partly = leased(ledger, "partly", "10")
-    ledger.parked(partly, None, at=NOON + timedelta(hours=2))
+    ledger.note_parked(partly, None, at=NOON + timedelta(hours=2))
     leased(ledger, "free", None, provider="local")
     clock.advance(36 * 3600)
 

@@ -192,12 +192,12 @@ def test_who_holds_a_lease_is_told_with_its_purpose_and_since_when(
     ledger: Ledger, ledger_file: Path
 ) -> None:
     with holder(ledger_file) as process:
-        held = ledger.held(LEASE)
+        held = ledger.holder_of(LEASE)
 
         assert held is not None
         assert (held.purpose, held.pid) == ("collect", process.pid)
         assert f"collect (process {process.pid}) has held it since" in held.words
-    assert eventually(lambda: ledger.held(LEASE) is None)
+    assert eventually(lambda: ledger.holder_of(LEASE) is None)
 
 
 def test_a_broken_hold_destroys_launches_and_files_nothing(ledger_file: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_broken_hold_destroys_launches_and_files_nothing(ledger_file: Path) ->
             with pytest.raises(LeaseHeld, match="was broken"):
                 first.file_permit(never_used(first.lease(LEASE)), at=NOON)
             assert second.lease(LEASE).state is LeaseState.ACTIVE
-        held = second.held(LEASE)
+        held = second.holder_of(LEASE)
         assert held is not None, "it has left what is another's alone"
 
 

@@ -206,7 +206,7 @@ def test_what_the_far_end_tells_is_put_together_from_pieces_of_any_size() -> Non
     said = b"\x01\x00\x00\x00\x05hello" + b"\x01\x00\x00\x00\x01!" + b"\x00\x00\x00\x00\x01\x07"
 
     for byte in said:
-        heard += told.heard(bytes((byte,)))
+        heard += told.complaints(bytes((byte,)))
 
     assert (heard, told.exit_status) == (b"hello!", 7)
 
@@ -214,5 +214,5 @@ def test_what_the_far_end_tells_is_put_together_from_pieces_of_any_size() -> Non
 def test_what_another_program_says_in_the_far_end_s_place_is_a_complaint() -> None:
     told = ExecOutput()
 
-    assert told.heard(b"exec: python3: not found") == b"exec: python3: not found"
+    assert told.complaints(b"exec: python3: not found") == b"exec: python3: not found"
     assert told.exit_status is None

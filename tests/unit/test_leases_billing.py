@@ -27,7 +27,7 @@ class TinyBooks(TinyProvider):
 
     told: Billed | None = None
 
-    async def billed(self, lease: Lease) -> Billed | None:
+    async def ask_bill(self, lease: Lease) -> Billed | None:
         with self._carried_out("billed"):
             return self.told
 

@@ -72,7 +72,7 @@ def test_a_lease_s_whole_life_reads_back_after_a_reopen(ledger_file: Path) -> No
 def test_everything_about_a_lease_reads_back_after_a_reopen(ledger_file: Path) -> None:
     first = Ledger(ledger_file)
     active(first)
-    first.launched(first.declare(job()), at=NOON)
+    first.note_launched(first.declare(job()), at=NOON)
     first.claim(LEASE, artifacts=["more/"], discard=["tmp/"], at=NOON)
     first.file_seal(LEASE, seal(), at=NOON)
     first.file_evidence(LEASE, "d1", [evidence("a.json")], at=NOON)
@@ -96,12 +96,12 @@ def _everything(ledger: Ledger) -> list[object]:
         ledger.leases(),
         ledger.events(LEASE),
         ledger.jobs(LEASE),
-        ledger.declared(LEASE),
+        ledger.declarations(LEASE),
         ledger.seal(LEASE),
         ledger.evidence(LEASE, "d1"),
         ledger.smoke("smoke-1"),
         ledger.absences(LEASE),
-        ledger.permitted(LEASE),
+        ledger.newest_permit(LEASE),
         ledger.receipt(LEASE),
     ]
 
@@ -331,7 +331,7 @@ def test_what_is_declared_is_what_every_job_said_and_what_was_said_later(ledger:
 
     ledger.claim(LEASE, artifacts=["found.bin"], discard=["tmp/"], at=NOON)
 
-    assert ledger.declared(LEASE) == (["out/", "logs/", "found.bin"], ["cache/", "tmp/"])
+    assert ledger.declarations(LEASE) == (["out/", "logs/", "found.bin"], ["cache/", "tmp/"])
 
 
 def test_no_later_word_takes_a_pattern_away_from_what_is_to_be_kept(ledger: Ledger) -> None:
@@ -340,7 +340,7 @@ def test_no_later_word_takes_a_pattern_away_from_what_is_to_be_kept(ledger: Ledg
 
     ledger.claim(LEASE, artifacts=["cache/"], discard=["never/"], at=NOON)
 
-    assert ledger.declared(LEASE) == (["out/", "never/", "cache/"], ["cache/", "never/"])
+    assert ledger.declarations(LEASE) == (["out/", "never/", "cache/"], ["cache/", "never/"])
 
 
 def test_a_claim_of_nothing_leaves_no_line(ledger: Ledger) -> None:

@@ -79,7 +79,7 @@ def parked_after_a_look(ledger: Ledger) -> None:
     """A box that was looked at and then stopped: a person may have started it and worked on it since."""
     let_in(ledger)
     ledger.note(LEASE, timeline.Looked(), at=NOON)
-    ledger.parked(LEASE, None, at=NOON)
+    ledger.note_parked(LEASE, None, at=NOON)
 
 
 def permitted_after_a_look(ledger: Ledger) -> None:
@@ -146,7 +146,7 @@ def swept(ledger: Ledger) -> None:
     ledger.join_sweep("sw-1", [LEASE], at=NOON)
     ledger.place("sw-1", {"x-1": job("x-1"), "x-2": job("x-2")}, at=NOON)
     first, second = ledger.placements("sw-1")
-    ledger.heard({second.seq: Said(word="running", heard_at=NOON)})
+    ledger.note_reports({second.seq: Said(word="running", heard_at=NOON)})
     ledger.release([first], "withdrawn", at=NOON)
     ledger.give_up("sw-1", ["x-1"], at=NOON)
     ledger.reread([second], at=NOON)

@@ -54,7 +54,7 @@ def test_another_passkey_takes_the_first_one_s_signature(keyed: Ledger) -> None:
 def test_who_has_lost_it_signs_at_a_terminal_a_day_later(keyed: Ledger) -> None:
     with pytest.raises(SignatureWanted) as wanted:
         end_passkeys(keyed, at=NOON)
-    keyed.sign(keyed.asked(wanted.value.asked), by="ada", form="terminal", at=NOON)
+    keyed.sign(keyed.request_of(wanted.value.asked), by="ada", form="terminal", at=NOON)
 
     assert end_passkeys(keyed, at=NOON) == NOON + DAY
     with pytest.raises(Refused, match="a passkey is set up"):
@@ -66,7 +66,7 @@ def test_who_still_has_it_keeps_it(keyed: Ledger) -> None:
     keyed.end_passkeys(signed(keyed, "lost_passkey"), at=NOON)
     with pytest.raises(SignatureWanted) as wanted:
         keep_passkeys(keyed, at=NOON)
-    asked_for = keyed.asked(wanted.value.asked)
+    asked_for = keyed.request_of(wanted.value.asked)
     with pytest.raises(Refused, match="a passkey is set up"):
         keyed.sign(asked_for, by="thief", form="terminal", at=NOON)
     keyed.sign(asked_for, by="ada", form="passkey", proof="{}", at=NOON)

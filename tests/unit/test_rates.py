@@ -111,9 +111,9 @@ def test_a_cost_never_falls_as_time_passes(seconds: list[int], prices: list[Deci
 def test_every_change_of_the_rate_is_on_record_oldest_first(ledger: Ledger) -> None:
     intended(ledger)
     ledger.bind(LEASE, box().model_copy(update={"price_usd_h": Decimal("0.50")}), at=NOON)
-    ledger.rated(LEASE, Decimal("0.70"), at=after(1))
-    ledger.parked(LEASE, Decimal("0.02"), at=after(2))
-    resumed = ledger.resumed(LEASE, Decimal("0.70"), at=after(4))
+    ledger.note_rate(LEASE, Decimal("0.70"), at=after(1))
+    ledger.note_parked(LEASE, Decimal("0.02"), at=after(2))
+    resumed = ledger.note_resumed(LEASE, Decimal("0.70"), at=after(4))
 
     assert [(rate.at, str(rate.usd_h)) for rate in resumed.rates] == [
         (NOON, "0.50"),
@@ -130,8 +130,8 @@ def test_a_parked_box_says_since_when_and_a_resumed_one_has_yet_to_let_us_in(
 ) -> None:
     active(ledger)
     ready = ledger.ready(LEASE, at=after(0.1))
-    parked = ledger.parked(LEASE, None, at=after(1))
-    resumed = ledger.resumed(LEASE, None, at=after(2))
+    parked = ledger.note_parked(LEASE, None, at=after(1))
+    resumed = ledger.note_resumed(LEASE, None, at=after(2))
 
     assert (ready.ready_at, ready.parked_at) == (after(0.1), None)
     assert (parked.ready_at, parked.parked_at) == (after(0.1), after(1))
@@ -141,7 +141,7 @@ def test_a_parked_box_says_since_when_and_a_resumed_one_has_yet_to_let_us_in(
 
 def test_a_box_that_may_run_again_at_an_unknown_price_has_an_unknown_cost(ledger: Ledger) -> None:
     active(ledger)
-    ledger.parked(LEASE, Decimal("0.02"), at=after(1))
+    ledger.note_parked(LEASE, Decimal("0.02"), at=after(1))
 
     resuming = ledger.resuming(LEASE, None, at=after(2))
 
@@ -159,7 +159,7 @@ def test_rates_and_states_of_one_lease_are_not_another_s(ledger: Ledger) -> None
     gone(ledger)
     other = active(ledger, OTHER)
 
-    ledger.rated(other.id, Decimal(7), at=after(1))
+    ledger.note_rate(other.id, Decimal(7), at=after(1))
 
     assert [rate.usd_h for rate in ledger.lease(LEASE).rates] == [None]
     assert [rate.usd_h for rate in ledger.lease(OTHER).rates] == [None, Decimal(7)]

@@ -181,9 +181,9 @@ async def test_a_box_that_was_started_again_has_its_whole_time_again(
     wait: Waiting, lease: Lease
 ) -> None:
     wait.clock.advance(5000)
-    wait.ledger.parked(LEASE, Decimal("0.02"), at=wait.clock.now())
+    wait.ledger.note_parked(LEASE, Decimal("0.02"), at=wait.clock.now())
     wait.clock.advance(5000)
-    resumed = wait.ledger.resumed(LEASE, Decimal("0.50"), at=wait.clock.now())
+    resumed = wait.ledger.note_resumed(LEASE, Decimal("0.50"), at=wait.clock.now())
 
     still = await wait(resumed, wait_s=290)
 

@@ -93,7 +93,7 @@ class Desk:
 
     def launched(self, name: str = "train", *env_from: str) -> None:
         declared = job(name).model_copy(update={"lease_id": LOST, "env_from": env_from})
-        self.ledger.launched(self.ledger.declare(declared), at=self.clock.now())
+        self.ledger.note_launched(self.ledger.declare(declared), at=self.clock.now())
 
     def outbid(self) -> None:
         self.tiny.change(self.lost.box_id, state=BoxState.PARKED, price_usd_h=Decimal("0.01"))
@@ -354,7 +354,7 @@ async def test_a_new_box_that_is_lost_too_before_anything_ran_is_replaced_and_la
 
     second = LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease)
     ran = job().model_copy(update={"lease_id": second})
-    desk.ledger.launched(desk.ledger.declare(ran), at=NOON)
+    desk.ledger.note_launched(desk.ledger.declare(ran), at=NOON)
     desk.ledger.end(second, "lost", at=NOON)
 
     assert second != first

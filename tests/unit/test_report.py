@@ -80,12 +80,12 @@ async def hostile(tenancy: Tenancy) -> Report:
             "env_names": ("TOKEN",),
         }
     )
-    ledger.launched(ledger.declare(declared), at=NOON)
+    ledger.note_launched(ledger.declare(declared), at=NOON)
     told = Progress(done=1, unit="step", metrics={"loss": 1.0, HOSTILE[:60]: 2.0})
     for n in range(3):
         shown = seen(gpu(), gpu(1), job="job-1", progress=told, lease=LEASE)
         keep_reading(tenancy.home, shown, at=NOON + timedelta(seconds=9 * n))
-    kept = tenancy.home.kept(LEASE)
+    kept = tenancy.home.artifacts_of(LEASE)
     (kept / "log").mkdir(parents=True)
     log = (
         "".join(f"step {n} loss=0.{n} loss@<script>|`{n}=1 x`\n" for n in range(9))
@@ -205,9 +205,9 @@ async def test_the_cost_is_told_stretch_by_stretch_with_what_is_not_in_it(
     tenancy: Tenancy, ledger: Ledger
 ) -> None:
     active(ledger)
-    ledger.rated(LEASE, Decimal("2.00"), at=NOON)
-    ledger.parked(LEASE, Decimal("0.10"), at=NOON + timedelta(hours=2))
-    ledger.resumed(LEASE, None, at=NOON + timedelta(hours=5))
+    ledger.note_rate(LEASE, Decimal("2.00"), at=NOON)
+    ledger.note_parked(LEASE, Decimal("0.10"), at=NOON + timedelta(hours=2))
+    ledger.note_resumed(LEASE, None, at=NOON + timedelta(hours=5))
     bill = Billed(
         usd=Decimal("4.5"), until=NOON, by_part={"bytes": Decimal("0.5")}, words="its invoices"
     )
@@ -247,7 +247,7 @@ async def test_a_long_log_is_read_in_pieces_and_that_is_said(
     monkeypatch.setattr("gpu_tenant.faces.report.gather._WINDOW_BYTES", 4_000)
     active(tenancy.ledger)
     tenancy.ledger.declare(job("train"))
-    log = tenancy.home.kept(LEASE) / "log" / "train.log"
+    log = tenancy.home.artifacts_of(LEASE) / "log" / "train.log"
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"step {n} loss={n}\n" for n in range(20_000)), encoding="utf-8")
 

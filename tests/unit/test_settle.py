@@ -6,6 +6,8 @@ import pytest
 from arranged import LEASE, NOON, HandClock, context_of, intended, never_used, profile, setting
 
 from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.leases.provider_listing import Listing
+from gpu_tenant.leases.readiness import settled_if_free
 from gpu_tenant.leases.settle import settle
 from gpu_tenant.leases.teardown import tear_down
 from gpu_tenant.ledger import Ledger
@@ -200,3 +202,26 @@ async def test_a_teardown_waits_for_the_second_absence(
     assert (receipt.second_absent_at - receipt.first_absent_at).total_seconds() >= LAG_S
     assert ledger.lease(LEASE).state is LeaseState.GONE
     assert await connector.list_boxes() == []
+
+
+async def test_a_look_that_finds_a_box_as_it_is_on_record_writes_nothing(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = await standing(ledger, connector)
+    lease = ledger.ready(lease.id, at=NOON)
+    context, listing = (
+        context_of(ledger, LOCAL, connector),
+        Listing(await connector.list_boxes(), ledger.now()),
+    )
+    statements: list[str] = []
+    ledger.trace(statements.append)
+
+    assert await settled_if_free(context, lease, listing) == (lease, None)
+    assert not [words for words in statements if not words.startswith("SELECT")]
+
+    clock.advance(LAG_S)
+    spirit_away(connector._boxes)
+    gone = Listing(await connector.list_boxes(), ledger.now())
+    _, words = await settled_if_free(context, lease, gone)
+    assert words is not None
+    assert [words for words in statements if words.startswith("INSERT INTO sightings")]

@@ -48,7 +48,7 @@ def test_who_asks_for_the_same_again_gets_the_same_code_and_for_anything_else_an
 def test_a_verb_that_wants_a_signature_gets_it_once_a_person_has_signed(ledger: Ledger) -> None:
     with pytest.raises(SignatureWanted) as wanted:
         must(ledger, *FILES)
-    asked = ledger.asked(wanted.value.asked)
+    asked = ledger.request_of(wanted.value.asked)
     ledger.sign(asked, by="ada", form="terminal", at=NOON)
 
     code = must(ledger, *FILES)
@@ -69,10 +69,10 @@ def test_a_verb_that_wants_a_signature_gets_it_once_a_person_has_signed(ledger: 
 def test_a_signature_for_other_words_is_none(ledger: Ledger) -> None:
     ledger.sign(ask(ledger, "a"), by="ada", form="terminal", at=NOON)
 
-    assert ledger.signed("waive", "local-abcd", digest_of(("a",)), at=NOON) is not None
-    assert ledger.signed("waive", "local-abcd", digest_of(("a", "b")), at=NOON) is None
-    assert ledger.signed("waive", "local-efgh", digest_of(("a",)), at=NOON) is None
-    assert ledger.signed("attest", "local-abcd", digest_of(("a",)), at=NOON) is None
+    assert ledger.unused_signature("waive", "local-abcd", digest_of(("a",)), at=NOON) is not None
+    assert ledger.unused_signature("waive", "local-abcd", digest_of(("a", "b")), at=NOON) is None
+    assert ledger.unused_signature("waive", "local-efgh", digest_of(("a",)), at=NOON) is None
+    assert ledger.unused_signature("attest", "local-abcd", digest_of(("a",)), at=NOON) is None
 
 
 def test_nobody_signs_twice_or_late_or_under_words_that_have_changed(ledger: Ledger) -> None:
@@ -90,17 +90,17 @@ def test_nobody_signs_twice_or_late_or_under_words_that_have_changed(ledger: Led
     with pytest.raises(Refused, match="has changed since it was shown"):
         ledger.sign(asked, by="ada", form="terminal", at=NOON)
     with pytest.raises(Refused, match="waited for its signature until"):
-        ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=late)
-    ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=NOON)
+        ledger.sign(ledger.request_of(asked.code), by="ada", form="terminal", at=late)
+    ledger.sign(ledger.request_of(asked.code), by="ada", form="terminal", at=NOON)
     with pytest.raises(Refused, match="is already signed"):
-        ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=NOON)
+        ledger.sign(ledger.request_of(asked.code), by="ada", form="terminal", at=NOON)
 
 
 def test_what_was_not_used_in_its_time_is_asked_for_anew(ledger: Ledger) -> None:
     asked, late = ask(ledger, "a"), NOON + STANDS
     ledger.sign(asked, by="ada", form="terminal", at=NOON)
 
-    assert ledger.signed("waive", "local-abcd", asked.digest, at=late) is None
+    assert ledger.unused_signature("waive", "local-abcd", asked.digest, at=late) is None
     with pytest.raises(Refused, match="no unused signature"):
         ledger.use_signature(asked.code, at=late)
     assert ask(ledger, "a", minutes=24 * 60).code != asked.code
@@ -119,9 +119,9 @@ def test_what_waits_is_listed_until_it_is_signed(ledger: Ledger) -> None:
 def test_a_code_is_known_however_it_is_typed(ledger: Ledger) -> None:
     code = ask(ledger, "a").code
 
-    assert ledger.asked(f" {code[:3].lower()}-{code[3:]} ").code == code
+    assert ledger.request_of(f" {code[:3].lower()}-{code[3:]} ").code == code
     with pytest.raises(BadRequest, match="there is nothing to sign"):
-        ledger.asked("ZZZZZZ")
+        ledger.request_of("ZZZZZZ")
 
 
 def test_what_a_box_has_named_does_nothing_to_a_terminal(ledger: Ledger) -> None:

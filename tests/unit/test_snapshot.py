@@ -37,8 +37,8 @@ class Running:
         self.box, self.kept, self.clock = root / "box" / "home", root / "kept", HandClock()
         self.ledger = Ledger(root / "ledger", self.clock)
         active(self.ledger)
-        self.ledger.moved(LEASE, LocalAddress(directory=str(self.box)))
-        self.ledger.launched(self.ledger.declare(job()), at=self.clock.now())
+        self.ledger.note_address(LEASE, LocalAddress(directory=str(self.box)))
+        self.ledger.note_launched(self.ledger.declare(job()), at=self.clock.now())
         self.out = self.box / self.lease.work_directory / "out"
         self.out.mkdir(parents=True)
         self.transport = Counted(self.box)

@@ -48,7 +48,7 @@ def placed(ledger: Ledger) -> Placement:
 
 def told(ledger: Ledger, word: Word) -> None:
     """The box has said that of the newest placement."""
-    ledger.heard({placed(ledger).seq: Said(word=word, heard_at=NOON)})
+    ledger.note_reports({placed(ledger).seq: Said(word=word, heard_at=NOON)})
 
 
 def let_go(path: Path, placement: Placement, why: str) -> str:
@@ -69,7 +69,7 @@ def test_a_cell_is_put_once_whoever_asks_and_its_lease_counts_as_used(ledger: Le
     assert again == [TWO]
     assert [(p.cell, p.lease_id) for p in ledger.placements("sw-1")] == [(ONE, LEASE), (TWO, OTHER)]
     assert ledger.lease(LEASE).touched_at == NOON
-    assert ledger.declared(LEASE) == ([f"{ONE}/"], [])
+    assert ledger.declarations(LEASE) == ([f"{ONE}/"], [])
 
 
 def test_a_withdrawn_cell_declares_nothing_there_and_may_go_elsewhere(ledger: Ledger) -> None:
@@ -77,7 +77,7 @@ def test_a_withdrawn_cell_declares_nothing_there_and_may_go_elsewhere(ledger: Le
     ledger.release([placed(ledger)], "withdrawn", at=NOON)
     ledger.release([placed(ledger)], "withdrawn", at=NOON)
 
-    assert ledger.declared(LEASE) == ([], [])
+    assert ledger.declarations(LEASE) == ([], [])
     assert ledger.place("sw-1", {ONE: cell_job(ONE, OTHER)}, at=NOON) == [ONE]
 
 

@@ -59,7 +59,7 @@ def begun(ledger: Ledger, env_from: tuple[str, ...] = ()) -> Sweep:
 
 
 def told(ledger: Ledger, word: Word) -> None:
-    ledger.heard({placed(ledger)[0].seq: Said(word=word, attempts=1, heard_at=NOON)})
+    ledger.note_reports({placed(ledger)[0].seq: Said(word=word, attempts=1, heard_at=NOON)})
 
 
 def placed(ledger: Ledger) -> list[Placement]:

@@ -241,7 +241,7 @@ async def test_what_could_not_be_looked_for_is_unknown_and_not_nothing(
 async def test_a_lease_whose_price_was_never_known_says_so_in_its_receipt(
     lease: Lease, tiny: TinyResidue, ledger: Ledger, clock: HandClock
 ) -> None:
-    ledger.parked(LEASE, None, at=clock.now())
+    ledger.note_parked(LEASE, None, at=clock.now())
     clock.advance(60)
 
     receipt = await ended(ledger.lease(LEASE), tiny, ledger, clock)

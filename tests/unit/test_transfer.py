@@ -284,7 +284,7 @@ async def test_an_older_version_is_of_use_to_an_attempt_that_goes_on(here: Path)
     files = coming(here, [box.holds("large", bytes(new))], here / "old")
     begun = Partial(files[0].partial, len(NOISE))
     begun.write(memoryview(NOISE[: MB + 100]), 0)
-    begun.filled(Span(0, MB + 100))
+    begun.note_filled(Span(0, MB + 100))
     begun.close()
 
     told = await fetched(files, box)

@@ -212,7 +212,7 @@ def working(tmp_path: Path, *held: Span, basis: Path | None = None) -> DownloadS
     """Work on one large file, of which those spans came before."""
     partial = Partial(tmp_path / "p", SIZE)
     for span in held:
-        partial.filled(span)
+        partial.note_filled(span)
     partial.close()
     entry = SealedFile(
         name="f", at="/f", kind="file", role="artifact", mtime_ns=1, size_bytes=SIZE, sha256=None
@@ -237,9 +237,9 @@ def test_a_file_is_not_read_to_its_end_while_something_of_it_can_still_be_asked_
     assert isinstance(first, Comparison)
     assert isinstance(second, Comparison)
     file = second.file
-    file.partial.filled(Span(0, SIZE))
-    work.compared(file, [], [second.span])
-    work.done(second)
+    file.partial.note_filled(Span(0, SIZE))
+    work.take_comparison(file, [], [second.span])
+    work.note_done(second)
     work.give_back(first)
     due: list[object] = []
     prover = Thread(target=lambda: due.append(work.provable(least_bytes=32 * MB, least_s=60)))
@@ -249,8 +249,8 @@ def test_a_file_is_not_read_to_its_end_while_something_of_it_can_still_be_asked_
 
     again = work.take(courier, MB)
     assert isinstance(again, Comparison)
-    work.compared(file, [], [again.span])
-    work.done(again)
+    work.take_comparison(file, [], [again.span])
+    work.note_done(again)
     prover.join(5)
     assert due == [([file], [], [])]
     work.close(file)
@@ -262,8 +262,8 @@ def test_what_is_here_already_is_not_fetched_again_nor_written_over(
     work, courier = working(tmp_path, Span(0, 100_000), basis=older), Idle()
     piece = work.take(courier, MB)
     assert isinstance(piece, Comparison)
-    work.compared(piece.file, [piece.span], [])
-    work.done(piece)
+    work.take_comparison(piece.file, [piece.span], [])
+    work.note_done(piece)
 
     asked = work.take(courier, MB)
 
@@ -278,7 +278,7 @@ class Filling(Partial):
     @property
     def front(self) -> int:
         here = super().front
-        self.filled(Span(0, SIZE))
+        self.note_filled(Span(0, SIZE))
         return here
 
 
@@ -308,7 +308,7 @@ def test_channels_that_end_over_what_others_have_brought_are_no_sign_of_a_file_t
     for piece in asked:
         assert isinstance(piece, Stretch)
         for span in piece.spans:
-            piece.file.partial.filled(span)
+            piece.file.partial.note_filled(span)
 
     for piece in asked:
         assert piece is not None

@@ -41,7 +41,7 @@ def killed(path: Path, *spans: Span, size_bytes: int = SIZE) -> None:
         partial = Partial(path, size_bytes)
         for span in spans:
             partial.write(memoryview(b"x" * span.size_bytes), span.first)
-            partial.filled(span)
+            partial.note_filled(span)
         partial.save()
 
 
@@ -85,7 +85,7 @@ def test_what_was_written_and_not_recorded_is_fetched_again(tmp_path: Path) -> N
     killed(path, Span(0, 100))
     with killed_at_the_end():
         partial = Partial(path, SIZE)
-        partial.filled(Span(100, 900))
+        partial.note_filled(Span(100, 900))
         assert partial.is_whole
 
     assert held_bytes(path, SIZE) == 100
@@ -94,7 +94,7 @@ def test_what_was_written_and_not_recorded_is_fetched_again(tmp_path: Path) -> N
 def test_closing_records_all_that_is_here(tmp_path: Path) -> None:
     path = tmp_path / "partial"
     partial = Partial(path, SIZE)
-    partial.filled(Span(3, 4))
+    partial.note_filled(Span(3, 4))
 
     partial.close()
 
@@ -231,7 +231,7 @@ def test_a_record_is_replaced_whole_and_says_what_it_is_of(tmp_path: Path) -> No
 def test_a_record_that_cannot_be_written_costs_no_more_than_fetching_again(tmp_path: Path) -> None:
     path = tmp_path / "partial"
     partial = Partial(path, SIZE)
-    partial.filled(Span(0, 10))
+    partial.note_filled(Span(0, 10))
     (tmp_path / "partial.spans").mkdir()
 
     partial.close()

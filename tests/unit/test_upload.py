@@ -65,7 +65,7 @@ class Counted(Share):
         self.sent_bytes, self._at_bytes, self._then, self._most = 0, at_bytes, then, most
 
     @contextmanager
-    def joined(self, lease_id: str, usd_h: object) -> Iterator["Counted"]:  # type: ignore[override]
+    def join(self, lease_id: str, usd_h: object) -> Iterator["Counted"]:  # type: ignore[override]
         yield self
 
     def connections(self, wanted: int) -> int:
@@ -88,7 +88,7 @@ class Desk:
         self.clock = HandClock()
         self.ledger = Ledger(root / "ledger", self.clock)
         active(self.ledger)
-        self.ledger.moved(LEASE, LocalAddress(directory=str(self.box)))
+        self.ledger.note_address(LEASE, LocalAddress(directory=str(self.box)))
         self.way = Way(self.box)
         # There from before: to bring it there is no part of a push.
         there = self.box / self.caretaker.path

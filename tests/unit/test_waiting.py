@@ -34,7 +34,7 @@ def test_bytes_that_move_are_shown_in_place_of_what_was_waited_for_before() -> N
     shown = Waiting(Eta())
     shown.waits(Wait("the box lists its files"), at_s=0)
 
-    shown.eta.heard(500, 1000, at_s=1)
+    shown.eta.note_progress(500, 1000, at_s=1)
     shown.moves()
     assert "500" in shown.words(at_s=2)
 

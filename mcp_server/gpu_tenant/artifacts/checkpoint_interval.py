@@ -180,19 +180,19 @@ def advice_for(
     else:
         basis = ""
     best = advise(seen.save_s, mtbi_s, grace_s)
-    came = f"checkpoints came every {_spoken(seen.every_s)}"
+    came = f"checkpoints came every {_span_words(seen.every_s)}"
     facts = (
-        f"a save takes {_spoken(seen.save_s)}, an interruption comes about every "
-        f"{_spoken(mtbi_s)}{basis}"
+        f"a save takes {_span_words(seen.save_s)}, an interruption comes about every "
+        f"{_span_words(mtbi_s)}{basis}"
     )
     if not best.holds:
         return f"{came}; {facts}: save less, or faster, or take a steadier box"
     if 1 / _WORTH_SAYING <= seen.every_s / best.interval_s <= _WORTH_SAYING:
         return None
-    return f"{came}; every {_spoken(best.interval_s)} would lose least: {facts}"
+    return f"{came}; every {_span_words(best.interval_s)} would lose least: {facts}"
 
 
-def _spoken(seconds: float) -> str:
+def _span_words(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.2g} s"
     if seconds < 5400:

@@ -99,12 +99,12 @@ async def collect(
     require_its_own(lease, artifacts)
     seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
-    with share.joined(lease.id, lease.price_usd_h) as turn:
+    with share.join(lease.id, lease.price_usd_h) as turn:
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             wait_for("the box lists its files", usd_h=lease.price_usd_h)
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
-            known = ledger.declared(lease.id)
+            known = ledger.declarations(lease.id)
             _require_matched(draft, [p for p in artifacts if p not in known[0]], lease)
             _require_given_up(draft, [p for p in discard if p not in known[1]], known[0], lease)
             # Recorded only now, because a pattern that the box refuses must not spoil every later
@@ -130,7 +130,7 @@ async def collect(
     size = sum(entry.size_bytes for entry in landed)
     came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
     ledger.note(lease.id, came, at=ledger.now())
-    told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1])
+    told = _answer(lease, seal, directory, landed, ledger.declarations(lease.id)[1])
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
 
 
@@ -220,17 +220,17 @@ async def _gather(
         _seal_of(draft) if draft.digest else seal_now(unread_bytes=unread)
     )
 
-    def sealed() -> Manifest | None:
+    def seal_so_far() -> Manifest | None:
         return sealing.result() if sealing.done() else None
 
     try:
         # First fetch what is surely wanted, while the box still seals. Then fetch, by the seal, what
         # is still missing.
-        await gathering.fetch(way.sure, sealed)
+        await gathering.fetch(way.sure, seal_so_far)
         wait_for("the box hashes its files", usd_h=lease.price_usd_h)
         seal = await sealing
         ledger.file_seal(lease.id, seal, at=ledger.now())
-        await gathering.fetch(await gathering.settle(seal.entries), sealed)
+        await gathering.fetch(await gathering.settle(seal.entries), seal_so_far)
         missing = await gathering.settle(seal.entries)
     finally:
         sealing.cancel()

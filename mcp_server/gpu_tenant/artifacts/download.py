@@ -139,7 +139,7 @@ class Gathering:
         missing: list[SealedFile] = []
         for entry in (*way.sure, *way.unsure):
             source = self._copy_of(entry)
-            if source is None or not await asyncio.to_thread(self._copied, entry, source):
+            if source is None or not await asyncio.to_thread(self._copy_from, entry, source):
                 missing.append(entry)
         await self._land(entries, least=1)
         return missing
@@ -222,7 +222,7 @@ class Gathering:
             return None
         return self._copies.find(entry.sha256, entry.size_bytes)
 
-    def _copied(self, entry: SealedFile, source: Path) -> bool:
+    def _copy_from(self, entry: SealedFile, source: Path) -> bool:
         """Whether the bytes could be copied from `source`, and were read back correctly."""
         partial = partial_of(self._directory, entry)
         discard(partial)

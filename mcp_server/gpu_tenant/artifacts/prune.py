@@ -107,7 +107,7 @@ async def look(
     done: Sequence[str],
 ) -> Complete:
     """What is complete on the box now, by the conventions of its jobs."""
-    kept, given_up = ledger.declared(session.lease.id)
+    kept, given_up = ledger.declarations(session.lease.id)
     request: dict[str, JsonValue] = {
         "work": session.lease.work_directory,
         "artifacts": list(kept),
@@ -223,7 +223,7 @@ async def prune_box(
         )
         # Record this first, because what may be gone from the box must never be pruned here.
         _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
-        declared, given_up = ledger.declared(lease.id)
+        declared, given_up = ledger.declarations(lease.id)
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
             "artifacts": list(declared),

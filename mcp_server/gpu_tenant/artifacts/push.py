@@ -123,7 +123,7 @@ async def push(
         ledger.note(lease.id, timeline.Overwritten(files=lost), at=ledger.now())
     ledger.send(lease.id, ((n, held.size_bytes, held.sha256) for n, held in here.items()))
     if changed:
-        with share.joined(lease.id, lease.price_usd_h) as turn:
+        with share.join(lease.id, lease.price_usd_h) as turn:
             await ship(
                 session, changed, known, turn=turn, records=records, progress=progress, over=over
             )

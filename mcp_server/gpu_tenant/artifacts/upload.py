@@ -212,12 +212,12 @@ class _Shipment:
                 self._arrived.append(one)
                 # While the box checks some of them, others are still being sent.
                 if self._placing is None or self._placing.done():
-                    await self._placed()
+                    await self._await_placing()
                     self._placing = asyncio.create_task(self._place())
-        await self._placed()
+        await self._await_placing()
         await self._place()
 
-    async def _placed(self) -> None:
+    async def _await_placing(self) -> None:
         if self._placing is not None:
             await self._placing
 

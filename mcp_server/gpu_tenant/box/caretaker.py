@@ -373,7 +373,7 @@ class Caretaker:
             )
         return manifest
 
-    async def judged(
+    async def judge_patterns(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
     ) -> Judged:
         """Ask which of the patterns are invalid, or give up too much. Nothing else is done."""
@@ -447,11 +447,11 @@ class Caretaker:
         heading = json.dumps(asked).encode() + b"\n"
         async with unless_stalled("receive", self._stall) as progress:
 
-            async def unhurried(size_bytes: int) -> None:
+            async def wait_before(size_bytes: int) -> None:
                 with progress.held_up():
                     await before(size_bytes)
 
-            stream = archive(files, heading=heading, before=unhurried)
+            stream = archive(files, heading=heading, before=wait_before)
             finished = await self._transport.run(
                 self._argv("receive"), stdin=stream, timeout_s=_LONG_S, listener=progress
             )

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from types import UnionType
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import Guard
+from gpu_tenant.box.guard_record import armed_now, record
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
-from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
@@ -29,7 +28,6 @@ from gpu_tenant.domain.protection import (
     way_out,
 )
 from gpu_tenant.domain.terms import RESCUE_H
-from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
@@ -82,7 +80,7 @@ async def arm(
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
-        _record(session.lease, armed, ledger=ledger)
+        record(session.lease, armed, ledger=ledger)
         return armed
 
 
@@ -113,7 +111,7 @@ async def arm_again(
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
-        _record(lease, armed, ledger=ledger)
+        record(lease, armed, ledger=ledger)
         return armed
     way = way_out(session.profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
@@ -167,7 +165,7 @@ async def arm_again(
     if unkept:
         words = f"{armed.words}; the guard cannot write to the store: {unkept}"
         armed = armed.model_copy(update={"words": words})
-    _record(lease, armed, ledger=ledger)
+    record(lease, armed, ledger=ledger)
     return armed
 
 
@@ -269,60 +267,3 @@ def _rescue_s(lease: Lease) -> float:
     """How long the box may bill past its deadline in order to save what is unverified, in seconds."""
     most, usd_h = rescue(lease), running_usd_h(lease)
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
-
-
-def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
-    """Record the guard's state in the timeline, if it has changed, or if the box was started again since."""
-    if armed_now(lease, ledger) != armed:
-        now = timeline.Guarded(
-            armed=armed.state == "armed",
-            ends_the_meter=armed.ends_the_meter,
-            when_done=armed.when_done,
-            words=armed.words,
-        )
-        ledger.note(lease.id, now, at=ledger.now())
-
-
-def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease promised last. None if no guard was armed since we started the box."""
-    return _said(reversed(ledger.events(lease.id)), until=timeline.Resumed)
-
-
-def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard on the box enforces now. None if none was armed since the box was last stopped or taken."""
-    return armed_in(ledger.events(lease.id))
-
-
-def armed_in(events: Lines) -> Armed | None:
-    """Do as `armed_now`, by a lease's timeline."""
-    # The guard is a process: it ends when the box is stopped, by whomever.
-    return _said(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
-
-
-def has_lapsed(lease: Lease, events: Lines) -> bool:
-    """Whether the box runs again after a stop, and its guard was not armed since."""
-    if lease.parked_at is not None or recorded_fate(events) is not None:
-        return False
-    guarded = any(isinstance(event, timeline.Guarded) for _, event in events)
-    return guarded and armed_in(events) is None
-
-
-def _said(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
-    for _, event in events:
-        if isinstance(event, until):
-            return None
-        if isinstance(event, timeline.Guarded):
-            return Armed(
-                state="armed" if event.armed else "not armed",
-                ends_the_meter=event.ends_the_meter,
-                when_done=event.when_done,
-                words=event.words,
-            )
-    return None
-
-
-def note_gone(lease: Lease, *, ledger: Ledger) -> None:
-    """Record that nothing on the box enforces the deadline any more, for example after a reboot."""
-    words = "not armed: its guard was gone, as after a reboot"
-    armed = Armed(state="not armed", ends_the_meter=False, words=words)
-    _record(lease, armed, ledger=ledger)

@@ -30,7 +30,7 @@ async def reseal(
         JobRunning: a job, or a process it left, still runs.
     """
     lease = session.lease
-    kept, given_up = ledger.declared(lease.id)
+    kept, given_up = ledger.declarations(lease.id)
     # If a lease counted as used from its first moment, its box was taken over. The files on it are
     # older than any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at

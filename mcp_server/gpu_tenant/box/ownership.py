@@ -191,7 +191,7 @@ class Occupancy:
             AnotherBox: the box is not the one on which this lease's mark was put.
             BoxTrouble: the box cannot be asked.
         """
-        return await self._marked(None, "others")
+        return await self._look_at_marked(None, "others")
 
     async def look(self, of: Literal["everything", "others"]) -> Marked:
         """Do as `stand`, and also return what anybody has done on the box since it let us in.
@@ -212,7 +212,7 @@ class Occupancy:
             "since_ns": since_ns(self._session, self._ledger),
             "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
         }
-        said = await self._marked(look, of)
+        said = await self._look_at_marked(look, of)
         if of == "everything" and use(said) is None:
             self._ledger.note(self._lease.id, timeline.Looked(), at=self._ledger.now())
         return said
@@ -221,7 +221,7 @@ class Occupancy:
         """Write on the box that the lease has left it."""
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
-    def _made(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
+    def _times(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
         """The time from which on files on the box count, and the present time, both by this computer's clock.
 
         None if the box's own clock decides: that is so if the first contact came as soon as the box existed.
@@ -244,7 +244,7 @@ class Occupancy:
         events = self._ledger.events(self._lease.id)
         return [event for _, event in events if isinstance(event, timeline.Marked)]
 
-    async def _marked(
+    async def _look_at_marked(
         self, look: dict[str, JsonValue] | None, of: Literal["everything", "others"]
     ) -> Marked:
         lease, ledger = self._lease, self._ledger
@@ -281,7 +281,7 @@ class Occupancy:
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
             "over": [x.over for _, x in events if isinstance(x, timeline.TakesOver)],
         }
-        made = self._made(of)
+        made = self._times(of)
         if made is not None:
             request["made"] = made
         if look is not None:
@@ -298,7 +298,7 @@ class Occupancy:
             case "lacks" | "other":
                 raise self._another("it does not carry the mark that this lease put on its box")
             case "copied":
-                self._copied(said)
+                self._note_copy(said)
             case "put" | "ours":
                 self._note_mark(said, marks, nonce, first="yes" if first else "no")
         return said
@@ -334,7 +334,7 @@ class Occupancy:
                 told = told.model_copy(update={"since_ns": since, "first": last.first})
             self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
-    def _copied(self, said: Marked) -> None:
+    def _note_copy(self, said: Marked) -> None:
         """Mark the whole box as used from the beginning, because another copy of this ledger made the first contact.
 
         The nonce of that copy is recorded as ours.

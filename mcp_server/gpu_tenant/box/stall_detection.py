@@ -40,7 +40,7 @@ class CommandProgress:
         self._told = 0
         self._ahead = 0.0
 
-    def heard(self, chunk: bytes) -> None:
+    def note_output(self, chunk: bytes) -> None:
         """Count output of the command. Of a report, only what is new since the last report counts."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
@@ -48,9 +48,9 @@ class CommandProgress:
             self._ends()
         self._add(rest)
 
-    def sent(self, size_bytes: int) -> None:
+    def note_input(self, size_bytes: int) -> None:
         """Count that many bytes of the command's input as sent."""
-        self._moved(_TIMES * size_bytes)
+        self._note_moved(_TIMES * size_bytes)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
@@ -67,7 +67,7 @@ class CommandProgress:
         """Count a part of a line. A line that is too long for a report is the answer on its way."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
-            self._moved(_TIMES * len(part))
+            self._note_moved(_TIMES * len(part))
         else:
             self._line += part
 
@@ -76,9 +76,9 @@ class CommandProgress:
         self._line, self._is_answer = bytearray(), False
         if done is not None and done > self._told:
             self._told, more = done, done - self._told
-            self._moved(more)
+            self._note_moved(more)
 
-    def _moved(self, size_bytes: int) -> None:
+    def _note_moved(self, size_bytes: int) -> None:
         self._ahead += size_bytes
         if self._ahead >= self._limit.bytes_s * self._limit.within_s:
             self._ahead = 0

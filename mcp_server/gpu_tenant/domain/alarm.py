@@ -1,8 +1,8 @@
 """Alarms: what a person must hear of, how urgent it is, and when it is repeated until it is over."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
+from typing import NamedTuple
 
 from pydantic import AwareDatetime, Field
 
@@ -24,8 +24,7 @@ class Level(IntEnum):
     """Money is burning beyond the terms, or a box may be lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmPace:
+class AlarmPace(NamedTuple):
     """How often something of one level is reported."""
 
     waits: tuple[timedelta, ...]

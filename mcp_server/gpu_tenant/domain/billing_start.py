@@ -1,7 +1,7 @@
 """When a box under a lease began to bill, as a pure decision."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from gpu_tenant.domain.model import Box
 
@@ -9,8 +9,7 @@ _CLOCKS_APART = timedelta(minutes=1)
 """How far a provider's clock and ours may differ without anything being wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Birth:
+class Birth(NamedTuple):
     """The moment from which a box's cost is counted."""
 
     at: datetime

@@ -8,13 +8,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 PROGRAM = "gpu-tenant"
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
+class _Argument(NamedTuple):
     """What a tool calls an option of the command line."""
 
     name: str
@@ -95,8 +94,7 @@ _SWITCHES = frozenset(
 """The options that take no value."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+class _Tool(NamedTuple):
     """The tool for a verb, and its names for the verb's words and options."""
 
     name: str

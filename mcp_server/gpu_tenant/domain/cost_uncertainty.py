@@ -1,8 +1,8 @@
 """What is counted, and what a box may have cost, if nobody looked while its price changed."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from gpu_tenant.domain.model import Box, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Quote
@@ -13,8 +13,7 @@ _NOT_WORTH_TELLING = Decimal("0.01")
 _SHARE = Decimal("0.01")
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """What a box has cost: the likely sum, and the bounds if they differ enough to matter."""
 
     usd: Decimal | None
@@ -63,8 +62,7 @@ def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UnseenStop:
+class UnseenStop(NamedTuple):
     """A box that is found stopped. It may have run until just now, so its cost is counted at `usd_h` until now."""
 
     usd_h: Decimal
@@ -95,8 +93,7 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DestroyRequest:
+class DestroyRequest(NamedTuple):
     """The last request to destroy a box, and when the provider refused it. None if no refusal is recorded."""
 
     asked_at: datetime

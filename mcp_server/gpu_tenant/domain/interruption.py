@@ -3,14 +3,16 @@
 Such a box is distinguished from a crash, and from a box that we merely cannot see.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 from gpu_tenant.domain.timeline import Lines
 
+TURNS = (timeline.Taken, timeline.Ready, timeline.Resumed, timeline.Parked)
+"""The events that `recorded_fate` goes by."""
 _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 """After one of these events an earlier fate no longer counts."""
 
@@ -18,8 +20,7 @@ INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """Fates that end a box in the middle of its work, whoever pays and whatever was agreed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What took the box, and a sentence that shows it."""
 
     fate: Fate

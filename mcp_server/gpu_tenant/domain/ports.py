@@ -1,11 +1,11 @@
 """The interfaces to the outside world: the clock, the transport to a box, the connector to a provider."""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from socket import socket
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
@@ -32,8 +32,7 @@ class Clock(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A command on the box that ran to its end."""
 
     exit_status: int
@@ -69,11 +68,11 @@ class Channel(Protocol):
 class Listener(Protocol):
     """Is told what goes over the link while a command runs."""
 
-    def heard(self, chunk: bytes) -> None:
+    def note_output(self, chunk: bytes) -> None:
         """Called when `chunk` of the command's output has come."""
         ...
 
-    def sent(self, size_bytes: int) -> None:
+    def note_input(self, size_bytes: int) -> None:
         """Called when another `size_bytes` of the command's input are on their way."""
         ...
 
@@ -315,7 +314,7 @@ class Timed(Protocol):
 class Outlived(Protocol):
     """A connector whose boxes depend on something that is not part of them and stays when they are gone."""
 
-    async def outlived(self, lease: Lease) -> str | None:
+    async def what_outlives(self, lease: Lease) -> str | None:
         """Return in one sentence what stays when the lease's box is destroyed, and what becomes of it.
 
         None if nothing stays.
@@ -343,7 +342,7 @@ class Residue(Protocol):
 class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 
-    async def billed(self, lease: Lease) -> Billed | None:
+    async def ask_bill(self, lease: Lease) -> Billed | None:
         """Return what the lease's box has cost by the provider's records. None if they say nothing about it yet.
 
         Raises:
@@ -365,8 +364,7 @@ class Funded(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """How a provider is asked: at which address, with which key, for which account."""
 
     where: str
@@ -377,7 +375,7 @@ class Asking:
 
     def of(self, account: str | None) -> "Asking":
         """Return the same, for that account."""
-        return replace(self, account=account)
+        return self._replace(account=account)
 
     def is_like(self, other: "Asking") -> bool:
         """Whether both ask the same server with the same key."""
@@ -408,7 +406,7 @@ class Accounted(Protocol):
 class Findable(Protocol):
     """A connector that can look up one box by its id, whatever the list says."""
 
-    async def found(self, lease: Lease) -> Box | None:
+    async def find_box(self, lease: Lease) -> Box | None:
         """Return the lease's box as its provider shows it now. None if the provider says that there is no such box.
 
         Raises:
@@ -434,10 +432,10 @@ class Tended(Protocol):
         """Whether a person manages the box in a console."""
         ...
 
-    def moved(self, lease: Lease, address: SshAddress) -> None:
+    def note_moved(self, lease: Lease, address: SshAddress) -> None:
         """Set the address of the lease's box in the list to the one that its owner has given."""
         ...
 
-    def ended(self, lease: Lease) -> None:
+    def note_ended(self, lease: Lease) -> None:
         """Remove the lease's box from the list, because its owner has said that it is gone."""
         ...

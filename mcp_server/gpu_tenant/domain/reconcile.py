@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Address, Box, BoxState, Fate, Lease, LeaseState
@@ -98,8 +98,7 @@ Step = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(NamedTuple):
     """How long a provider's list may lag behind the truth, from its profile."""
 
     list_lag_s: float
@@ -142,8 +141,7 @@ def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
     return "recover" if elsewhere else "resume"
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(NamedTuple):
     """What the provider shows about a lease's box that the ledger does not know yet."""
 
     usd_h: Decimal | None = None

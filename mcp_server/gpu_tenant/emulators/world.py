@@ -198,7 +198,7 @@ class World:
         """The things that exist, oldest first."""
         return [t for t in self.state.things.values() if t.kind == kind and t.phase != "ended"]
 
-    def listed(self, kind: Kind = "box") -> list[Thing]:
+    def listed_things(self, kind: Kind = "box") -> list[Thing]:
         """The things that the provider's list shows already."""
         return [thing for thing in self.things(kind) if thing.listed_from <= self.now]
 
@@ -210,7 +210,7 @@ class World:
 
     # --- money
 
-    def billed(self, thing: Thing) -> dict[str, Decimal]:
+    def cost_of(self, thing: Thing) -> dict[str, Decimal]:
         """What `thing` has cost so far, by component, with the provider's own rounding."""
         total: dict[str, Decimal] = {}
         for span in thing.spans:
@@ -235,7 +235,7 @@ class World:
         """What everything together has cost so far, by component."""
         total: dict[str, Decimal] = {}
         for thing in self.state.things.values():
-            for component, usd in self.billed(thing).items():
+            for component, usd in self.cost_of(thing).items():
                 total[component] = total.get(component, Decimal(0)) + usd
         return total
 
@@ -243,11 +243,11 @@ class World:
         """Everything billed so far, what bills now, and what bills although no box uses it."""
         by_component = self.billed_by_component()
         by_thing: dict[str, JsonValue] = {
-            thing.id: _usd(sum(self.billed(thing).values(), Decimal(0)))
+            thing.id: _usd(sum(self.cost_of(thing).values(), Decimal(0)))
             for thing in self.state.things.values()
         }
 
-        def shown(thing: Thing) -> JsonValue:
+        def show_thing(thing: Thing) -> JsonValue:
             return {
                 "id": thing.id,
                 "kind": thing.kind,
@@ -264,10 +264,10 @@ class World:
             "by_component": {name: _usd(usd) for name, usd in by_component.items()},
             "by_thing": by_thing,
             "usd_h": _usd(sum((self.rate(thing) for thing in alive), Decimal(0))),
-            "running": [shown(box) for box in boxes if box.phase in ("booting", "running")],
-            "parked": [shown(box) for box in boxes if box.phase == "parked"],
+            "running": [show_thing(box) for box in boxes if box.phase in ("booting", "running")],
+            "parked": [show_thing(box) for box in boxes if box.phase == "parked"],
             "leaked": [
-                shown(thing)
+                show_thing(thing)
                 for thing in alive
                 if thing.kind != "box" and self.rate(thing) and not thing.facts.get("attached_to")
             ],

@@ -115,7 +115,7 @@ def describe(event: timeline.Event) -> str:
             boxes = some(len(leases), "box")
             return f"The job {_text(job)} is one over {boxes}, begun by {_text(launcher)}."
         case timeline.Progressed():
-            return _progressed(event)
+            return _progress_words(event)
         case timeline.Stopped(job=job):
             return f"The job {_text(job)} was stopped: asked first, and killed after the grace."
         case timeline.JobEnded(job=job, state=state, why=why):
@@ -136,7 +136,7 @@ def describe(event: timeline.Event) -> str:
         case timeline.Done(words=words):
             return f"Its work is done: {_clause(words)}."
         case timeline.Snapped():
-            return _snapped(event)
+            return _snapshot_words(event)
         case timeline.Claimed(artifacts=kept, discard=lost):
             parts = [f"to be kept, too: {_names_words(kept)}"] if kept else []
             parts += [f"given up by name: {_names_words(lost)}"] if lost else []
@@ -204,7 +204,7 @@ def _describe_recovered(event: timeline.Recovered) -> str:
     return f"{'; '.join([lead, *parts])}."
 
 
-def _progressed(event: timeline.Progressed) -> str:
+def _progress_words(event: timeline.Progressed) -> str:
     lead = f"The job {_text(event.job)}: {_text(event.state)}"
     parts = [] if event.fraction is None else [f"{event.fraction:.0%}"]
     if event.done is not None:
@@ -213,7 +213,7 @@ def _progressed(event: timeline.Progressed) -> str:
     return f"{', '.join([lead, *parts])}."
 
 
-def _snapped(event: timeline.Snapped) -> str:
+def _snapshot_words(event: timeline.Snapped) -> str:
     what = "Checkpoints that the owner's policy no longer wants"
     if event.pruned_here is not None:
         return f"{what} were removed here: {_names_words(event.pruned_here) or 'none'}."

@@ -9,11 +9,10 @@ from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 BLOCK_BYTES = 2 << 20
 """How much is read at once. Reading a file takes three buffers of this size, and no more memory."""
@@ -161,8 +160,7 @@ class Rereading:
         self._stored.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """A read into a buffer, which is under way."""
 
     at: int

@@ -39,15 +39,15 @@ class Tree:
         Raises:
             OSError: there is no directory, or there is a link on the way.
         """
-        return self._entered(parts, make=False)
+        return self._enter(parts, make=False)
 
-    def made(self, parts: Parts) -> int:
+    def make_directory(self, parts: Parts) -> int:
         """Return the open directory at that path, and make it if there is none. It is valid until `spare`.
 
         Raises:
             OSError: something else lies there, or on the way.
         """
-        return self._entered(parts, make=True)
+        return self._enter(parts, make=True)
 
     def touch(self, parts: Parts) -> None:
         """Note that names in that open directory have changed, so that `sync` flushes it."""
@@ -78,7 +78,7 @@ class Tree:
         finally:
             os.close(opened)
 
-    def _entered(self, parts: Parts, *, make: bool) -> int:
+    def _enter(self, parts: Parts, *, make: bool) -> int:
         if () not in self._open:
             self._open[()] = os.open(self._root, _DIRECTORY)
         depth = len(parts)

@@ -91,7 +91,7 @@ class HashCache:
         with Tree(self._directory) as tree:
             for entry in entries:
                 tree.spare()
-                is_here = self._told(tree, entry)
+                is_here = self._judge_unread(tree, entry)
                 heap = told.unread if is_here is None else told.here if is_here else told.missing
                 heap.append(entry)
         return told
@@ -104,7 +104,7 @@ class HashCache:
             ValueError: the entry's name cannot be kept.
         """
         with Tree(self._directory) as tree:
-            is_here = self._told(tree, entry)
+            is_here = self._judge_unread(tree, entry)
             if is_here is not None:
                 return is_here
             before = _stat_below(tree, entry.name)
@@ -146,7 +146,7 @@ class HashCache:
             )
             self._saved = dict(self._records)
 
-    def _told(self, tree: Tree, entry: SealedFile) -> bool | None:
+    def _judge_unread(self, tree: Tree, entry: SealedFile) -> bool | None:
         """Whether the entry is here. None if only its bytes can decide that."""
         if entry.kind == "link":
             return _target(tree, entry.name) == to_bytes(entry.target or "")

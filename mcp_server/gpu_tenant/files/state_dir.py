@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest, DiskFull
 from gpu_tenant.files.direct_io import flush, open_regular, reread_blocks
@@ -102,13 +102,13 @@ class Home:
         """Return the configuration with which the system's own ssh carries transfers to one lease's box."""
         return self.root / "ssh" / "channels" / lease_id
 
-    def brokered(self, lease_id: str) -> Path:
+    def broker_ssh_of(self, lease_id: str) -> Path:
         """Return the stand-in for the owner's `~/.ssh`, for a box reached over another tool's ssh entries."""
         return self.root / "ssh" / "brokered" / lease_id
 
     def ssh_of(self, lease_id: str, usual: Path) -> Path:
         """Return the ssh directory that leads to the box: a copy of another tool's if there is one, or `usual`."""
-        own = self.brokered(lease_id)
+        own = self.broker_ssh_of(lease_id)
         return own if own.is_dir() else usual
 
     def readings(self, lease_id: str) -> Path:
@@ -120,13 +120,12 @@ class Home:
         """The parts of logs that were read on boxes, with one directory for each lease."""
         return self.root / "logs"
 
-    def kept(self, lease_id: str) -> Path:
+    def artifacts_of(self, lease_id: str) -> Path:
         """Return where a lease's artifacts are kept unless the owner says otherwise."""
         return self.root / "kept" / lease_id
 
 
-@dataclass(frozen=True, slots=True)
-class Reread:
+class Reread(NamedTuple):
     """The size and hash of a file when it was read back."""
 
     size_bytes: int
@@ -188,19 +187,19 @@ class Placing:
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
         """Move the file `arrived` to `final`. What lay there before is moved to `superseded`."""
-        os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
+        os.replace(arrived, final[-1], dst_dir_fd=self._make_room(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
         """Make `final` a link to `target`. What lay there before is moved to `superseded`."""
-        os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
+        os.symlink(target, final[-1], dir_fd=self._make_room(final, superseded))
         self._tree.touch(final[:-1])
 
-    def _cleared(self, final: Parts, superseded: Parts) -> int:
+    def _make_room(self, final: Parts, superseded: Parts) -> int:
         """Move away what lies at `final`, and return the open directory in which the name is free now."""
         self._tree.spare()
         try:
-            directory = self._tree.made(final[:-1])
+            directory = self._tree.make_directory(final[:-1])
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
@@ -215,19 +214,19 @@ class Placing:
         up = len(superseded) - len(final)
         for depth in range(1, len(final)):
             try:
-                self._tree.made(final[:depth])
+                self._tree.make_directory(final[:depth])
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
                 # A file or a link is in the way. What is written through a link could end up anywhere.
                 self._away(final[:depth], superseded[: up + depth])
-        return self._tree.made(final[:-1])
+        return self._tree.make_directory(final[:-1])
 
     def _away(self, name: Parts, aside: Parts) -> None:
-        there = self._tree.made(aside[:-1])
+        there = self._tree.make_directory(aside[:-1])
         free = _free(aside[-1], there)
         self._tree.leave(name)
-        os.rename(name[-1], free, src_dir_fd=self._tree.made(name[:-1]), dst_dir_fd=there)
+        os.rename(name[-1], free, src_dir_fd=self._tree.make_directory(name[:-1]), dst_dir_fd=there)
         self._tree.touch(name[:-1])
         self._tree.touch(aside[:-1])
 

@@ -107,7 +107,7 @@ def keep_course(
     fraction = progress.fraction if progress else None
     known = [
         (when, event)
-        for when, event in ledger.events(lease_id)
+        for when, event in ledger.events(lease_id, timeline.Progressed)
         if isinstance(event, timeline.Progressed) and event.job == job
     ]
     if state in ENDED:

@@ -95,7 +95,7 @@ async def launch(
     started = await session.caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
-        ledger.launched(job, at=ledger.now(), box_time_s=started.started_at)
+        ledger.note_launched(job, at=ledger.now(), box_time_s=started.started_at)
     died = None if started.already else await _died_at_once(session, job.id)
     look = Command("monitor", lease.id)
     return Launched(
@@ -145,7 +145,7 @@ async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Seq
     kept = [pattern for pattern in artifacts if pattern[:1] in ("/", "~")]
     if not (given_up or kept):
         return
-    judged = await session.caretaker.judged(
+    judged = await session.caretaker.judge_patterns(
         accounted=session.profile.accounted_paths, artifacts=kept, discard=given_up
     )
     for problem in judged.problems:

@@ -1,9 +1,12 @@
 """Looks at a job without disturbing it: its state, what is new in its log, and what it costs."""
 
+from __future__ import annotations
+
 import codecs
 import secrets
 from datetime import timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -18,9 +21,11 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
-from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
 from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
 from gpu_tenant.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gpu_tenant.jobs.failure_cause import BoxSeen
 
 _POLL_S = 1.0
 _DIAGNOSED_BYTES = 32768
@@ -212,6 +217,9 @@ async def _why(
             JobId(status.job), offset=-_DIAGNOSED_BYTES, limit=_DIAGNOSED_BYTES, sample="plain"
         )
         held = end.log.raw if end.log else b""
+    # Most looks are at a job that runs, and the patterns of failures take long to read.
+    from gpu_tenant.jobs.failure_cause import diagnose
+
     found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"), box=box)
     return str(found) if found else None
 

@@ -201,7 +201,7 @@ class _Inside:
             "WANDB_MODE": "disabled",
         }
 
-    def said(self, command: str, says: int) -> str:
+    def request(self, command: str, says: int) -> str:
         """The request in the form that `jobs/sandbox.py` takes."""
         hidden = {*self._homes, *(p for p in self._guarded.places if p.is_dir())} - {Path("/")}
         return json.dumps(
@@ -211,7 +211,7 @@ class _Inside:
                 "own": str(self._own),
                 "says": says,
                 "hidden": sorted(map(str, hidden)),
-                "shown": list(dict.fromkeys(map(str, self._shown()))),
+                "shown": list(dict.fromkeys(map(str, self._visible_paths()))),
                 "layered": [
                     place for name in _CACHES if Path(place := self.environ.get(name, "")).is_dir()
                 ],
@@ -220,7 +220,7 @@ class _Inside:
             }
         )
 
-    def _shown(self) -> Iterator[Path]:
+    def _visible_paths(self) -> Iterator[Path]:
         """The places that the command may see: programs and what they consist of, earlier downloads, and the tree."""
         if not self._guarded.meets(self._directory):
             yield from self._not_a_home(self._directory)
@@ -254,7 +254,7 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
                 sys.executable,
                 "-I",
                 sandbox.__file__,
-                inside.said(command, says),
+                inside.request(command, says),
                 env=inside.environ,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -37,13 +37,19 @@ async def note_asking(context: Context, lease: Lease) -> None:
     A list of another server may show anything.
     """
     asking = _asking_of(context, lease)
-    if asking is None:
+    if asking is None or is_asking_noted(context, lease):
         return
     known = context.ledger.askings_of(lease.id)
-    if any(each.is_like(asking) for each in known):
-        return
     if not known or any(each.where == asking.where for each in known):
         await remember(context, lease)
+
+
+def is_asking_noted(context: Context, lease: Lease) -> bool:
+    """Whether the ledger knows where the lease's box is asked for now, and with which key, as far as that matters."""
+    asking = _asking_of(context, lease)
+    return asking is None or any(
+        each.is_like(asking) for each in context.ledger.askings_of(lease.id)
+    )
 
 
 async def stranger(context: Context, lease: Lease) -> str | None:

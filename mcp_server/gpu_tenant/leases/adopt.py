@@ -179,7 +179,7 @@ async def back_at(
     was = pinned.read_bytes() if pinned.exists() else None
     if address is not None:
         there = address_of(address)
-        lease = context.ledger.moved(lease.id, there)
+        lease = context.ledger.note_address(lease.id, there)
     pinned.unlink(missing_ok=True)
     try:
         await must_be_the_box(context, lease)
@@ -187,7 +187,7 @@ async def back_at(
         if was is not None:
             pinned.write_bytes(was)
         if before is not None:
-            context.ledger.moved(lease.id, before)
+            context.ledger.note_address(lease.id, before)
         if not isinstance(trouble, BoxUnreachable):
             raise
         raise OwnerMustAct(
@@ -197,7 +197,7 @@ async def back_at(
             "console shows it now",
         ) from trouble
     if isinstance(there, SshAddress):
-        connector.moved(lease, there)
+        connector.note_moved(lease, there)
     return lease
 
 

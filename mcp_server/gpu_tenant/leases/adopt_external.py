@@ -68,12 +68,12 @@ async def adopt_from(
         allowed=context.owner.allows,
         recovers=None if old is None else old.id,
     )
-    with context.held(lease.id, "adopt"):
+    with context.hold_lease(lease.id, "adopt"):
         try:
             _follow(context, lease.id, there, entries)
             await reach(context, lease)
             if old is not None and old.state.live:
-                with context.held(old.id, "adopt"):
+                with context.hold_lease(old.id, "adopt"):
                     if await _has_disk_of(context, old, lease):
                         return await _goes_on(context, old, lease, there, entries)
                     await _declare_lost(context, old, there)
@@ -106,7 +106,7 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
 
 def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) -> None:
     """Record that place as the lease's box, and use it even if the tool names another place later."""
-    config = context.home.brokered(lease_id) / "config"
+    config = context.home.broker_ssh_of(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     context.ledger.note(lease_id, timeline.Brokered(**there.model_dump()), at=context.clock.now())
     replace_file(config, entries, durable="none")

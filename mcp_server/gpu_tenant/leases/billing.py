@@ -54,12 +54,12 @@ async def ask_bill(context: Context, lease: Lease) -> Billed | None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await _ask(context, lease, connector)
-    return newest_bill(context.ledger.events(lease.id))
+    return newest_bill(context.ledger.events(lease.id, timeline.Billed))
 
 
 async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
     try:
-        billed = await connector.billed(lease)
+        billed = await connector.ask_bill(lease)
     except (TenantError, ValueError, ArithmeticError):
         return
     told = timeline.Billed(usd=None)
@@ -91,8 +91,8 @@ def newest_bill(events: Lines) -> Billed | None:
 
 
 def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
-    asked = [at for at, event in ledger.events(lease.id) if isinstance(event, timeline.Billed)]
-    return asked[-1] if asked else None
+    asked = ledger.events(lease.id, timeline.Billed)
+    return asked[-1].at if asked else None
 
 
 def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.guard import armed_in
-from gpu_tenant.box.job_queue import Runner
-from gpu_tenant.box.session import Session
+from gpu_tenant.box.guard_record import STATES, armed_in
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -26,7 +24,7 @@ from gpu_tenant.domain.errors import (
     LeaseHeld,
     LocalTrouble,
 )
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
@@ -44,6 +42,8 @@ if TYPE_CHECKING:
 
     from gpu_tenant.artifacts.stores.protocol import DurableStore
     from gpu_tenant.box.caretaker import Caretaker
+    from gpu_tenant.box.job_queue import Runner
+    from gpu_tenant.box.session import Session
     from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
@@ -240,6 +240,8 @@ class Context:
 
     def session(self, lease: Lease) -> Session:
         """Return the lease's box with everything that is needed to work on it."""
+        from gpu_tenant.box.session import Session
+
         return Session(
             lease, self.profile(lease.provider), self.transport(lease), self.caretaker(lease)
         )
@@ -258,7 +260,7 @@ class Context:
             await self._transports.pop(place).aclose()
 
     @contextmanager
-    def held(self, lease_id: str, purpose: str) -> Iterator[None]:
+    def hold_lease(self, lease_id: str, purpose: str) -> Iterator[None]:
         """Hold the lease: until the context ends, no other process acts on it.
 
         Raises:
@@ -295,12 +297,12 @@ class Context:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + _TURN_WAITS_S
         while True:
-            hold = self.held(lease_id, purpose)
+            hold = self.hold_lease(lease_id, purpose)
             try:
                 hold.__enter__()
                 break
             except LeaseHeld:
-                by = self.ledger.held(lease_id)
+                by = self.ledger.holder_of(lease_id)
                 waits = by is None or by.pid == os.getpid() or by.purpose in {*_LOOKS, *waits_for}
                 if not waits or loop.time() >= give_up_s:
                     raise
@@ -330,12 +332,12 @@ class Context:
 
     def protection(self, lease: Lease) -> Protection:
         """What ends the lease's bill if this computer dies, as far as that has been proved."""
-        events = self.ledger.events(lease.id)
+        events = self.ledger.events(lease.id, *STATES, *TURNS)
         return protection(
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
         )
 
-    def watched(self) -> str:
+    def watch_words(self) -> str:
         """Who looks after the leases now, in words for a person."""
         said = last_watch_words(self.home.watchdog, self.clock.now())
         if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
@@ -350,7 +352,7 @@ class Context:
 
     def kept_in(self, lease: Lease) -> Path:
         """Where the lease's files are kept on this computer."""
-        return Path(lease.kept_in or self.home.kept(lease.id))
+        return Path(lease.kept_in or self.home.artifacts_of(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
         """Check that `said` names a store that we can use, and return it unchanged. None is returned as None.

@@ -279,7 +279,7 @@ async def attest(context: Context, lease: str) -> TornDown:
         signed = context.ledger.signed_for("attest", found.id, at=context.clock.now())
         if not signed:
             raise signature_wanted(ask_attestation(context, found.id))
-        with context.held(found.id, "attest"):
+        with context.hold_lease(found.id, "attest"):
             try:
                 await _is_silent(context, found)
             except Refused:
@@ -289,7 +289,7 @@ async def attest(context: Context, lease: str) -> TornDown:
             connector = context.connectors[found.provider]
             assert isinstance(connector, Tended)
             context.ledger.attest(found.id, signed[0], at=context.clock.now())
-            connector.ended(found)
+            connector.note_ended(found)
             # Look at our own list twice, at the interval that the profile asks for.
             for _ in range(_LOOKS):
                 found, _words = await settle_lease(context, found)
@@ -373,10 +373,10 @@ async def waive_ahead(context: Context, lease: str) -> None:
     """
     found = await with_box(context, lease)
     at = context.clock.now()
-    signature = context.ledger.signed("waive_ahead", found.id, _of_terms(found), at=at)
+    signature = context.ledger.unused_signature("waive_ahead", found.id, _of_terms(found), at=at)
     if signature is None:
         raise signature_wanted(ask_ahead(context, found.id))
-    with context.held(found.id, "waive"):
+    with context.hold_lease(found.id, "waive"):
         signed = context.ledger.sign_ahead(found.id, signature, at=at)
         if signed.ready_at is not None and signed.parked_at is None:
             # The guard on the box may now do what the owner has signed for.
@@ -390,7 +390,7 @@ async def honour_waiver(context: Context, lease: str) -> TornDown:
         Refused: nobody has signed, or the time has not come.
     """
     found = await with_box(context, lease)
-    with context.held(found.id, "waive"):
+    with context.hold_lease(found.id, "waive"):
         assessment = await _assess(context, found)
         permit = honour(found, assessment, ledger=context.ledger)
         receipt = await _end(context, permit, found)

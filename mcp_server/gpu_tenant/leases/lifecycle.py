@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from gpu_tenant.box.guard import arm_again, armed_now
+from gpu_tenant.box.guard import arm_again
+from gpu_tenant.box.guard_record import armed_now
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import Box, Lease, LeaseState

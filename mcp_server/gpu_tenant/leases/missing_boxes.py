@@ -32,7 +32,7 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
     if doubt is not None:
         ledger.note(lease.id, doubt.doubt, at=now)
         if box.price_usd_h is not None:
-            lease = ledger.rated(lease.id, box.price_usd_h, at=now)
+            lease = ledger.note_rate(lease.id, box.price_usd_h, at=now)
     note_unseen_boot(lease, box, lease.quote, since=born.at, ledger=ledger, at=now)
     if born.words is not None:
         ledger.note(lease.id, timeline.Noticed(words=born.words), at=now)
@@ -52,7 +52,7 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
     """What to tell a person about a box that its provider's list has omitted once."""
     if lease.state is not LeaseState.TERMINATING:
         return "its box is not in the provider's list; one look proves nothing"
-    asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.permitted(lease.id)[1]
+    asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.newest_permit(lease.id)[1]
     return (
         f"its box was asked to be destroyed at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted the box once: it "
         f"has to omit it twice; {Command('teardown', lease.id)} waits for that, from {again_at:%H:%M:%S} UTC on"
@@ -68,7 +68,7 @@ async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
     if not isinstance(connector, Findable):
         return None
     try:
-        box = await connector.found(lease)
+        box = await connector.find_box(lease)
     except ProviderTrouble as error:
         return (
             f"its provider's list omits the box, and asking for the box by its id failed ({error.message}); "

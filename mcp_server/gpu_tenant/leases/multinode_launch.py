@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Literal
 
-from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.concurrency import each
@@ -15,7 +14,6 @@ from gpu_tenant.domain.errors import BadRequest, BoxTrouble, Refused, TenantErro
 from gpu_tenant.domain.model import JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.jobs.launch import Launched, launch
-from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.jobs.multinode.launcher import Gang, Node, gangs, lines
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
@@ -72,7 +70,7 @@ async def launch_together(
     values = resolve_all(list(env), context.environ, account=context.account)
     with ExitStack() as held:
         for member in sorted(members, key=lambda lease: lease.id):
-            held.enter_context(context.held(member.id, "launch"))
+            held.enter_context(context.hold_lease(member.id, "launch"))
         gang, checked = _begun_gang(context, members, name), None
         if gang is None:
             checked = await _check(context, members, interface, port)
@@ -279,37 +277,6 @@ async def _stop_all(
     else:
         first.remedy = f"{first.remedy}; then launch the job under another {Option('name')}"
     raise first
-
-
-async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """How the job stands on its other leases. None if the job belongs to no gang."""
-    gang = next(
-        (x for x in reversed(gangs(context.ledger.events(lease.id))) if x.job == seen.job), None
-    )
-    if gang is None:
-        return None
-
-    async def state(name: str) -> str:
-        other = context.ledger.lease(name)
-        if not other.state.live or other.parked_at is not None:
-            return "parked" if other.state.live else f"its lease is {other.state}"
-        standing = await context.caretaker(other).standing()
-        return next((x.state for x in standing.jobs if x.job == gang.job), "absent")
-
-    others = gang.others(lease.id)
-    states = {str(lease.id): str(seen.state)}
-    for name, told in zip(others, await each(others, state), strict=True):
-        states[name] = told if isinstance(told, str) else "unknown: its box does not answer"
-    listed = ", ".join(f"{name} {states[name]}" for name in gang.leases)
-    ended = [name for name, said in states.items() if said in ENDED and said != "finished"]
-    running = [name for name, said in states.items() if said in ("running", "starting")]
-    words = f"one job over {len(gang.leases)} leases: {listed}"
-    if ended and running:
-        words += (
-            f"; the job failed on {', '.join(ended)}, and the others wait for it while they bill: {gang.stop}, "
-            f"then read the log of the failed one ({Command('monitor', ended[0])}) and launch anew"
-        )
-    return words
 
 
 def _never_began(trouble: BoxTrouble) -> bool:

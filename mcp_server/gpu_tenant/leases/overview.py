@@ -55,7 +55,7 @@ def card_of(
         looked_after=context.looked_after,
     )
     if shown.terms:
-        shown = shown.model_copy(update={"watched": context.watched()})
+        shown = shown.model_copy(update={"watched": context.watch_words()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # It was billed until it was seen gone, which is earlier than the end on record.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
@@ -106,7 +106,7 @@ async def overview(
     leases = [
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
     ]
-    ended = context.ledger.ended(limit=limit) if which == "all" else []
+    ended = context.ledger.newest_ended(limit=limit) if which == "all" else []
     looked = await each(leases, lambda lease: _looked_at(context, lease, found, by))
     seen = dict(zip((lease.id for lease in leases), looked, strict=True))
     refresh_hosts(context)
@@ -153,7 +153,7 @@ async def overview(
         leftovers=found.leftovers,
         strays=found.strays,
         unseen=found.unseen,
-        watched=context.watched(),
+        watched=context.watch_words(),
         older=_older(context, ended),
         free=_free(context),
         before=spent_before(context),
@@ -169,7 +169,7 @@ async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
 
 def history(context: Context, before: str, limit: int) -> Leases:
     """List the leases that ended before that one. No provider is asked."""
-    ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
+    ended, now = context.ledger.newest_ended(limit=limit, before=before), context.clock.now()
     return in_all(
         [card_of(context, lease, None, now=now) for lease in ended],
         alarms=(),
@@ -239,7 +239,7 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
         await close_connections(context, lease)
         if answers is not True:
             continue
-        with suppress(LeaseHeld), context.held(lease.id, "look"):
+        with suppress(LeaseHeld), context.hold_lease(lease.id, "look"):
             if lease not in in_doubt(context.ledger, context.clock.now()):
                 continue  # Another process was quicker.
             again = reopen(context, lease)

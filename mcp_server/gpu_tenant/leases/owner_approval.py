@@ -44,7 +44,7 @@ class Owner:
         """
         return limits_of(self._configuration)
 
-    def used(self) -> list[Use]:
+    def usage(self) -> list[Use]:
         """How much of each limit is used, for the limits that are sums."""
         now = self._ledger.now()
         return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
@@ -75,7 +75,7 @@ class Owner:
             configuration=self._configuration,
         )
 
-    def bounded(self, quote: Quote) -> Quote:
+    def bound_quote(self, quote: Quote) -> Quote:
         """Return the quote, with a cap above the owner's limit for one box lowered to that limit.
 
         So no box above the limit is rented or kept, whatever cap was named.

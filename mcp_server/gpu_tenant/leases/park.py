@@ -116,7 +116,7 @@ async def park(
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
             rate = quoted if seen.box.price_usd_h is None else seen.box.price_usd_h
-            return ledger.parked(lease.id, rate, at=ledger.now())
+            return ledger.note_parked(lease.id, rate, at=ledger.now())
         await ledger.clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
@@ -243,7 +243,7 @@ async def resume(
         # Its platform may have stopped it: a higher bid, a timer, an empty balance.
         seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
-            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=ledger.now())
+            lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=ledger.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
         raise Refused(f"{lease.id} is not parked", remedy=str(Command("leases")))
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
@@ -257,6 +257,6 @@ async def resume(
     except ProviderTrouble:
         ledger.stays_parked(lease.id, lease.price_usd_h, at=ledger.now())
         raise
-    lease = ledger.resumed(lease.id, running, at=ledger.now())
+    lease = ledger.note_resumed(lease.id, running, at=ledger.now())
     lease, _ = await settle(context, lease)
     return lease

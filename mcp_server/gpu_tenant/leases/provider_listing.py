@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
@@ -22,8 +22,7 @@ def patience(profile: Profile, lease: Lease) -> Patience:
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """A provider's list."""
 
     boxes: Sequence[Box]
@@ -60,7 +59,7 @@ async def look(
         return Listed(box)
     if listing.gap is not None:
         return Blind(listing.gap)
-    if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
+    if isinstance(connector, Tended) and lease.goes_by_address and not ledger.is_attested(lease.id):
         # Our own list has lost the box, but nobody has said that it is gone.
         return Listed(await connector.create(lease))
     strange = await stranger(context, lease)
@@ -84,7 +83,7 @@ class _Rounds:
         self._now: asyncio.Task[Sequence[Box]] | None = None
         self._next: asyncio.Task[Sequence[Box]] | None = None
 
-    async def listed(self, connector: Connector) -> Sequence[Box]:
+    async def next_list(self, connector: Connector) -> Sequence[Box]:
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._ask(connector))
         # If one caller gives up waiting, the others still get the list.
@@ -102,7 +101,7 @@ _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
 
 async def _ask_list(connector: Connector) -> Sequence[Box]:
     """Return a list that the provider was asked for after this call. A hundred booting boxes share one list."""
-    return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
+    return await _ROUNDS.setdefault(connector, _Rounds()).next_list(connector)
 
 
 def is_of(box: Box, lease: Lease) -> bool:

@@ -123,7 +123,7 @@ def _forget_copies(context: Context) -> None:
     if not context.home.logs.is_dir():
         return
     for copies in context.home.logs.iterdir():
-        lease = context.ledger.known(copies.name)
+        lease = context.ledger.find_lease(copies.name)
         if lease is not None and not lease.state.live:
             forget_copies(copies, context.kept_in(lease) / "log")
 

@@ -2,16 +2,17 @@
 
 from functools import partial
 
-from gpu_tenant.box.guard import arm, has_lapsed
+from gpu_tenant.box.guard_record import STATES, has_lapsed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
+from gpu_tenant.domain.interruption import TURNS
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
 from gpu_tenant.domain.reconcile import overdue, rate_words
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
-from gpu_tenant.leases.settle import settle
+from gpu_tenant.leases.settle import is_as_recorded, settle
 from gpu_tenant.leases.ssh_access import refresh_hosts
 
 
@@ -101,15 +102,18 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 
 async def arm_guard(context: Context, lease: Lease) -> Armed:
     """Let the box itself enforce the deadline. The answer says why, if it cannot."""
+    from gpu_tenant.box.guard import arm
+
     return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
 
 def unguarded_words(context: Context, lease: Lease, box: Box | None) -> str | None:
     """What its owner must hear of a box that runs again after a stop, and whose guard nobody has armed since."""
-    events = context.ledger.events(lease.id)
     if lease.state is not LeaseState.ACTIVE or box is None or box.state is not BoxState.READY:
         return None
-    if way_out(context.profile(lease.provider), lease) is None or not has_lapsed(lease, events):
+    if way_out(context.profile(lease.provider), lease) is None:
+        return None
+    if not has_lapsed(lease, context.ledger.events(lease.id, *STATES, *TURNS)):
         return None
     return (
         f"its box runs again, {rate_words(lease)}, and no guard holds its deadline: "
@@ -137,8 +141,11 @@ async def settled_if_free(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
     """Do as `settle_lease`, unless another process is acting on the lease right now."""
+    # Most looks change nothing, and then need no exclusive work: that writes twice, and waits for the disk.
+    if listing is not None and is_as_recorded(context, lease, listing):
+        return lease, None
     try:
-        with context.held(lease.id, "look"):
+        with context.hold_lease(lease.id, "look"):
             return await settle_lease(context, context.ledger.lease(lease.id), listing)
     except LeaseHeld:
         return lease, _kept_waiting(context, lease)
@@ -148,7 +155,7 @@ async def settled_if_free(
 
 def _kept_waiting(context: Context, lease: Lease) -> str | None:
     """Say which process keeps a lease that is past its terms from ending, and since when. None if none does."""
-    late, held = overdue(lease, context.clock.now()), context.ledger.held(lease.id)
+    late, held = overdue(lease, context.clock.now()), context.ledger.holder_of(lease.id)
     return f"{late}, and {held.words}" if late and held else None
 
 

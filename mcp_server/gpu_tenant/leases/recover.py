@@ -99,7 +99,7 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     done = gone_on(context.ledger, lost)
     if done is not None:
         return card_of(context, done, None)
-    with context.held(lost.id, "recover"):
+    with context.hold_lease(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
             # Whatever is left to do belongs to the successor: its own loss is recovered separately.
@@ -120,7 +120,7 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
             words = f"the box of {lost.id} is not gone yet, and its jobs may still save"
             return card_of(context, new, f"{words}: {Command('recover', lost.id)} again")
         kept = await _newest_of_all(context, lost)
-        with context.held(new.id, "recover"):
+        with context.hold_lease(new.id, "recover"):
             missing = await _furnish(context, new, work, kept, values[0], wait_s)
             if missing is not None:
                 return card_of(context, new, f"{missing}: run {Command('recover', lost.id)} again")
@@ -140,7 +140,7 @@ async def _still_saves(context: Context, lost: Lease) -> bool:
     try:
         if (await context.caretaker(lost).standing()).live:
             return True
-        with share_of(context.home, None).joined(lost.id, lost.price_usd_h) as turn:
+        with share_of(context.home, None).join(lost.id, lost.price_usd_h) as turn:
             await snapshot(
                 context.session(lost),
                 directory=context.kept_in(lost),
@@ -286,7 +286,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
         ProviderSilent: that is not known after `wait_s`.
     """
     until = context.clock.now() + timedelta(seconds=wait_s)
-    with context.held(lease.id, "recover"):
+    with context.hold_lease(lease.id, "recover"):
         while True:
             lease, _ = await settle_lease(context, lease)
             if lease.state is not LeaseState.INTENDED:
@@ -305,7 +305,7 @@ async def _get_box(
     """Return the lease, with its box. None if no box can be had; then nothing of the attempt goes on billing."""
     if lease.ready_at is not None:
         return lease
-    with context.held(lease.id, "provision"):
+    with context.hold_lease(lease.id, "provision"):
         try:
             if lease.state is LeaseState.INTENDED:
                 return await fulfil_intent(context, lease, wait_s)
@@ -394,7 +394,7 @@ async def _furnish(
         # The tree may have changed since it was last checked. If so, this call refuses.
         work_of(lost, ledger=context.ledger)
     artifacts, discard = claims_of(context.ledger, lost.id)
-    if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
+    if (list(artifacts), list(discard)) != context.ledger.declarations(new.id):
         context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())
     if work.in_environment:
         made = await Setup(session, script("prepare.py"), ledger=context.ledger).prepare(
@@ -410,7 +410,7 @@ async def _furnish(
         await restore(
             kept,
             session,
-            artifacts=context.ledger.declared(kept.lease.id)[0],
+            artifacts=context.ledger.declarations(kept.lease.id)[0],
             ledger=context.ledger,
         )
     return None
@@ -453,7 +453,7 @@ def _on_record(
     until = taken_at(context.ledger, lost, now)
     launched = min(job.launched_at or now for job in work.jobs)
     since = max(kept.taken_at, launched) if kept else launched
-    back, left = may_go_back(kept, context.ledger.declared(kept.lease.id)[0] if kept else ())
+    back, left = may_go_back(kept, context.ledger.declarations(kept.lease.id)[0] if kept else ())
     files = [entry for entry, _ in back.values()]
     told = timeline.Recovered(
         fate=met.fate,

@@ -126,7 +126,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
 def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
     """Return what the owner claimed or discarded, after launch, that no job had declared."""
     jobs = ledger.jobs(lease_id)
-    kept, given_up = ledger.declared(lease_id)
+    kept, given_up = ledger.declarations(lease_id)
     declared = {p for job in jobs for p in job.artifacts}, {p for job in jobs for p in job.discard}
     return [p for p in kept if p not in declared[0]], [p for p in given_up if p not in declared[1]]
 

@@ -116,7 +116,7 @@ async def rent_by_quotes(
             async with _in_turn(context, quote.id, wait_s):
                 lease = intend_quote(
                     context,
-                    context.owner.bounded(cap_quote(quote, asked.max_price_usd_h)),
+                    context.owner.bound_quote(cap_quote(quote, asked.max_price_usd_h)),
                     asked=asked,
                     asked_at=asked_at,
                     wish=wish,
@@ -255,7 +255,7 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
     with ExitStack() as held:
         while True:
             try:
-                held.enter_context(context.held(name, "provision"))
+                held.enter_context(context.hold_lease(name, "provision"))
                 break
             except LeaseHeld as busy:
                 if loop.time() >= until_s:
@@ -323,7 +323,7 @@ async def fleet_by(
         ) -> Lease:
             return intend_quote(
                 context,
-                context.owner.bounded(cap_quote(quote, part.max_price_usd_h, boxes=missing)),
+                context.owner.bound_quote(cap_quote(quote, part.max_price_usd_h, boxes=missing)),
                 asked=part,
                 asked_at=asked_at,
                 fleet=fleet,
@@ -383,7 +383,7 @@ async def _fleet(
     begun = context.clock.now()
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
     hunt = _Hunt(name, count, asked, sources, until=begun + timedelta(seconds=max(wait_s, WAIT_S)))
-    with context.held(name, "provision"):
+    with context.hold_lease(name, "provision"):
         while await _fill(context, hunt):
             left_s = wait_s - (context.clock.now() - begun).total_seconds()
             if await _all_ready(context, hunt, max(0.0, left_s)):
@@ -430,7 +430,7 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
         silence = ProviderSilent(
             f"whether {lease.id} has a box is not known yet", remedy=f"{Command('leases')} looks"
         )
-        with context.held(lease.id, "provision"), suppress(ProviderSilent):
+        with context.hold_lease(lease.id, "provision"), suppress(ProviderSilent):
             await find_out(context, lease, silence)
         if context.ledger.lease(lease.id).state is LeaseState.INTENDED:
             hunt.stopped, hunt.last = silence.message, silence

@@ -30,7 +30,7 @@ def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
         lease
         for lease in ledger.ended_since(now - _DOUBTED)
         if lease.state is LeaseState.GONE
-        and ledger.attested(lease.id)
+        and ledger.is_attested(lease.id)
         and not any(
             other.created_at > lease.created_at
             for other in ledger.stood_on(lease.provider, str(lease.box_id))

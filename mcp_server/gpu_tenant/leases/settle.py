@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
-from gpu_tenant.domain.interruption import fate, recorded_fate
+from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate
 from gpu_tenant.domain.model import (
     MARK_PREFIX,
     Box,
@@ -35,6 +35,7 @@ from gpu_tenant.domain.reconcile import (
     FinishTeardown,
     Listed,
     LookAgain,
+    News,
     RaiseAlarm,
     Rest,
     VoidIntent,
@@ -43,6 +44,7 @@ from gpu_tenant.domain.reconcile import (
     rate_words,
 )
 from gpu_tenant.domain.terms import Terms
+from gpu_tenant.leases.account_check import is_asking_noted
 from gpu_tenant.leases.billing import (
     BILLED_WITHIN,
     ask_bills,
@@ -84,6 +86,23 @@ def deployment_of(box: Box) -> str | None:
     return marked["deployment"] if marked else None
 
 
+def is_as_recorded(context: Context, lease: Lease, listing: Listing) -> bool:
+    """Whether the list shows the lease's running box just as the ledger has it. Then `settle` would change nothing."""
+    ledger, profile = context.ledger, context.profile(lease.provider)
+    box = next((box for box in listing.boxes if is_of(box, lease)), None)
+    if box is None or box.state is not BoxState.READY or box.taken is not None:
+        return False
+    return (
+        lease.lets_us_in
+        and listing.asked_at >= lease.created_at
+        and plan(lease, Listed(box), ledger.now(), patience(profile, lease)) == Rest()
+        and news(lease, box) == News()
+        and recorded_fate(ledger.events(lease.id, *TURNS)) is None
+        and not ledger.absences(lease.id)
+        and is_asking_noted(context, lease)
+    )
+
+
 async def settle(
     context: Context,
     lease: Lease,
@@ -106,7 +125,7 @@ async def settle(
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             if _stopped_itself(lease, seen.box, now, ledger=ledger):
-                lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
+                lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=now)
             _note_fate(context, lease, seen.box)
             lease, told = observe(lease, seen.box, ledger=ledger)
         match plan(lease, seen, now, patience(profile, lease)):
@@ -173,9 +192,9 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
             if doubt is not None:
                 ledger.note(lease.id, doubt, at=ledger.now())
-        lease = ledger.rated(lease.id, seen.usd_h, at=since)
+        lease = ledger.note_rate(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
-        lease = ledger.moved(lease.id, seen.address)
+        lease = ledger.note_address(lease.id, seen.address)
     return lease, seen.words
 
 
@@ -196,7 +215,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
         return  # Nothing is known about the box's fate.
-    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
+    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id, *TURNS)):
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
@@ -333,7 +352,7 @@ def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[s
     now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
-            words = billed_more(lease, newest_bill(ledger.events(lease.id)), now)
+            words = billed_more(lease, newest_bill(ledger.events(lease.id, timeline.Billed)), now)
             if words is not None:
                 yield lease.id, words
 
@@ -349,9 +368,13 @@ async def _take_up(
 ) -> tuple[str, str] | None:
     """Put the box under a lease, if none stands on it. Returns what a person must hear."""
     ledger, profile = context.ledger, context.profile(box.provider)
-    # Read the ledger after the list, because whoever makes a box writes its lease down first.
-    known = ledger.known(named)
     # Search by provider, too: two providers may give out the same id.
+    standing = ledger.lease_on(box.provider, box.id)
+    if standing is not None and standing.id == named:
+        return None
+    # Read the ledger after the list, because whoever makes a box writes its lease down first. Read who stands on
+    # the box last, because the lease may have been bound to it since.
+    known = ledger.find_lease(named)
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:

@@ -131,7 +131,7 @@ def must_be_within(
             f"with this lease, all boxes together would cost {together + price * wanted.count} USD/h",
             f" USD/h, of which {together} are used",
         )
-    own = _Course.wanted(
+    own = _Course.if_rented(
         wanted, price, next((x for x in leases if x.id == wanted.besides), None), now
     )
     courses = [_Course.of(lease, now) for lease in others]
@@ -234,7 +234,7 @@ class _Course:
         return cls._to_come(rates, lease.terms, usd_h_of(lease), now)
 
     @classmethod
-    def wanted(
+    def if_rented(
         cls, wanted: Wanted, usd_h: Decimal, before: Lease | None, now: datetime
     ) -> "_Course":
         rates = () if before is None else cls.of(before, now).rates

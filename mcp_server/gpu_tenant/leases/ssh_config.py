@@ -2,12 +2,12 @@
 
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shutil import which
+from typing import NamedTuple
 
 from gpu_tenant.domain.address import Ssh, ssh_of
 from gpu_tenant.domain.command import Command
@@ -31,8 +31,7 @@ _OURS = frozenset(
 """The options that an entry sets itself. All other options are those of the owner's own configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reachable:
+class Reachable(NamedTuple):
     """A lease whose box is reached by ssh."""
 
     lease: LeaseId
@@ -78,8 +77,7 @@ def entry(box: Reachable, home: Home, owner_ssh: Path) -> str:
     return "\n".join(_entry(box, home, owner_ssh))
 
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
+class Inclusion(NamedTuple):
     """The change to the owner's own configuration that makes plain `ssh LEASE` work."""
 
     file: Path

@@ -169,7 +169,7 @@ def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
 async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Receipt:
     """Write the proof of the end into the ledger. From then on the lease is gone."""
     profile, ledger = context.profile(lease.provider), context.ledger
-    ground, asked_at = ledger.permitted(lease.id)
+    ground, asked_at = ledger.newest_permit(lease.id)
     seal = ledger.seal(lease.id) if ground != "never_used" else None
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
     first, second = step.looks[0], step.looks[-1]
@@ -315,7 +315,7 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
     seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
-        missing = set(ledger.declared(lease.id)[1]) & set(seal.unmatched)
+        missing = set(ledger.declarations(lease.id)[1]) & set(seal.unmatched)
         return (
             *replaced,
             *_empty(seal),
@@ -349,7 +349,7 @@ async def _left_behind(context: Context, lease: Lease) -> str | None:
     left: list[str | None] = []
     try:
         if isinstance(connector, Outlived):
-            left.append(await connector.outlived(lease))
+            left.append(await connector.what_outlives(lease))
         if isinstance(connector, Residue):
             left += [each.words for each in await connector.leftovers() if each.mark == lease.mark]
     except ProviderTrouble as error:

@@ -15,7 +15,7 @@ def policy_of(context: Context, lease: str) -> Policy:
         lease=found.id,
         terms=(
             *rules_of(found, profile, looked_after=context.looked_after),
-            f"watched: {context.watched()}",
+            f"watched: {context.watch_words()}",
         ),
         if_this_computer_dies=context.protection(found).words,
     )

@@ -141,7 +141,7 @@ async def assess(
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = [
         *others,
-        *unkept_losses(now, lease, ledger.declared(lease.id)[1]),
+        *unkept_losses(now, lease, ledger.declarations(lease.id)[1]),
         *untold_losses(now, lease, ledger, collected),
     ]
     began_s = ledger.began_s(lease.id)
@@ -421,7 +421,7 @@ def untold_losses(
             remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
             f"{Command('waive', lease.id)}",
         )
-    kept, given_up = ledger.declared(lease.id)
+    kept, given_up = ledger.declarations(lease.id)
     told_bad = {problem.at for problem in now.problems}
     for pattern in kept:
         if pattern in now.unmatched or pattern in given_up or pattern in told_bad:

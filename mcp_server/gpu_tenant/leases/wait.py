@@ -159,7 +159,7 @@ async def look_for(context: Context, wish_id: str, *, wait_s: float) -> Standing
         LeaseHeld: another process is moving it on right now.
     """
     ledger = context.ledger
-    with context.held(wish_id, "wait"):
+    with context.hold_lease(wish_id, "wait"):
         standing = ledger.wish(wish_id)
         if not standing.stands:
             return standing
@@ -171,7 +171,7 @@ async def look_for(context: Context, wish_id: str, *, wait_s: float) -> Standing
         if now >= standing.until:
             return await _given_up(context, standing)
         if standing.is_due(now):
-            await _rented(context, standing, wait_s)
+            await _rent_best(context, standing, wait_s)
             standing = await _with_its_box(context, ledger.wish(wish_id), 0)
     return standing
 
@@ -203,7 +203,7 @@ async def _with_its_box(context: Context, standing: StandingWish, wait_s: float)
         if lease.ready_at is not None or lease.touched_at is not None:
             return await _had(context, standing, lease)
     if refused and ledger.wish(standing.id).stands:
-        return ledger.looked(
+        return ledger.note_look(
             standing.id, "; ".join(refused)[:_SEEN], standing.rests, at=context.clock.now()
         )
     return standing
@@ -220,12 +220,12 @@ def _may_have_box(context: Context, standing: StandingWish) -> bool:
     return False
 
 
-async def _rented(context: Context, standing: StandingWish, wait_s: float) -> None:
+async def _rent_best(context: Context, standing: StandingWish, wait_s: float) -> None:
     """The market was asked, and the best offer under the cap that can be had was rented."""
     ledger, order, now = context.ledger, standing.order, context.clock.now()
     assert order is not None
     # Before anybody is asked: a process that dies over and over asks no more often than this.
-    ledger.looked(standing.id, standing.seen, standing.rests, at=now)
+    ledger.note_look(standing.id, standing.seen, standing.rests, at=now)
     asked = {
         slug: market
         for slug, market in context.connectors.items()
@@ -258,12 +258,12 @@ async def _rented(context: Context, standing: StandingWish, wait_s: float) -> No
             refused.append(str(trouble) if isinstance(trouble, Refused) else trouble.message)
         if _may_have_box(context, standing) or not ledger.wish(standing.id).stands:
             break
-    seen = "; ".join(refused) or _shown(found)
+    seen = "; ".join(refused) or _market_words(found)
     rests = standing.rests_after(asked, found.troubles, context.clock.now())
-    ledger.looked(standing.id, seen[:_SEEN], rests, at=context.clock.now())
+    ledger.note_look(standing.id, seen[:_SEEN], rests, at=context.clock.now())
 
 
-def _shown(found: Found) -> str:
+def _market_words(found: Found) -> str:
     """What a look at the market showed, where nothing was refused."""
     if found.offers:
         return f"{found.offers[0].provider} offers one"
@@ -319,7 +319,7 @@ def call_off(context: Context, wish_id: str) -> Card:
 
 def waiting_lines(context: Context) -> tuple[str, ...]:
     """Every wish that stands, each in one line for a person."""
-    watched = context.watched().removeprefix("by ")
+    watched = context.watch_words().removeprefix("by ")
     return tuple(standing.words(watched) for standing in context.ledger.standing_wishes())
 
 
@@ -369,7 +369,7 @@ def wish_card(context: Context, standing: StandingWish) -> Card:
         budget_usd=order.asked.budget_usd if order else None,
         cost_usd=Decimal(0),
         stops_the_meter="nothing is billed for it",
-        watched=context.watched() if standing.stands else "",
+        watched=context.watch_words() if standing.stands else "",
         bills="nobody",
         phase=WAITING if standing.stands else str(standing.outcome),
         condition=condition_of(

@@ -9,7 +9,8 @@ from gpu_tenant.artifacts.retention import Retention, Wishes, wishes
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
-from gpu_tenant.box.guard import armed_in, bring, has_lapsed, note_gone
+from gpu_tenant.box.guard import bring
+from gpu_tenant.box.guard_record import armed_in, has_lapsed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -45,7 +46,7 @@ async def try_ready(context: Context, lease: str) -> None:
         NotReady, PriceMoved, ProviderTrouble: the box will never be ready.
     """
     found = await with_box(context, lease)
-    with context.held(found.id, "wait"):
+    with context.hold_lease(found.id, "wait"):
         await made_ready(context, found, wait_s=0)
 
 
@@ -160,7 +161,7 @@ async def pull(
     # a job or collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
-    with share_of(context.home, limit).joined(found.id, price) as turn:
+    with share_of(context.home, limit).join(found.id, price) as turn:
         seen = await snapshot(
             context.session(found),
             directory=directory,
@@ -173,7 +174,7 @@ async def pull(
     if policy is None:
         return seen
     try:
-        with context.held(found.id, "prune"):
+        with context.hold_lease(found.id, "prune"):
             pruned = await _prune(context, found, policy, Path(seen.directory), on_the_box, said)
     except LeaseHeld as trouble:
         pruned = Pruned(stayed=(f"all: {trouble.message}",))
@@ -209,7 +210,7 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
         return ()
     return tuple(
         f"{loss.what} ({loss.remedy})"
-        for loss in unkept_losses(seal, found, context.ledger.declared(found.id)[1])
+        for loss in unkept_losses(seal, found, context.ledger.declarations(found.id)[1])
     )
 
 
@@ -236,7 +237,7 @@ async def store_again(context: Context, lease: str) -> StoreCopy | None:
     seal, store = context.ledger.seal(found.id), context.store(found)
     if store is None or seal is None:
         return None
-    with context.held(found.id, "store"):
+    with context.hold_lease(found.id, "store"):
         return await keep_safe(
             found,
             seal,
@@ -311,7 +312,7 @@ async def _made_still(
     unsealed: Literal["refuse", "accept", "skip"],
     unless_wanted_since: int | None = None,
 ) -> None:
-    with context.held(lease.id, "park"):
+    with context.hold_lease(lease.id, "park"):
         if unsealed != "skip":
             lease = await check_before_stop(context, lease)
         await park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)

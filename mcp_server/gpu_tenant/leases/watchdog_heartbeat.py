@@ -40,7 +40,7 @@ def put_heartbeat(
         replace_file(path, json.dumps(told), durable="none")
 
 
-def _said(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
+def _last_beat(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
     """Read the last heartbeat, and how many seconds ago it was written. None if there is none that can be read."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def _said(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
 
 def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
     """Whether another process has looked at the leases so recently that its next look will come in time."""
-    found = _said(path, now)
+    found = _last_beat(path, now)
     if found is None or found[0].get("pid") == os.getpid():
         return False
     said, past_s = found
@@ -61,13 +61,13 @@ def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
 
 def is_watched(path: Path, now: datetime) -> bool:
     """Whether a watchdog looks after the leases now, judged by the time of its last look."""
-    found = _said(path, now)
+    found = _last_beat(path, now)
     return found is not None and abs(found[1]) <= _UNWATCHED_S
 
 
 def last_watch_words(path: Path, now: datetime) -> str:
     """Say when a watchdog last looked, and which providers did not answer it, in words for a person."""
-    found = _said(path, now)
+    found = _last_beat(path, now)
     if found is None:
         return f"nobody: {HOW}"
     said, past_s = found

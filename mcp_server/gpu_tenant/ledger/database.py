@@ -64,10 +64,10 @@ class Database:
         except IsADirectoryError as error:
             raise self._unreadable(error) from error
         except OSError as error:
-            raise self._full() if error.errno in _NO_ROOM else self._shut(error) from error
+            raise self._full() if error.errno in _NO_ROOM else self._unwritable(error) from error
         self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
         try:
-            with self._told():
+            with self._translate_errors():
                 self._db.row_factory = sqlite3.Row
                 # A file that is not a ledger, or a newer one, must not be changed by the next pragma.
                 self._version()
@@ -169,7 +169,7 @@ class Database:
             db.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -186,7 +186,7 @@ class Database:
             ):
                 raise self._full() from error
             if _is_shut(error):
-                raise self._shut(error) from error
+                raise self._unwritable(error) from error
             raise self._unreadable(error) from error
         except sqlite3.IntegrityError:
             raise
@@ -196,7 +196,7 @@ class Database:
     def _full(self) -> DiskFull:
         return disk_is_full(self.directory, "nothing was done")
 
-    def _shut(self, error: Exception) -> LocalTrouble:
+    def _unwritable(self, error: Exception) -> LocalTrouble:
         """Return the error for a sound ledger that cannot be written now. Restoring an older one would not help."""
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
@@ -213,7 +213,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._told():
+        with self._translate_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -225,7 +225,7 @@ class Database:
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
         """Return what `read` makes of every row. A row that it cannot read means a corrupt ledger."""
-        with self._told():
+        with self._translate_errors():
             rows = self._db.execute(sql, values).fetchall()
         try:
             return [read(row) for row in rows]
@@ -242,7 +242,7 @@ class Database:
         Raises:
             LedgerCorrupt: a page is not readable, or not consistent.
         """
-        with self._told():
+        with self._translate_errors():
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
         if found != "ok":
             raise self._unreadable(sqlite3.DatabaseError(found))

@@ -1,10 +1,9 @@
 """The timeline of each lease, with one event in each line, and every look at a provider's list."""
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.domain.timeline import (
@@ -21,8 +20,7 @@ from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """The times at which an interruptible box ran."""
 
     state: LeaseState
@@ -46,12 +44,15 @@ class Timeline(Holds):
             (lease_id, kind_of(event), json.dumps(event.stored()), at.isoformat()),
         )
 
-    def events(self, lease_id: str) -> list[Line]:
-        """Return the lease's timeline, oldest first."""
+    def events(self, lease_id: str, *kinds: type[Event]) -> list[Line]:
+        """Return the lease's timeline, oldest first. If kinds are named, only the lines of these kinds."""
+        named = json.dumps([each.kind for each in kinds]) if kinds else None
         return self._read(
             lambda row: Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
-            "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
+            "SELECT at, kind, detail FROM events WHERE lease_id=?1"
+            " AND (?2 IS NULL OR kind IN (SELECT value FROM json_each(?2))) ORDER BY seq",
             lease_id,
+            named,
         )
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
@@ -93,9 +94,9 @@ class Timeline(Holds):
             found.setdefault(lease_id, set()).add(kind)
         return found
 
-    def attested(self, lease_id: str) -> bool:
+    def is_attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""
-        return any(isinstance(event, Attested) for _, event in self.events(lease_id))
+        return any(isinstance(event, Attested) for _, event in self.events(lease_id, Attested))
 
     def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
         """Record one look at the provider's list."""

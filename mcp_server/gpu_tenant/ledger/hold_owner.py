@@ -3,13 +3,12 @@
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """A process on some computer, identified by its number and the moment it started."""
 
     host: str

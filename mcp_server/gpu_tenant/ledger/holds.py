@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from secrets import token_hex
+from typing import NamedTuple
 
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command
@@ -16,8 +16,7 @@ from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
 from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(NamedTuple):
     """How a hold is kept alive. All times are real time, whatever clock the lease uses."""
 
     beat_s: float = 10
@@ -28,8 +27,7 @@ class Renewal:
     """A doubted hold is broken if it is still not renewed after this time. A laptop that slept renews at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """Who is acting on a lease, and since when."""
 
     purpose: str
@@ -186,7 +184,7 @@ class Holds(Database):
                 remedy=f"see what was done meanwhile: {Command('leases')}, {Command('monitor', lease_id)}",
             )
 
-    def held(self, lease_id: str) -> Hold | None:
+    def holder_of(self, lease_id: str) -> Hold | None:
         """Return who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(

@@ -37,7 +37,7 @@ class JobTable(Timeline):
             )
         return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
 
-    def launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
+    def note_launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
         """Record that the box started the job, at `box_time_s` by the box's own clock."""
         known = job.model_copy(update={"launched_at": at})
         with self._transaction() as db:
@@ -123,7 +123,7 @@ class JobTable(Timeline):
         """Return the jobs that were withdrawn before they started."""
         return set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
 
-    def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
+    def declarations(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """Return what must be kept and what may be lost, by the declarations of all jobs and by later claims.
 
         A pattern may be in both lists. Then what it matches is kept, and it may match nothing. A job that was

@@ -288,7 +288,7 @@ class LeaseTable(Signatures):
         Raises:
             UnknownLease: there is none.
         """
-        found = self.known(lease_id)
+        found = self.find_lease(lease_id)
         if found is None:
             raise UnknownLease(
                 f"no lease {lease_id!r} is in the ledger",
@@ -296,7 +296,7 @@ class LeaseTable(Signatures):
             )
         return found
 
-    def known(self, lease_id: str) -> Lease | None:
+    def find_lease(self, lease_id: str) -> Lease | None:
         """Return the lease with that id. None if there is none."""
         return next(iter(self._read(_lease, f"{_SELECT} WHERE id=?", lease_id)), None)
 
@@ -315,7 +315,7 @@ class LeaseTable(Signatures):
         where = {"live": f" WHERE state IN {_LIVE}", "lost": " WHERE state='lost'"}.get(which, "")
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
-    def ended(self, *, limit: int, before: str | None = None) -> list[Lease]:
+    def newest_ended(self, *, limit: int, before: str | None = None) -> list[Lease]:
         """Return the newest `limit` leases that have ended and are older than the lease `before`, oldest first.
 
         Raises:
@@ -413,7 +413,7 @@ class LeaseTable(Signatures):
             self._note(db, lease_id, timeline.Ready(), at)
         return self.lease(lease_id)
 
-    def moved(self, lease_id: LeaseId, address: Address) -> Lease:
+    def note_address(self, lease_id: LeaseId, address: Address) -> Lease:
         """Record that the box is reached at `address` from now on."""
         with self._transaction() as db:
             db.execute(
@@ -422,14 +422,14 @@ class LeaseTable(Signatures):
             )
         return self.lease(lease_id)
 
-    def rated(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
+    def note_rate(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
         """Record that the lease costs `usd_h` an hour from `at` on."""
         with self._transaction() as db:
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
         return self.lease(lease_id)
 
     @staticmethod
-    def _rated(db: Connection, lease_id: LeaseId, usd_h: Decimal | None, at: datetime) -> None:
+    def _note_rate(db: Connection, lease_id: LeaseId, usd_h: Decimal | None, at: datetime) -> None:
         price = None if usd_h is None else str(usd_h)
         db.execute("UPDATE leases SET price_usd_h=? WHERE id=?", (price, lease_id))
         db.execute(
@@ -437,11 +437,11 @@ class LeaseTable(Signatures):
             (lease_id, price, at.isoformat()),
         )
 
-    def parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
+    def note_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
         """Record that the box is stopped, and costs `usd_h` an hour while it is."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=? WHERE id=?", (at.isoformat(), lease_id))
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
             self._note(db, lease_id, timeline.Parked(), at)
         return self.lease(lease_id)
 
@@ -462,22 +462,22 @@ class LeaseTable(Signatures):
         with self._transaction() as db:
             lease = self.lease(lease_id)
             allowed(lease.provider, lease.terms, usd_h)
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
             self._note(db, lease_id, timeline.Resuming(), at)
         return self.lease(lease_id)
 
     def stays_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
         """Record that the box was not started after all, and costs `usd_h` an hour as before."""
         with self._transaction() as db:
-            self._rated(db, lease_id, usd_h, at)
+            self._note_rate(db, lease_id, usd_h, at)
         return self.lease(lease_id)
 
-    def resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
+    def note_resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
         """Record that the box was started again, costs `usd_h` an hour, and has yet to let us in."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
             if self.lease(lease_id).price_usd_h != usd_h:  # if equal, `resuming` has recorded it
-                self._rated(db, lease_id, usd_h, at)
+                self._note_rate(db, lease_id, usd_h, at)
             db.execute(
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
                 (lease_id, at.isoformat()),

@@ -176,9 +176,9 @@ class ProofTable(LeaseTable):
             lease_id,
             digest,
         )
-        return begun[0] if begun else self.signed("waive", lease_id, digest, at=at)
+        return begun[0] if begun else self.unused_signature("waive", lease_id, digest, at=at)
 
-    def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
+    def newest_permit(self, lease_id: LeaseId) -> tuple[str, datetime]:
         """Return the ground of the newest permit recorded for that lease, and when it was recorded."""
         newest = self._read(
             lambda row: (row["ground"], moment(row["at"])),

@@ -57,7 +57,7 @@ class Signatures(Timeline):
             SignatureWanted: there is no such signature; it has now been requested.
         """
         name = digest or digest_of((would, *words))
-        signature = self.signed(kind, subject, name, at=at)
+        signature = self.unused_signature(kind, subject, name, at=at)
         if signature is not None:
             return signature.code
         raise signature_wanted(
@@ -106,7 +106,7 @@ class Signatures(Timeline):
                     "INSERT INTO signature_words(code, would, words, at) VALUES (?,?,?,?)",
                     (code, told, record, at.isoformat()),
                 )
-        return self.asked(code)
+        return self.request_of(code)
 
     @staticmethod
     def _unknown_code(db: Connection) -> str:
@@ -115,7 +115,7 @@ class Signatures(Timeline):
             if not db.execute("SELECT 1 FROM signature_requests WHERE code=?", (code,)).fetchone():
                 return code
 
-    def asked(self, code: str) -> SignatureRequest:
+    def request_of(self, code: str) -> SignatureRequest:
         """Return what a person is asked to sign under that code.
 
         Raises:
@@ -170,7 +170,9 @@ class Signatures(Timeline):
             )
         return self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", asked.code)[0]
 
-    def signed(self, kind: str, subject: str, digest: str, *, at: datetime) -> Signature | None:
+    def unused_signature(
+        self, kind: str, subject: str, digest: str, *, at: datetime
+    ) -> Signature | None:
         """Return a signature for exactly that, which has not been used yet. None if there is none."""
         found = self._read(
             signature_of_row,

@@ -225,7 +225,7 @@ class Sweeps(LeaseTable):
 
     # --- what became of the cells
 
-    def heard(self, said: Mapping[int, Said]) -> None:
+    def note_reports(self, said: Mapping[int, Said]) -> None:
         """Record what boxes reported about placements, by the placement's number.
 
         Reports with nothing new are skipped.

@@ -87,7 +87,7 @@ class Wishes(LeaseTable):
             )
         return standing
 
-    def looked(
+    def note_look(
         self, wish_id: str, seen: str, rests: dict[str, Rest], *, at: datetime
     ) -> StandingWish:
         """Record that the market was just asked for that wish."""

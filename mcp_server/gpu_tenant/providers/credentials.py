@@ -2,7 +2,6 @@
 
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ class Account:
         if scheme == "env" and rest in self.variables:
             raise _of_account(name)
 
-    def named(self, name: str, reference: str) -> str:
+    def resolve_name(self, name: str, reference: str) -> str:
         """Return the reference that is meant: `ref:NAME` stands for the owner's reference of that name.
 
         A command is accepted only if the owner has written down exactly that command.
@@ -154,7 +153,7 @@ def resolve_all(
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
             )
-        reference = account.named(name, reference)
+        reference = account.resolve_name(name, reference)
         account.must_not_hold(name, reference)
         values[name] = resolve(name, reference, environ=account.without(environ))
         # A copy of an account's key is that key, wherever it was found.
@@ -217,19 +216,27 @@ def read_table(configuration: Path, table: str) -> Mapping[str, JsonValue]:
         LocalTrouble: the configuration cannot be read.
     """
     try:
-        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get(table, {})
+        written = configuration.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise LocalTrouble(
-            f"{configuration} cannot be read: {error}", remedy="correct that file"
-        ) from error
+        raise _unreadable(configuration, error) from error
+    import tomllib  # most owners have no configuration
+
+    try:
+        said = tomllib.loads(written).get(table, {})
+    except ValueError as error:
+        raise _unreadable(configuration, error) from error
     if not isinstance(said, dict):
         raise LocalTrouble(
             f"{configuration}: `{table}` is not a table",
             remedy=f"begin the table with a line `[{table}]`, and write its settings as lines `name = ...` below",
         )
     return said
+
+
+def _unreadable(configuration: Path, error: Exception) -> LocalTrouble:
+    return LocalTrouble(f"{configuration} cannot be read: {error}", remedy="correct that file")
 
 
 def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) -> Credential:

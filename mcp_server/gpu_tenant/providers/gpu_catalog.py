@@ -7,8 +7,7 @@ that the GPU is sold with, except where the driver counts differently: a B300's 
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.offers import ALTERNATIVE, FORM
@@ -16,8 +15,7 @@ from gpu_tenant.domain.offers import ALTERNATIVE, FORM
 Form = Literal["pcie", "sxm", "oam", "superchip"]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuModel:
+class GpuModel(NamedTuple):
     """One GPU as it is sold."""
 
     name: str
@@ -300,7 +298,7 @@ def described_gpus(words: str) -> tuple[str, int]:
     Raises:
         BadRequest: no such GPU is known (the error lists the nearest names), or the name stands for several GPUs.
     """
-    name, count = _counted(words)
+    name, count = _split_count(words)
     model = known_gpu(name) or known_gpu(f"RTX {name}")
     several = _FAMILY.get(_fold(name), ())
     if several and (model is None or _fold(model.name) != _fold(name)):
@@ -327,7 +325,7 @@ def wished_gpus(words: str) -> tuple[str, int]:
     Raises:
         BadRequest: an alternative is empty, or the alternatives differ in their counts.
     """
-    counted = [_counted(part) for part in words.split("|")]
+    counted = [_split_count(part) for part in words.split("|")]
     counts = {count for _, count in counted}
     if len(counts) > 1:
         most = max(counts)
@@ -336,7 +334,7 @@ def wished_gpus(words: str) -> tuple[str, int]:
     return ALTERNATIVE.join(FORM.join(_forms(name)) for name, _ in counted), counts.pop()
 
 
-def _counted(words: str) -> tuple[str, int]:
+def _split_count(words: str) -> tuple[str, int]:
     name, colon, count = (part.strip() for part in words.partition(":"))
     if colon and not (count.isdigit() and 0 < int(count) <= _MOST_GPUS):
         raise BadRequest(

@@ -56,7 +56,7 @@ Facts = Mapping[str, "Leaf"]
 Leaf = str | float | list["Leaf"] | Facts
 
 
-def checked(path: Path) -> tuple[Facts, str]:
+def check_profile(path: Path) -> tuple[Facts, str]:
     """Return the front matter and the body of a profile that conforms to the schema.
 
     Raises:

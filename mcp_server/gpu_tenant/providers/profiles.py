@@ -1,17 +1,18 @@
 """Platform facts, read from `profiles/<slug>.md`. Each profile was checked against `profiles/_schema.json`.
 
-Parsing and checking all profiles takes longer than most commands. So the facts of valid profiles are noted under a
-hash of everything that decides about them, and a profile that nobody has changed since is not checked again.
+Parsing and checking all profiles takes longer than most commands. So each valid profile is noted as it was made, under
+a hash of everything that decides about it, and a profile that nobody has changed since is taken from there.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+from pydantic import TypeAdapter
 
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.files.replace_file import replace_file
@@ -19,6 +20,7 @@ from gpu_tenant.files.replace_file import replace_file
 if TYPE_CHECKING:
     from gpu_tenant.providers.profile_facts import Facts, Leaf
 
+_NOTES: TypeAdapter[dict[str, Profile]] = TypeAdapter(dict[str, Profile])
 _MADE: dict[str, Profile] = {}
 """The profiles that this process has made, by their hash."""
 
@@ -26,7 +28,7 @@ _MADE: dict[str, Profile] = {}
 def load_profiles(directory: Path, noted: Path | None = None) -> dict[str, Profile]:
     """Return every profile of `directory`, by its slug.
 
-    `noted` is the file where the facts of valid profiles are noted for the next process.
+    `noted` is the file where valid profiles are noted for the next process.
 
     Raises:
         LocalTrouble: a profile does not conform to the schema; the error names it in one sentence.
@@ -47,9 +49,9 @@ def load_profile(path: Path) -> Profile:
     Raises:
         LocalTrouble: the profile does not conform to the schema.
     """
-    from gpu_tenant.providers.profile_facts import checked
+    from gpu_tenant.providers.profile_facts import check_profile
 
-    return _profile(*checked(path))
+    return _profile(*check_profile(path))
 
 
 def _content(path: Path) -> bytes:
@@ -60,42 +62,40 @@ def _content(path: Path) -> bytes:
 
 
 def _judges(directory: Path) -> bytes:
-    """Return the hash of what decides whether a profile is valid: the schema, and the code that reads profiles."""
-    code = Path(__file__).with_name("profile_facts.py")
-    return sha256((directory / "_schema.json").read_bytes() + code.read_bytes()).digest()
+    """Return the hash of what decides what a profile says: the schema, and the code that reads profiles."""
+    ours = Path(__file__)
+    judges = (directory / "_schema.json", ours, ours.with_name("profile_facts.py"))
+    return sha256(b"".join(judge.read_bytes() for judge in judges)).digest()
 
 
 def _make(keys: dict[Path, str], noted: Path | None) -> None:
-    """Add each of these profiles to `_MADE`, and note the facts of those that had to be checked."""
+    """Add each of these profiles to `_MADE`, and note those that had to be checked."""
     known = _notes(noted)
     missing = [path for path, key in keys.items() if key not in known]
     if missing:
-        from gpu_tenant.providers.profile_facts import checked
-
-        known |= {keys[path]: checked(path) for path in missing}
+        known |= {keys[path]: load_profile(path) for path in missing}
         known = {key: known[key] for key in keys.values()}
         _note(known, noted)
-    for key in keys.values():
-        _MADE[key] = _profile(*known[key])
+    _MADE.update(known)
 
 
-def _notes(noted: Path | None) -> dict[str, tuple[Facts, str]]:
-    """Read the notes: the facts and the body of each valid profile, by its hash."""
+def _notes(noted: Path | None) -> dict[str, Profile]:
+    """Read the notes: each valid profile, by its hash."""
     if noted is None:
         return {}
     try:
-        return dict(json.loads(noted.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        return _NOTES.validate_json(noted.read_bytes())
+    except (OSError, ValueError):
         return {}  # then all profiles are checked again
 
 
-def _note(known: dict[str, tuple[Facts, str]], noted: Path | None) -> None:
+def _note(known: dict[str, Profile], noted: Path | None) -> None:
     if noted is None:
         return
     # If it fails, the next process checks the profiles again. A full disk must not stop a command.
     with suppress(OSError):
         noted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(noted, json.dumps(known), durable="none")
+        replace_file(noted, _NOTES.dump_json(known), durable="none")
 
 
 def _profile(facts: Facts, body: str) -> Profile:

@@ -5,8 +5,7 @@ import threading
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderSilent
@@ -19,8 +18,7 @@ _ABANDONED = 8
 """How many calls of one client may hang at a time. While that many hang, no further call is started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """The limits of one call and of one list. Times are real time, whatever clock the lease goes by."""
 
     call_s: float = 60

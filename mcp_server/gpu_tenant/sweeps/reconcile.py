@@ -50,7 +50,7 @@ async def tend_sweep(
         return ()
     troubles: list[str] = []
     try:
-        with context.held(sweep.id, "tend"):
+        with context.hold_lease(sweep.id, "tend"):
             await _let_go(context, sweep, troubles)
             if is_open(context, sweep):
                 await _move_on(context, sweep, values, spare, troubles)
@@ -218,7 +218,7 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
             )
             if turn.state == "withdrawn" and placement.released is None:
                 withdrawn.append(placement)
-    context.ledger.heard(said)
+    context.ledger.note_reports(said)
     context.ledger.release(withdrawn, "withdrawn", at=now)
 
 

@@ -153,7 +153,7 @@ class TransferShare:
             self._asked_bytes += n_bytes
             return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """Leave this transfer's part to the other transfers. A thread that still asks gets the last known answer."""
         with self._lock:
             entry, self._entry = self._entry, None
@@ -171,7 +171,7 @@ class TransferShare:
             self._measure(at_s)
             with suppress(OSError):
                 # Under the lock: once the file is closed, its descriptor may belong to another file.
-                entry.write(self._said(at_s))
+                entry.write(self._state_now(at_s))
         try:
             others = entry.others(at_s=at_s)
         except OSError:
@@ -180,7 +180,7 @@ class TransferShare:
             self._others = others
             self._divide()
 
-    def _said(self, at_s: float) -> _Said:
+    def _state_now(self, at_s: float) -> _Said:
         return _Said(
             lease=self._lease_id,
             usd_h=self._usd_h,
@@ -260,7 +260,7 @@ class Share:
         self._monotonic = monotonic
 
     @contextmanager
-    def joined(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
+    def join(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
         """Make this transfer known to all other transfers, in every process, while the block runs.
 
         If that is impossible, the transfer continues as if it were the only one. Nothing here stops a transfer.
@@ -279,7 +279,7 @@ class Share:
         try:
             yield turn
         finally:
-            turn.left()
+            turn.leave()
 
 
 # The owner's limits

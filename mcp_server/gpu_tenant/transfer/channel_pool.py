@@ -215,15 +215,15 @@ class ChannelPool(Generic[P]):
         return (self._work.linked_bytes - before) / (now - since) if now - since > 0.5 else 0.0
 
     def _dial(self, way: Way) -> None:
-        task = asyncio.create_task(self._dialled(way))
+        task = asyncio.create_task(self._open_channel(way))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
         task.add_done_callback(lambda _: self._rouse())
 
-    async def _dialled(self, way: Way) -> None:
+    async def _open_channel(self, way: Way) -> None:
         """Open a channel and let a courier work over it. If opening fails, keep the error."""
         async with self._gate:
-            mark, packed = secrets.token_hex(16), _packed()
+            mark, packed = secrets.token_hex(16), _pack_script()
             argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
             try:
                 channel = await self._transport.open(argv, way=way)
@@ -262,5 +262,5 @@ def _trips(ready: Sequence[ChannelWorker[P]], now: float) -> tuple[float, float 
 
 
 @cache
-def _packed() -> bytes:
+def _pack_script() -> bytes:
     return zlib.compress(script("courier.py").read_bytes(), 9)

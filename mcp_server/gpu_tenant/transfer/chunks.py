@@ -66,7 +66,7 @@ class Stretch:
         """How many bytes were requested."""
         return sum(span.size_bytes for span in self.spans)
 
-    def left(self) -> list[Span]:
+    def spans_left(self) -> list[Span]:
         """Return the spans that have not arrived, either with this piece or in another way."""
         return self.file.partial.lacking(self.spans)
 
@@ -147,7 +147,7 @@ class Pieces:
         match piece:
             case Stretch(file=file):
                 file.asked -= 1
-                file.missing.extendleft(reversed(piece.left()))
+                file.missing.extendleft(reversed(piece.spans_left()))
             case Comparison(file=file, span=span):
                 file.asked -= 1
                 file.uncompared.appendleft(span)

@@ -37,7 +37,7 @@ class Arrival:
         self._told: list[Arrived | Lost] = []
         self._news, self._total_bytes = news, 0
         self._pool = ChannelPool(
-            self._work, self._opened, transport, turn, total_bytes=0, on_bytes=on_bytes
+            self._work, self._make_worker, transport, turn, total_bytes=0, on_bytes=on_bytes
         )
         self._prover = Prover(self._work, self._tell)
         self._has_begun = False
@@ -88,7 +88,7 @@ class Arrival:
         self._prover.start()
         self._pool.begin(self._news)
 
-    def _opened(
+    def _make_worker(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
     ) -> Courier:
         return Courier(talk, self._work, script, way=way, mark=mark, wake=wake)

@@ -50,7 +50,7 @@ class DownloadState(Transfer[Piece]):
         even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
         return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
 
-    def _taken(self, piece: Piece, worker: PieceRequester) -> None:
+    def _note_taken(self, piece: Piece, worker: PieceRequester) -> None:
         self._under_way[piece] = (time.monotonic(), worker)
 
     def _late(self) -> Piece | None:
@@ -62,7 +62,7 @@ class DownloadState(Transfer[Piece]):
         for piece, (asked_at, _) in self._under_way.items():
             if isinstance(piece, Stretch) and asked_at < before and piece not in self._doubled:
                 self._doubled.add(piece)
-                if spans := piece.left():
+                if spans := piece.spans_left():
                     piece.file.asked += 1
                     return Stretch(piece.file, spans)
         return None
@@ -74,7 +74,7 @@ class DownloadState(Transfer[Piece]):
             if over == "link":
                 self.linked_bytes += size_bytes
 
-    def done(self, piece: Piece) -> None:
+    def note_done(self, piece: Piece) -> None:
         """Record that the piece was received completely."""
         with self._changed:
             del self._under_way[piece]
@@ -122,7 +122,7 @@ class DownloadState(Transfer[Piece]):
             self._written.append(coming)
             self._written_bytes += coming.entry.size_bytes
 
-    def compared(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
+    def take_comparison(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
         """Request the parts that differ from the older version (`other`).
 
         If nothing of the file has matched so far, request all the rest without comparing it.
@@ -179,7 +179,7 @@ class DownloadState(Transfer[Piece]):
                 self._changed.wait(0.1)
             self._save()
 
-    def proved(self, count: int) -> None:
+    def note_proved(self, count: int) -> None:
         """Record that `count` more small files were read back."""
         with self._changed:
             self._unproved -= count
@@ -221,7 +221,7 @@ def _place(piece: Piece) -> tuple[str, int] | None:
     """
     if isinstance(piece, Bundle):
         return (piece.files[0].entry.at if piece.files else ""), 0
-    left = piece.left() if isinstance(piece, Stretch) else [piece.span]
+    left = piece.spans_left() if isinstance(piece, Stretch) else [piece.span]
     return (piece.file.at, left[0].first) if left else None
 
 

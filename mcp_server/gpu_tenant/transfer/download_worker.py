@@ -48,8 +48,8 @@ class Courier(ChannelWorker[Piece]):
         if self.is_hearing:
             self._work.broke(self.asked[0])
 
-    def _heard(self, piece: Piece) -> None:
-        self._work.done(piece)
+    def _finish_piece(self, piece: Piece) -> None:
+        self._work.note_done(piece)
 
     def _ask(self, piece: Piece) -> None:
         pack = self._work.packs
@@ -83,13 +83,13 @@ class Courier(ChannelWorker[Piece]):
                 for span in spans:
                     self._receive_span(file, span)
             case b"Z":
-                content = self._talk.unpacked(head.size_bytes, sum(s.size_bytes for s in spans))
+                content = self._talk.read_packed(head.size_bytes, sum(s.size_bytes for s in spans))
                 view = memoryview(content)
                 for span in spans:
                     for gap in file.partial.lacking([span]):
                         at = gap.first - span.first
                         file.partial.write(view[at : at + gap.size_bytes], gap.first)
-                        file.partial.filled(gap)
+                        file.partial.note_filled(gap)
                     self._count(span.size_bytes)
                     view = view[span.size_bytes :]
             case _:
@@ -103,7 +103,7 @@ class Courier(ChannelWorker[Piece]):
             span = Span(span.first + count, span.size_bytes - count)
 
     def _count(self, size_bytes: int) -> None:
-        self._carried(size_bytes)
+        self._count_moved(size_bytes)
         self._work.came(size_bytes, "link")
 
     def _receive_whole(self, coming: Coming) -> None:
@@ -112,7 +112,7 @@ class Courier(ChannelWorker[Piece]):
             case b"D" if head.size_bytes == size:
                 content = self._talk.body(size)
             case b"Z":
-                content = self._talk.unpacked(head.size_bytes, size)
+                content = self._talk.read_packed(head.size_bytes, size)
             case b"D":
                 raise LinkBroken("the answer does not fit the request")
             case _:
@@ -133,10 +133,10 @@ class Courier(ChannelWorker[Piece]):
             self._work.lose(file, self._why(head))
             return
         theirs = self._talk.body(head.size_bytes)
-        self._carried(head.size_bytes)
+        self._count_moved(head.size_bytes)
         opened = open_regular(basis)
         if opened is None:  # the older version has been moved away since
-            self._work.compared(file, [span], [])
+            self._work.take_comparison(file, [span], [])
             return
         try:
             same, other = _compare(_digests(opened, span), theirs, span)
@@ -145,7 +145,7 @@ class Courier(ChannelWorker[Piece]):
                 self._work.came(run.size_bytes, "disk")
         finally:
             os.close(opened)
-        self._work.compared(file, other, same)
+        self._work.take_comparison(file, other, same)
 
     def _why(self, head: Answer) -> str:
         if head.letter != b"E":

@@ -30,7 +30,7 @@ class Eta:
         self._moved_at_s: float | None = None
         self._points: deque[tuple[float, int]] = deque()
 
-    def heard(self, done_bytes: int, total_bytes: int, *, at_s: float) -> None:
+    def note_progress(self, done_bytes: int, total_bytes: int, *, at_s: float) -> None:
         """Record that `done_bytes` of `total_bytes` are here now."""
         with self._lock:
             # There can be fewer bytes than before, when something arrived damaged and comes again. The

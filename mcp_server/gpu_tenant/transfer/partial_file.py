@@ -140,7 +140,7 @@ class Partial:
             count = os.pwrite(self._fd, content, at)
             content, at = content[count:], at + count
 
-    def filled(self, span: Span) -> None:
+    def note_filled(self, span: Span) -> None:
         """Count the bytes of `span` as here."""
         with self._lock:
             self._spans.add(span)

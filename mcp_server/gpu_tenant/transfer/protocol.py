@@ -95,7 +95,7 @@ class Conversation:
             raise LinkBroken("the answer is larger than any that is ever asked for")
         return self._exactly(size_bytes)
 
-    def unpacked(self, size_bytes: int, held_bytes: int) -> bytes:
+    def read_packed(self, size_bytes: int, held_bytes: int) -> bytes:
         """Read a compressed body of `size_bytes`, and return its content, which must have `held_bytes`.
 
         Raises:

@@ -73,7 +73,7 @@ class Prover(Thread):
         parts = [part for n in range(_SIDE_BY_SIDE) if (part := small[n::_SIDE_BY_SIDE])]
         for arrived in threads.map(_read_whole, self._rereaders, parts):
             self._tell(arrived)
-            self._work.proved(len(arrived))
+            self._work.note_proved(len(arrived))
         return True
 
     def _read_back(self, file: Large) -> None:

@@ -31,7 +31,7 @@ class Pouring:
             LinkBroken: the channel ended; what came before is in the file, and counts as here.
             OSError: the file cannot be written.
         """
-        wanted = self._wanted(span, most_bytes)
+        wanted = self._next_size(span, most_bytes)
         view = memoryview(self._buffer)[:wanted]
         got = self._talk.into(view)
         if got:
@@ -47,7 +47,7 @@ class Pouring:
             OSError: `source` ends before them, or the partial file cannot be written.
         """
         while span.size_bytes:
-            view = memoryview(self._buffer)[: self._wanted(span, _BUFFER_BYTES)]
+            view = memoryview(self._buffer)[: self._next_size(span, _BUFFER_BYTES)]
             got = os.preadv(source, [view], span.first)
             if not got:
                 raise OSError(errno.EIO, "the older version became shorter")
@@ -63,9 +63,9 @@ class Pouring:
         for gap in partial.lacking([span]):
             at = gap.first - span.first
             partial.write(view[at : at + gap.size_bytes], gap.first)
-            partial.filled(gap)
+            partial.note_filled(gap)
 
-    def _wanted(self, span: Span, most_bytes: int) -> int:
+    def _next_size(self, span: Span, most_bytes: int) -> int:
         """Return how many bytes to take next so that the write ends where an unbuffered write can begin or end."""
         to_boundary = -span.first % ALIGNED_BYTES
         if to_boundary:

@@ -95,7 +95,7 @@ class Transfer(Generic[P]):
                     if is_beside:
                         return None
                     continue
-                self._taken(piece, worker)
+                self._note_taken(piece, worker)
             return self._in_turn(piece)
 
     def _in_turn(self, piece: P) -> P | None:
@@ -159,7 +159,7 @@ class Transfer(Generic[P]):
         """Return a piece to request a second time because its answer is overdue. None if there is none."""
         return None
 
-    def _taken(self, piece: P, worker: PieceRequester) -> None:
+    def _note_taken(self, piece: P, worker: PieceRequester) -> None:
         """Record that the thread now works on the piece."""
 
     def _take_back(self, piece: P) -> None:

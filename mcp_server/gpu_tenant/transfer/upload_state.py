@@ -177,7 +177,7 @@ class UploadState(Transfer[Piece]):
             case Copying(file=file, spans=spans):
                 file.equal.extendleft(reversed(spans))
 
-    def arrived(
+    def note_arrived(
         self, file: OpenUpload, spans: Sequence[Span], over: Literal["link", "disk"]
     ) -> None:
         """Record that the box has acknowledged those spans.
@@ -195,7 +195,9 @@ class UploadState(Transfer[Piece]):
             self._save()
             self._changed.notify_all()
 
-    def compared(self, file: OpenUpload, same: Sequence[Span], other: Sequence[Span]) -> None:
+    def take_comparison(
+        self, file: OpenUpload, same: Sequence[Span], other: Sequence[Span]
+    ) -> None:
         """Send what differs from the older version (`other`), and copy what is the `same`.
 
         If nothing has matched so far, send all the rest without comparing it.
@@ -238,7 +240,7 @@ class UploadState(Transfer[Piece]):
 
     # called by the event loop, which waits for the senders
 
-    def finished(self) -> list[Upload]:
+    def take_finished(self) -> list[Upload]:
         """Return the files that have become complete on the box. Each file is returned once."""
         with self._changed:
             whole, self._whole = self._whole, []

@@ -57,19 +57,19 @@ async def send_files(
         return
     job = UploadState(uploads, turn)
 
-    def opened(
+    def open_sender(
         talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
     ) -> Sender:
         return Sender(talk, job, script, way=way, mark=mark, wake=wake)
 
     total = sum(one.size_bytes for one in uploads)
-    pool = ChannelPool(job, opened, transport, turn, total_bytes=total, on_bytes=on_bytes)
+    pool = ChannelPool(job, open_sender, transport, turn, total_bytes=total, on_bytes=on_bytes)
     left = len(uploads)
     try:
         pool.begin()
         while left:
             await pool.look()
-            for one in job.finished():
+            for one in job.take_finished():
                 left -= 1
                 yield one
     finally:
@@ -105,8 +105,8 @@ class Sender(ChannelWorker[Piece]):
             while self.asked:
                 self._hear_next()
 
-    def _heard(self, piece: Piece) -> None:
-        self._carried(piece.size_bytes)
+    def _finish_piece(self, piece: Piece) -> None:
+        self._count_moved(piece.size_bytes)
         if piece.file.is_whole:
             self._wake()
 
@@ -136,11 +136,11 @@ class Sender(ChannelWorker[Piece]):
         body = self._talk.body(head.size_bytes)
         match piece, head.letter:
             case UploadSpan(span=span), b"A":
-                self._work.arrived(file, [span], "link")
+                self._work.note_arrived(file, [span], "link")
             case Copying(spans=spans), b"A":
-                self._work.arrived(file, spans, "disk")
+                self._work.note_arrived(file, spans, "disk")
             case UploadComparison(span=span), b"S":
-                self._work.compared(file, *_compare(piece, body))
+                self._work.take_comparison(file, *_compare(piece, body))
             case UploadComparison(span=span), b"E":
                 self._work.dissolve(file, [span])
             case Copying(spans=spans), b"E" if _refusal_of(head, body)[0] != "DISK_FULL":

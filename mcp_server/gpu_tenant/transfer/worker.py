@@ -118,7 +118,7 @@ class ChannelWorker(Thread, Generic[P]):
         self.is_hearing = True
         self._hear(self.asked[0])
         self.is_waiting = self.is_hearing = False
-        self._heard(self.asked.popleft())
+        self._finish_piece(self.asked.popleft())
         now, asked_at = time.monotonic(), self._asked_at.popleft()
         self._find_size(self.carried_bytes - before, now - max(asked_at, self._heard_at))
         self._heard_at = now
@@ -126,7 +126,7 @@ class ChannelWorker(Thread, Generic[P]):
     def _is_due(self) -> None:
         self.is_waiting, self.moved_at = True, time.monotonic()
 
-    def _carried(self, size_bytes: int) -> None:
+    def _count_moved(self, size_bytes: int) -> None:
         """Count `size_bytes` more bytes as moved over the link."""
         self.carried_bytes += size_bytes
         self.moved_at = time.monotonic()
@@ -151,7 +151,7 @@ class ChannelWorker(Thread, Generic[P]):
         """Read the answer to the oldest request, and put everything in it in its place."""
         raise NotImplementedError
 
-    def _heard(self, piece: P) -> None:
+    def _finish_piece(self, piece: P) -> None:
         """Record that the piece is finished."""
 
     def _broke(self) -> None:

@@ -64,7 +64,7 @@ async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink, listener: Liste
             # A command need not read its input. If the link broke, reading its output will show that.
             return
         if listener is not None:
-            listener.sent(len(chunk))
+            listener.note_input(len(chunk))
     try:
         sink.write_eof()
     except OSError:
@@ -86,7 +86,7 @@ async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
     while chunk := await source.read(CHUNK_BYTES):
         said += chunk
         if listener is not None:
-            listener.heard(chunk)
+            listener.note_output(chunk)
         if len(said) > MAX_OUTPUT_BYTES:
             raise BoxTrouble(
                 f"the command printed more than {MAX_OUTPUT_BYTES >> 20} MiB",

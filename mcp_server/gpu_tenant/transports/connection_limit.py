@@ -25,7 +25,7 @@ class Lines:
         self._most = most
         self._idle: WeakKeyDictionary[PooledConnection, float] = WeakKeyDictionary()
 
-    def used(self, line: PooledConnection) -> None:
+    def note_used(self, line: PooledConnection) -> None:
         """Note that the connection is in use or closed, so that it will not be closed from here."""
         self._idle.pop(line, None)
 

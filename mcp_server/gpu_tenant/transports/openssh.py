@@ -36,7 +36,7 @@ class OpenSsh:
         self._is_written = False
 
     @classmethod
-    def found(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
+    def find_client(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
         """Return the client. None if ssh is not installed.
 
         `entry` returns the `Host` block in which the client finds the box under `name`.

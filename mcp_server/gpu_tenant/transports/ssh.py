@@ -168,7 +168,7 @@ class SshTransport:
 
     async def aclose(self) -> None:
         """Close every connection. That stops nothing on the box."""
-        self._lines.used(self)
+        self._lines.note_used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
         for link in links:
@@ -190,7 +190,7 @@ class SshTransport:
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
         self._users += 1
-        self._lines.used(self)
+        self._lines.note_used(self)
         try:
             yield
         finally:
@@ -206,9 +206,9 @@ class SshTransport:
     ) -> Finished:
         with self._in_use():
             async with self._channels:
-                return await self._told(argv, stdin, listener)
+                return await self._run_told(argv, stdin, listener)
 
-    async def _told(
+    async def _run_told(
         self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes], listener: Listener | None
     ) -> Finished:
         process = await self._start(command_line(argv))
@@ -243,7 +243,7 @@ class SshTransport:
         pauses_s = iter(_PAUSES_S)
         died = False
         while True:
-            connection = await self._connected()
+            connection = await self._connect()
             try:
                 return await _begin(connection, command, window_bytes=window_bytes)
             except _ChannelRefusedError as exc:
@@ -261,7 +261,7 @@ class SshTransport:
                     self._kept = None
                     self._left.append(connection)
 
-    async def _connected(self) -> asyncssh.SSHClientConnection:
+    async def _connect(self) -> asyncssh.SSHClientConnection:
         async with self._opening:
             if self._kept is None or self._kept.is_closed():
                 self._left = [link for link in self._left if not link.is_closed()]

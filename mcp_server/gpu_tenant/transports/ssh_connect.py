@@ -146,7 +146,7 @@ class Dialer:
         try:
             pinned = _keys_of(name, self._known_hosts)
             if pinned and key not in pinned:
-                raise self._changed(name, pinned, key)
+                raise self._key_changed(name, pinned, key)
             old = self._known_hosts.read_bytes() if self._known_hosts.exists() else b""
             line = f"{name} ".encode() + key.export_public_key()
             self._known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ class Dialer:
         source = "as in your own known_hosts" if known else "seen for the first time"
         self._tell(f"pinned {key.get_fingerprint()} for {name}, {source}")
 
-    def _changed(
+    def _key_changed(
         self, name: str, known: Sequence[asyncssh.SSHKey], offered: asyncssh.SSHKey
     ) -> HostKeyChanged:
         expected = " or ".join(key.get_fingerprint() for key in known)
@@ -176,7 +176,7 @@ class Dialer:
         self, target: str, name: str, guard: "_Guard", key: asyncssh.SSHKey, exc: Exception
     ) -> BoxTrouble | BadRequest:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
-            return self._changed(name, guard.known, guard.offered)
+            return self._key_changed(name, guard.known, guard.offered)
         # sshd counts the keys that it is shown. If the owner has many, sshd hangs up before all were
         # tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):

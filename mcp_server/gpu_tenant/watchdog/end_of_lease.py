@@ -77,7 +77,7 @@ class DeadMan:
         ending = timeline.Ending(term=cause.term, words=cause.words)
         tenancy.ledger.note(lease.id, ending, at=now)
         self._told.done(f"{cause.words}: it is being ended")
-        unsaved = await self._saved(lease)
+        unsaved = await self._save_work(lease)
         # If the box did not answer just now, do not wait for it again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
         if refused is None:
@@ -91,7 +91,7 @@ class DeadMan:
             why = f"{why} (and it cannot be parked: {unparked.message})"
         else:
             self._told.done(f"parked: {cause.words}")
-            await self.parked(tenancy.ledger.lease(lease.id))
+            await self.report_parked(tenancy.ledger.lease(lease.id))
             return
         lease = tenancy.ledger.lease(lease.id)
         began = began_at(lease, tenancy.ledger.events(lease.id))
@@ -101,11 +101,11 @@ class DeadMan:
             except TenantError as trouble:
                 why = trouble.message
             else:
-                self._ended(f"destroyed, as its owner signed: {cause.words}")
+                self._report_end(f"destroyed, as its owner signed: {cause.words}")
                 return
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
-    async def _saved(self, lease: Lease) -> str | None:
+    async def _save_work(self, lease: Lease) -> str | None:
         """Stop the lease's jobs, and bring what they wrote here and into the store.
 
         Returns the first failure in words. None if there was no failure.
@@ -142,10 +142,10 @@ class DeadMan:
             return None
         except TenantError as refusal:
             return f"{refusal.message}; {refusal.remedy}"
-        self._ended(f"ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD")
+        self._report_end(f"ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD")
         return None
 
-    def _ended(self, words: str) -> None:
+    def _report_end(self, words: str) -> None:
         """Report the end of the lease, and notify a person of it."""
         self._told.done(words)
         self._told.alarm("ended", words, Level.NOTICE)
@@ -171,11 +171,11 @@ class DeadMan:
             # What was on a box that is already destroyed can never be proved again, but the
             # owner's signature is still valid.
             await honour_waiver(self._tenancy.context, lease.id)
-            self._ended("destroyed, as its owner signed")
+            self._report_end("destroyed, as its owner signed")
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
-    async def parked(self, lease: Lease) -> None:
+    async def report_parked(self, lease: Lease) -> None:
         """Report a parked lease, and end it if its box was never used.
 
         If the lease is past its end, do what its owner signed for that case.
@@ -204,7 +204,7 @@ class DeadMan:
                 Refused
             ):  # The alarm below reports it, as for any lease that is parked past its end.
                 await honour_waiver(self._tenancy.context, lease.id)
-                self._ended("destroyed while parked, as its owner signed")
+                self._report_end("destroyed while parked, as its owner signed")
                 return
         self._told.alarm(
             "parked",

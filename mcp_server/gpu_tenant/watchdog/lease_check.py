@@ -99,7 +99,7 @@ class Attendant:
         if lease.state is LeaseState.TERMINATING:
             await self._dead_man.go_on_ending(lease)
         elif lease.parked_at is not None:
-            await self._dead_man.parked(lease)
+            await self._dead_man.report_parked(lease)
         else:
             await self._running(lease)
 
@@ -257,7 +257,7 @@ class Attendant:
         if lease.ready_at is None:
             return BoxLook()
         standing = await watch_actions.standing_of(self._tenancy.context, lease.id)
-        work = await self._work_end.seen(lease, standing)
+        work = await self._work_end.work_seen(lease, standing)
         if self._work_end.is_due(lease, work):
             return BoxLook(
                 None, self._apart(standing), work

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Literal
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.concurrency import AT_ONCE
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
@@ -118,7 +118,7 @@ class Watchdog:
                     self._tell(f"a look failed: {error!r}")
                 await self._until_next()
         finally:
-            await self._left()
+            await self._leave()
 
     def _stands_back(self) -> bool:
         """Whether another process looks after the same leases. The watchdog command never stands back."""
@@ -134,7 +134,7 @@ class Watchdog:
             self._tenancy.home.watchdog, self._tenancy.clock.now(), every_s=self._every_s
         )
 
-    async def _left(self) -> None:
+    async def _leave(self) -> None:
         """Cancel the tasks of this watchdog, and wait a short time for their end. The caller closes the ledger next."""
         under_way = {
             *self._under_way.values(),
@@ -406,7 +406,7 @@ class Watchdog:
         lease = self._tenancy.ledger.lease(lease_id)
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:
-            held = self._tenancy.ledger.held(lease_id)
+            held = self._tenancy.ledger.holder_of(lease_id)
             by = held.words if held else "another process held it just now"
             attendant.told.alarm(
                 "held",

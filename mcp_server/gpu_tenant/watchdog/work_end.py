@@ -50,7 +50,7 @@ class WorkEnd:
         self._tenancy = tenancy
         self._told = told
 
-    async def seen(self, lease: Lease, standing: Standing) -> Work:
+    async def work_seen(self, lease: Lease, standing: Standing) -> Work:
         """Return what is known of the lease's work, from what its box has just said about its jobs.
 
         The end of a job that the ledger does not know yet is written there.
@@ -251,7 +251,7 @@ class WorkEnd:
         try:
             for job in work.lingering:
                 await self._tenancy.stop_run(lease.id, job, grace_s=STOP_GRACE_S)
-            await self._ended(lease, "park" if step.does == "park" else "end", since)
+            await self._end_lease(lease, "park" if step.does == "park" else "end", since)
         except LeaseHeld:
             raise
         except StillWanted as wanted:
@@ -299,7 +299,7 @@ class WorkEnd:
             await asyncio.sleep(_APART_S)
         return tuple(sorted(found))
 
-    async def _ended(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
+    async def _end_lease(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
         """Collect and store the lease's work, then park its box, or prove the work and tear the box down.
 
         Raises:

@@ -89,7 +89,7 @@ class _Text:
         self._findings = findings
 
     def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(lines(self._watched(), _LONGEST_LINE_BYTES), 1):
+        for number, line in enumerate(lines(self._watch_chunks(), _LONGEST_LINE_BYTES), 1):
             if b"\0" in line:
                 raise Broken(f"line {number:,} holds NUL bytes: no text")
             if _CONTROL.search(line):
@@ -103,7 +103,7 @@ class _Text:
         self.ended = True
         yield _SENTINEL
 
-    def _watched(self) -> Iterator[bytes]:
+    def _watch_chunks(self) -> Iterator[bytes]:
         first = True
         for chunk in self._chunks:
             self.newline_at_end = chunk.endswith(b"\n")

@@ -176,24 +176,24 @@ class PickleMachine:
             case "MARK":
                 return _MARK
             case "GLOBAL" | "INST":
-                return self._named(str(argument).replace(" ", ".", 1))
+                return self._find_global(str(argument).replace(" ", ".", 1))
             case "STACK_GLOBAL":
                 module, attribute = operands
                 if isinstance(module, str) and isinstance(attribute, str):
-                    return self._named(f"{module}.{attribute}")
-                return self._named("a name computed while unpickling")
+                    return self._find_global(f"{module}.{attribute}")
+                return self._find_global("a name computed while unpickling")
             case "EXT1" | "EXT2" | "EXT4":
-                return self._named(f"copyreg extension {argument}")
+                return self._find_global(f"copyreg extension {argument}")
             case "PERSID" | "BINPERSID":
                 return self._persistent(operands[0] if operands else argument)
             case "EMPTY_TUPLE" | "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                return self._kept(tuple(items or operands))
+                return self._keep(tuple(items or operands))
             case "EMPTY_LIST" | "LIST":
-                return self._kept(items)
+                return self._keep(items)
             case "APPEND" | "APPENDS":
                 target = operands[0]
                 added = items if name == "APPENDS" else operands[1:]
-                if isinstance(target, list) and self._kept(added) is not UNSEEN:
+                if isinstance(target, list) and self._keep(added) is not UNSEEN:
                     target += added
                 return target
             case "SETITEM" | "SETITEMS" | "DICT":
@@ -204,9 +204,9 @@ class PickleMachine:
             case "REDUCE" | "NEWOBJ" | "NEWOBJ_EX":
                 return self._call(operands[0], operands[1])
             case _:
-                return self._kept(argument) if isinstance(argument, (str, int)) else UNSEEN
+                return self._keep(argument) if isinstance(argument, (str, int)) else UNSEEN
 
-    def _kept(self, value: object) -> object:
+    def _keep(self, value: object) -> object:
         """Return the value itself.
 
         Return `UNSEEN` once the allowed memory is used up, because a pickle may hold any number of values.
@@ -214,7 +214,7 @@ class PickleMachine:
         self._room -= len(value) if isinstance(value, (list, tuple)) else 1
         return value if self._room > 0 else UNSEEN
 
-    def _named(self, name: str) -> object:
+    def _find_global(self, name: str) -> object:
         if name not in self.scan.globals:
             if self._room <= 0:
                 raise Unread("the pickle names too many things to be followed here")
@@ -229,7 +229,7 @@ class PickleMachine:
         if not 0 <= index < _LARGEST_MEMO:
             raise Unread(f"memo {index:,} is not followed here")
         value = self._stack[-1]
-        if value is not UNSEEN and self._kept(value) is not UNSEEN:
+        if value is not UNSEEN and self._keep(value) is not UNSEEN:
             self._memo[index] = value
         self._written += bytes(max(0, index + 1 - len(self._written)))
         self._written[index] = True
@@ -245,7 +245,7 @@ class PickleMachine:
         match identity:
             case ("storage", Global(name), str(key), str(), int(count), *_):
                 storage = Storage(key, _STORAGES.get(name), count)
-                if self._kept(storage) is storage:
+                if self._keep(storage) is storage:
                     self.scan.storages.setdefault(key, storage)
                 return storage
             case _:

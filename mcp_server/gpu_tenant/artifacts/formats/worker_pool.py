@@ -78,7 +78,7 @@ class Readers:
         # for one by one.
         while left := files[len(answers) : len(answers) + at_once]:
             # A simultaneous call takes another reader, or starts one.
-            reader = self._taken()
+            reader = self._take()
             if isinstance(reader, Ended):
                 answers.append(reader)
                 continue
@@ -106,7 +106,7 @@ class Readers:
             reader.close()
         return answers
 
-    def _taken(self) -> "_Reader | Ended":
+    def _take(self) -> "_Reader | Ended":
         try:
             return self._idle.pop()
         except IndexError:
@@ -207,7 +207,7 @@ class _Reader:
         try:
             self._process.stdin.write(words)
         except BrokenPipeError:
-            raise self._ended() from None
+            raise self._cause_of_end() from None
 
     def _line(self, patience_s: float, stop: Event) -> bytes:
         """Read the next line of the reader's output."""
@@ -225,14 +225,14 @@ class _Reader:
                 continue
             piece = os.read(pipe, 1 << 16)
             if not piece:
-                raise self._ended()
+                raise self._cause_of_end()
             self._said += piece
             if len(self._said) > _LONGEST_ANSWER_BYTES:
                 raise Ended("its reader wrote far more than an answer, and was stopped")
         line, _, self._said = self._said.partition(b"\n")
         return line
 
-    def _ended(self) -> Exception:
+    def _cause_of_end(self) -> Exception:
         """Make the error that says why the reader is gone."""
         code = self._process.wait()
         assert self._process.stderr is not None

@@ -60,7 +60,7 @@ class RcloneStore:
         self._attempts = attempts
         self._where = where
 
-    def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
+    def with_settings(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
         """Return the same store, tried `attempts` times, with further settings as rclone's variables."""
         return RcloneStore(
             self._root,
@@ -75,10 +75,10 @@ class RcloneStore:
     async def where(self) -> Whereabouts:
         """Do as `DurableStore.where`, by the owner's rclone configuration."""
         if self._where is None:
-            self._where = await self._found()
+            self._where = await self._find_remote()
         return self._where
 
-    async def _found(self) -> Whereabouts:
+    async def _find_remote(self) -> Whereabouts:
         try:
             status, said = await self._run("config", "dump")
             settings = _DUMP.validate_json(said) if not status else None
@@ -182,7 +182,8 @@ class RcloneStore:
         try:
             async with asyncio.timeout(within_s):
                 out, err = await asyncio.gather(
-                    self._said(running.stdout, running), self._said(running.stderr, running)
+                    self._read_output(running.stdout, running),
+                    self._read_output(running.stderr, running),
                 )
                 await running.wait()
         except TimeoutError:
@@ -194,7 +195,7 @@ class RcloneStore:
         status = running.returncode or 0
         return status, (err if status else out).decode(errors="replace")
 
-    async def _said(self, stream: StreamReader, running: Process) -> bytes:
+    async def _read_output(self, stream: StreamReader, running: Process) -> bytes:
         """Read the whole output. A process that writes too much is killed, and the rest of its output is dropped."""
         said, most = bytearray(), self._bounds.answer_bytes
         while piece := await stream.read(1 << 16):

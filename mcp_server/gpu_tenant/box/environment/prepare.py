@@ -155,7 +155,7 @@ class Setup:
                 await self._ledger.clock.sleep(min(_POLL_S, left_s))
                 status = await self._status(job)
             if status.state != "finished":
-                raise self._failed(job, status)
+                raise self._failure(job, status)
             if not started:
                 # Another call started the job, so its environment may be for an older tree.
                 self._note("done", job.id)
@@ -209,18 +209,18 @@ class Setup:
         await self._session.transport.put(
             self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
         )
-        job = self._declared(command, tuple(env), env_from)
+        job = self._declare(command, tuple(env), env_from)
         self._ledger.note(lease.id, timeline.Preparing(job=job.id), at=self._ledger.now())
         started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
-            self._ledger.launched(job, at=self._ledger.now(), box_time_s=started.started_at)
+            self._ledger.note_launched(job, at=self._ledger.now(), box_time_s=started.started_at)
         await keep_armed(
             self._session,
             ledger=self._ledger,
         )
         return job
 
-    def _declared(self, command: str, env_names: tuple[str, ...], env_from: tuple[str, ...]) -> Job:
+    def _declare(self, command: str, env_names: tuple[str, ...], env_from: tuple[str, ...]) -> Job:
         jobs = self._ledger.jobs(self._lease.id)
         known = [job for job in jobs if job.command == command and job.launched_at is None]
         if known:
@@ -352,7 +352,7 @@ class Setup:
             next=f"{Command('prepare', self._lease.id)} with the same arguments; the job runs on without you",
         )
 
-    def _failed(self, job: Job, status: JobStatus) -> BoxTrouble | BadRequest:
+    def _failure(self, job: Job, status: JobStatus) -> BoxTrouble | BadRequest:
         self._note("failed", job.id)
         code = _FAILURES.get(status.exit_code or 0, "NOT_RESOLVED")
         reason = status.reason

@@ -112,9 +112,7 @@ class AutodlEmulator:
             ("POST", "/instance/pro/image/private/list", self._images),
             ("POST", "/wallet/balance", self._balance),
         ]
-        return [
-            Route(f"/api/v1/dev{at}", self._admitted(do), methods=[how]) for how, at, do in table
-        ]
+        return [Route(f"/api/v1/dev{at}", self._admit(do), methods=[how]) for how, at, do in table]
 
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
@@ -175,7 +173,7 @@ class AutodlEmulator:
 
     # --- the API
 
-    def _admitted(self, do: Answer) -> Answer:
+    def _admit(self, do: Answer) -> Answer:
         async def answer(request: Request) -> Response:
             if request.headers.get("authorization") != KEY:
                 return failure("AuthorizeFailed", "登录超时，请重新登录")
@@ -199,28 +197,32 @@ class AutodlEmulator:
             or any(region not in _REGIONS for region in regions)
         ):
             return failure("ParamError", "请求参数错误")
-        if (refusal := self._refused(request)) is not None:
+        if (refusal := self._refusal(request)) is not None:
             return refusal
         box = self._rent(str(body.get("instance_name") or ""), body)
         if not self._world.state.facts.pop("never_ready", False):
             self._world.later(_BOOT_S, "boot", box.id)
-        if _struck(request) == "created_despite_error":
+        if _fault_of(request) == "created_despite_error":
             return failure("InternalError", "系统繁忙，请稍后重试")
         return ok(box.id)
 
-    def _refused(self, request: Request) -> Response | None:
+    def _refusal(self, request: Request) -> Response | None:
         """Why no GPU can be rented now. None if one can."""
         if self._world.state.facts.get("balance_zero"):
             return failure("ServerError", "账户余额不足，请充值后重试")
-        if _struck(request) == "no_capacity":
+        if _fault_of(request) == "no_capacity":
             return failure("ServerError", "暂无库存")
         return None
 
     async def _list(self, request: Request) -> Response:
-        return await self._page(request, [shown_instance(box) for box in self._world.listed()])
+        return await self._page(
+            request, [shown_instance(box) for box in self._world.listed_things()]
+        )
 
     async def _images(self, request: Request) -> Response:
-        return await self._page(request, [shown_image(i) for i in self._world.listed("snapshot")])
+        return await self._page(
+            request, [shown_image(i) for i in self._world.listed_things("snapshot")]
+        )
 
     async def _page(self, request: Request, rows: Sequence[JsonValue]) -> Response:
         body = await request.json()
@@ -232,26 +234,26 @@ class AutodlEmulator:
         return ok(page(held, number, size, len(rows)))
 
     async def _status(self, request: Request) -> Response:
-        box = self._found(request.query_params.get("instance_uuid"))
+        box = self._find_box(request.query_params.get("instance_uuid"))
         return _nothing() if box is None else ok(box.status)
 
     async def _snapshot(self, request: Request) -> Response:
-        box = self._found(request.query_params.get("instance_uuid"))
-        if box is None or _struck(request) == "no_snapshot":
+        box = self._find_box(request.query_params.get("instance_uuid"))
+        if box is None or _fault_of(request) == "no_snapshot":
             return _nothing()
         price = int(self._cny_h(box) * 1000)
         return ok(snapshot(box, payg_price=price, secret=_id(f"password {box.id}")))
 
     async def _power_on(self, request: Request) -> Response:
         body = await request.json()
-        box = self._found(body.get("instance_uuid"))
+        box = self._find_box(body.get("instance_uuid"))
         if box is None:
             return _nothing()
         if body.get("payload") != "gpu":
             return failure("ServerError", "不支持的启动模式")
         if box.status != "shutdown":
             return failure("ServerError", "当前实例状态不支持开机")
-        if (refusal := self._refused(request)) is not None:
+        if (refusal := self._refusal(request)) is not None:
             return refusal
         box.status, box.phase = "starting", "booting"
         box.facts["keys"] = _keys(body.get("start_command")) or box.facts["keys"]
@@ -259,7 +261,7 @@ class AutodlEmulator:
         return ok()
 
     async def _power_off(self, request: Request) -> Response:
-        box = self._found((await request.json()).get("instance_uuid"))
+        box = self._find_box((await request.json()).get("instance_uuid"))
         if box is None:
             return _nothing()
         if box.status == "shutting_down":
@@ -281,10 +283,10 @@ class AutodlEmulator:
         return {box.id for box in self._world.things() if box.phase == "booting"} - ahead
 
     async def _release(self, request: Request) -> Response:
-        box = self._found((await request.json()).get("instance_uuid"))
+        box = self._find_box((await request.json()).get("instance_uuid"))
         if box is None:
             return _nothing()
-        if box.status != "shutdown" or _struck(request) == "soft_failure":
+        if box.status != "shutdown" or _fault_of(request) == "soft_failure":
             return failure("ServerError", "请先关机后再释放实例")
         if not self._world.state.facts.get("stuck"):
             box.status = "releasing"
@@ -306,7 +308,7 @@ class AutodlEmulator:
 
     # --- the world
 
-    def _found(self, box_id: JsonValue) -> Thing | None:
+    def _find_box(self, box_id: JsonValue) -> Thing | None:
         return next((box for box in self._world.things() if box.id == box_id), None)
 
     def _rent(self, name: str, body: Json) -> Thing:
@@ -353,7 +355,7 @@ class AutodlEmulator:
         self._world.state.routes.pop(box.target or "", None)
 
 
-def _struck(request: Request) -> str:
+def _fault_of(request: Request) -> str:
     fault: Fault | None = request.state.fault
     return fault.do if fault else ""
 

@@ -93,8 +93,8 @@ class DigitalOceanEmulator:
             ("GET", "/snapshots", self._list_snapshots),
             ("GET", "/customers/my/balance", self._balance),
         ]
-        known = [Route(f"/v2{at}", self._admitted(do), methods=[how]) for how, at, do in table]
-        return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
+        known = [Route(f"/v2{at}", self._admit(do), methods=[how]) for how, at, do in table]
+        return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
@@ -151,7 +151,7 @@ class DigitalOceanEmulator:
 
     # --- what stands before every answer
 
-    def _admitted(self, do: Answer) -> Answer:
+    def _admit(self, do: Answer) -> Answer:
         async def answer(request: Request) -> Response:
             hour, minute = self._calls(_HOUR_S), self._calls(_MINUTE_S)
             hourly = int(str(self._world.state.facts.get("hourly", _HOURLY)))
@@ -194,7 +194,7 @@ class DigitalOceanEmulator:
             pages |= {"next": to(page + 1), "last": to(last)}
         if page > 1:
             pages |= {"first": to(1), "prev": to(page - 1)}
-        fault = _struck(request)
+        fault = _fault_of(request)
         if fault is not None and fault.do == "page_boundary":
             if fault.amount == 2:
                 return error(500, "server_error", "Unexpected server-side error")
@@ -222,21 +222,21 @@ class DigitalOceanEmulator:
             return refusal("tag_name can not be combined with name or type.")
         rows = [
             shown_droplet(box)
-            for box in self._world.listed()
+            for box in self._world.listed_things()
             if (SIZES[str(box.facts["size"])].count > 0) == (kind == "gpus")
             and (tag is None or tag in cast("list[str]", box.facts["tags"]))
         ]
         return self._page(request, "droplets", rows)
 
     async def _get(self, request: Request) -> Response:
-        box = self._found(request)
+        box = self._find_box(request)
         return not_found() if box is None else JSONResponse({"droplet": shown_droplet(box)})
 
     async def _create(self, request: Request) -> Response:
         body = cast("Json", await request.json())
         names: JsonValue = body["names"] if "names" in body else [body.get("name")]
         wrong = self._wrong(body, names)
-        fault = _struck(request)
+        fault = _fault_of(request)
         if wrong is None and fault is not None:
             wrong = {"no_capacity": _FULL, "no_quota": _TOO_MANY}.get(fault.do)
         if wrong is not None:
@@ -282,7 +282,7 @@ class DigitalOceanEmulator:
         return None if body.get("region") in size.regions else _FULL
 
     async def _delete(self, request: Request) -> Response:
-        box = self._found(request)
+        box = self._find_box(request)
         if box is None:
             return not_found()
         self._end(box)
@@ -296,7 +296,7 @@ class DigitalOceanEmulator:
         return Response(status_code=204, media_type="application/json")
 
     async def _act(self, request: Request) -> Response:
-        box, kind = self._found(request), (await request.json()).get("type")
+        box, kind = self._find_box(request), (await request.json()).get("type")
         if box is None:
             return not_found()
         if kind == "power_off" and box.status == "active":
@@ -383,7 +383,7 @@ class DigitalOceanEmulator:
 
     # --- the world
 
-    def _found(self, request: Request) -> Thing | None:
+    def _find_box(self, request: Request) -> Thing | None:
         return next((b for b in self._world.things() if b.id == request.path_params["id"]), None)
 
     def _key(self, named: JsonValue) -> Thing | None:
@@ -437,5 +437,5 @@ def emulate(world: World, sites: Sites) -> DigitalOceanEmulator:
     return DigitalOceanEmulator(world, sites)
 
 
-def _struck(request: Request) -> Fault | None:
+def _fault_of(request: Request) -> Fault | None:
     return cast("Fault | None", request.state.fault)

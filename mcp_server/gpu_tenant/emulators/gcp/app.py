@@ -62,7 +62,7 @@ class GcpEmulator:
             ("GET", "/regions/{region}", self._region_get),
             ("GET", "/global/images/family/{family}", self._image),
             ("GET", "/global/snapshots", self._snapshots),
-            ("GET", "/aggregated/{kind}", self._aggregated),
+            ("GET", "/aggregated/{kind}", self._aggregate),
             ("POST", f"{zone}/instances", self._insert),
             ("GET", f"{zone}/instances/{{name}}", self._get),
             ("DELETE", f"{zone}/instances/{{name}}", self._delete),
@@ -72,11 +72,11 @@ class GcpEmulator:
             ("POST", f"{zone}/operations/{{operation}}/wait", self._operation_wait),
         ]
         return [
-            Route("/compute/v1/projects/{project}" + path, self._guarded(handle), methods=[method])
+            Route("/compute/v1/projects/{project}" + path, self._guard(handle), methods=[method])
             for method, path, handle in table
         ]
 
-    def _guarded(
+    def _guard(
         self, handle: Callable[[Request], Awaitable[Body]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -132,10 +132,12 @@ class GcpEmulator:
     async def _image(self, request: Request) -> Body:
         return gce.image(request.path_params["family"])
 
-    async def _aggregated(self, request: Request) -> Body:
+    async def _aggregate(self, request: Request) -> Body:
         kind = request.path_params["kind"]
         filtered = request.query_params.get("filter", "")
-        found = [(scope, item) for scope, item in self._listed(kind) if gce.passes(filtered, item)]
+        found = [
+            (scope, item) for scope, item in self._list_kind(kind) if gce.passes(filtered, item)
+        ]
         most = int(request.query_params.get("maxResults", 500))
         size = min(most, _PAGE) if kind == "instances" else most
         token = request.query_params.get("pageToken", "")
@@ -156,27 +158,27 @@ class GcpEmulator:
             answer["unreachables"] = ["zones/us-central1-b"]
         return answer
 
-    def _listed(self, kind: str) -> Iterator[tuple[str, Body]]:
+    def _list_kind(self, kind: str) -> Iterator[tuple[str, Body]]:
         things = self._world
         match kind:
             case "instances":
-                for box in things.listed():
+                for box in things.listed_things():
                     yield f"zones/{box.facts['zone']}", gce.instance(box)
             case "machineTypes" | "acceleratorTypes":
                 yield from gce.catalog(kind)
             case "disks":
-                for box in things.listed():
+                for box in things.listed_things():
                     yield f"zones/{box.facts['zone']}", gce.boot_disk(box)
-                for disk in things.listed("disk"):
+                for disk in things.listed_things("disk"):
                     yield f"zones/{disk.facts['zone']}", gce.thing_body(disk)
             case "addresses":
-                for address in things.listed("address"):
+                for address in things.listed_things("address"):
                     yield f"regions/{address.facts['region']}", gce.thing_body(address)
             case _:
                 raise Refusal(404, "notFound", f"no aggregated list of {kind}")
 
     async def _snapshots(self, request: Request) -> Body:
-        shown = [gce.thing_body(thing) for thing in self._world.listed("snapshot")]
+        shown = [gce.thing_body(thing) for thing in self._world.listed_things("snapshot")]
         return {"kind": "compute#snapshotList", **({"items": shown} if shown else {})}
 
     # --- boxes
@@ -201,7 +203,7 @@ class GcpEmulator:
         if fault == "no_capacity":
             operation = self._begin("insert", zone, body["name"], after_s=6, error=_STOCKOUT)
         else:
-            box = self._rented(zone, body)
+            box = self._rent_box(zone, body)
             box.phase = "booting"
             self._world.bill(box, disk=gce.disk_usd_h(body))
             if not self._once("never_ready"):
@@ -210,7 +212,7 @@ class GcpEmulator:
         asked[key] = operation
         return self._operation(operation)
 
-    def _rented(self, zone: str, body: Body) -> Thing:
+    def _rent_box(self, zone: str, body: Body) -> Thing:
         number = str(7_000_000_000_000_000_000 + self._world.number())
         return self._world.rent(
             f"{zone}/instances/{number}",
@@ -396,7 +398,7 @@ class GcpEmulator:
             case "unknown_status" if box is not None:
                 box.status = "CONVALESCING"
             case "foreign_box":
-                self._running(self._rented("us-central1-a", gce.SOMEBODYS))
+                self._running(self._rent_box("us-central1-a", gce.SOMEBODYS))
             case "leftover" | "leftover_address" | "leftover_snapshot":
                 self._leftover(fault.do)
             case do if fault.match is None or do == "never_ready":

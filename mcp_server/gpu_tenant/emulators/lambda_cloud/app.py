@@ -132,8 +132,8 @@ class LambdaCloudEmulator:
             ("POST", "/ssh-keys", self._add_key),
             ("GET", "/file-systems", self._list_filesystems),
         ]
-        known = [Route(f"/api/v1{at}", self._admitted(do), methods=[how]) for how, at, do in table]
-        return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
+        known = [Route(f"/api/v1{at}", self._admit(do), methods=[how]) for how, at, do in table]
+        return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
@@ -183,7 +183,7 @@ class LambdaCloudEmulator:
 
     # --- the API
 
-    def _admitted(self, do: Answer) -> Answer:
+    def _admit(self, do: Answer) -> Answer:
         async def answer(request: Request) -> Response:
             if not self._in_time(request):
                 # A gateway in front of the API gives this answer, so it is not in the API's form.
@@ -216,17 +216,17 @@ class LambdaCloudEmulator:
         return _ok(types)
 
     async def _list(self, request: Request) -> Response:
-        return _ok([self._shown(box) for box in self._world.listed()])
+        return _ok([self._as_listed(box) for box in self._world.listed_things()])
 
     async def _get(self, request: Request) -> Response:
         box = self._world.state.things.get(request.path_params["id"])
         if box is None or box.kind != "box":
             return _error("global/object-does-not-exist")
-        return _ok(self._shown(box))
+        return _ok(self._as_listed(box))
 
     async def _launch(self, request: Request) -> Response:
         body = cast("Json", await request.json())
-        if (refusal := self._refused(request, body)) is not None:
+        if (refusal := self._refusal(request, body)) is not None:
             return refusal
         facts, number = self._world.state.facts, self._world.number()
         name = str(body["instance_type_name"])
@@ -245,11 +245,11 @@ class LambdaCloudEmulator:
         box.phase = "booting"
         if not facts.pop("never_ready", False):
             self._world.later(_BOOT_S, "boot", box.id)
-        if _struck(request) == "created_despite_error":
+        if _fault_of(request) == "created_despite_error":
             return _error("global/internal-error")
         return _ok({"instance_ids": [box.id]})
 
-    def _refused(self, request: Request, body: Json) -> Response | None:
+    def _refusal(self, request: Request, body: Json) -> Response | None:
         """What is wrong with a launch, checked in the provider's order. None if nothing is."""
         if self._world.state.facts.get("balance_zero"):
             return _error("global/account-inactive")
@@ -264,9 +264,9 @@ class LambdaCloudEmulator:
         kind = _TYPES.get(str(body.get("instance_type_name")))
         if kind is None or body.get("region_name") not in _REGIONS or not self._public_keys(keys):
             return _error("global/object-does-not-exist", "The key, type or region was not found.")
-        if _struck(request) == "no_quota":
+        if _fault_of(request) == "no_quota":
             return _error("global/quota-exceeded")
-        if _struck(request) == "no_capacity" or body["region_name"] not in kind.regions:
+        if _fault_of(request) == "no_capacity" or body["region_name"] not in kind.regions:
             return _error("instance-operations/launch/insufficient-capacity")
         return None
 
@@ -277,12 +277,14 @@ class LambdaCloudEmulator:
             return _error("global/object-does-not-exist")
         for reason in filter(None, map(self._unavailable, boxes)):
             return _invalid(f"An instance cannot be terminated now: {reason}.")
-        if _struck(request) == "soft_failure":
+        if _fault_of(request) == "soft_failure":
             return _ok({"terminated_instances": []})
         if not self._world.state.facts.get("stuck"):
             for box in boxes:
                 self._end(box)
-        ended: list[JsonValue] = [{**self._shown(box), "status": "terminating"} for box in boxes]
+        ended: list[JsonValue] = [
+            {**self._as_listed(box), "status": "terminating"} for box in boxes
+        ]
         return _ok({"terminated_instances": ended})
 
     def _end(self, box: Thing) -> None:
@@ -306,7 +308,7 @@ class LambdaCloudEmulator:
         return _ok(_shown_key(key))
 
     async def _list_filesystems(self, request: Request) -> Response:
-        return _ok([_shown_filesystem(each) for each in self._world.listed("filesystem")])
+        return _ok([_shown_filesystem(each) for each in self._world.listed_things("filesystem")])
 
     # --- the world
 
@@ -367,7 +369,7 @@ class LambdaCloudEmulator:
             },
         }
 
-    def _shown(self, box: Thing) -> Json:
+    def _as_listed(self, box: Thing) -> Json:
         facts, reason = box.facts, self._unavailable(box)
         free: Json = {"available": box.status == "active"}
         why: Json = {"available": False, "reason_code": reason, "reason_description": "Not now."}
@@ -395,7 +397,7 @@ class LambdaCloudEmulator:
         return shown
 
 
-def _struck(request: Request) -> str:
+def _fault_of(request: Request) -> str:
     fault: Fault | None = request.state.fault
     return fault.do if fault else ""
 

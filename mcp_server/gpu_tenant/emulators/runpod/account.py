@@ -25,7 +25,7 @@ class RunpodAccount:
     @property
     def credit_usd(self) -> Decimal:
         """What is left of the credit, by the meter."""
-        spent = (sum(self._world.billed(t).values()) for t in self._world.state.things.values())
+        spent = (sum(self._world.cost_of(t).values()) for t in self._world.state.things.values())
         return self._world.state.balance_usd - sum(spent, Decimal(0))
 
     async def graphql(self, request: Request) -> Response:

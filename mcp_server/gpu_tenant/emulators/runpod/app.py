@@ -92,9 +92,9 @@ class RunpodEmulator:
             ("POST", "/graphql", self._account.graphql),
         ]
         return [
-            *(Route(path, self._admitted(do), methods=[method]) for method, path, do in table),
+            *(Route(path, self._admit(do), methods=[method]) for method, path, do in table),
             Route("/v1/{rest:path}", _retire, methods=everything),
-            Route("/v2/{rest:path}", self._admitted(_unknown_path), methods=everything),
+            Route("/v2/{rest:path}", self._admit(_unknown_path), methods=everything),
         ]
 
     def strike(self, fault: Fault) -> None:
@@ -161,7 +161,7 @@ class RunpodEmulator:
 
     async def _create_pod(self, request: Request) -> Response:
         body: Json = await request.json()
-        struck, _ = self._struck(request, "no_capacity", "no_pool", "created_despite_error")
+        struck, _ = self._matching_fault(request, "no_capacity", "no_pool", "created_despite_error")
         wrong = violations(body)
         if wrong:
             return problem(422, "Request validation failed.", wrong)
@@ -169,7 +169,7 @@ class RunpodEmulator:
             return problem(403, "access denied")
         refusal = broken_rule(body) or (NO_INSTANCE if struck == "no_capacity" else "")
         gpu = GPUS.get(body.get("gpu", {}).get("id", ""))
-        if refusal or gpu is None or not gpu.placed(body):
+        if refusal or gpu is None or not gpu.places_for(body):
             return problem(400, refusal or NO_INSTANCE)
         mounted = [m["volumeId"] for m in body.get("mounts", {}).get("network", [])]
         if not set(mounted) <= {volume.id for volume in self._world.things("volume")}:
@@ -190,7 +190,7 @@ class RunpodEmulator:
             status="PROVISIONING",
             asked=body,
             usd_h=str(self._gpu_usd_h(body)),
-            place=GPUS[body["gpu"]["id"]].placed(body)[0],
+            place=GPUS[body["gpu"]["id"]].places_for(body)[0],
             host=f"203.0.113.{number % 200 + 1}",
             started_at=None,
         )
@@ -205,7 +205,9 @@ class RunpodEmulator:
 
     async def _list_pods(self, request: Request) -> Response:
         return self._page(
-            request, "pods", [shown_pod(pod, self._world.now) for pod in self._world.listed()]
+            request,
+            "pods",
+            [shown_pod(pod, self._world.now) for pod in self._world.listed_things()],
         )
 
     async def _get_pod(self, request: Request) -> Response:
@@ -224,7 +226,7 @@ class RunpodEmulator:
 
     async def _act(self, request: Request) -> Response:
         body: Json = await request.json()
-        struck, _ = self._struck(request, "no_capacity")
+        struck, _ = self._matching_fault(request, "no_capacity")
         pod = self._existing(request, "box")
         if pod is None:
             return problem(404, "pod not found")
@@ -341,12 +343,12 @@ class RunpodEmulator:
         if ("include" in asked) != ("product" in asked):
             return problem(400, "include=AVAILABILITY and product are valid only together")
         factor = self._world.state.price_factor
-        return JSONResponse({"gpus": [gpu.shown(asked, factor) for gpu in GPUS.values()]})
+        return JSONResponse({"gpus": [gpu.as_listed(asked, factor) for gpu in GPUS.values()]})
 
     def _page(self, request: Request, name: str, items: list[Json]) -> Response:
         size = int(cast("int", self._world.state.facts.get("page_size", 0)))
         cursor = request.query_params.get("cursor")
-        struck, amount = self._struck(request, "page_boundary")
+        struck, amount = self._matching_fault(request, "page_boundary")
         if not struck:
             return page(name, items, size=size, cursor=cursor)
         if amount == 2:
@@ -358,10 +360,10 @@ class RunpodEmulator:
 
     # --- checks before every answer
 
-    def _admitted(self, answer: Answer) -> Answer:
+    def _admit(self, answer: Answer) -> Answer:
         """`answer`, for a caller that has a key, a user agent of its own, and allowance left."""
 
-        async def admitted(request: Request) -> Response:
+        async def answer_if_admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
                 return PlainTextResponse("error code: 1010", 403)
             kind, _, key = request.headers.get("authorization", "").partition(" ")
@@ -384,9 +386,9 @@ class RunpodEmulator:
             response.headers.update(headers)
             return response
 
-        return admitted
+        return answer_if_admitted
 
-    def _struck(self, request: Request, *kinds: str) -> tuple[str, float | None]:
+    def _matching_fault(self, request: Request, *kinds: str) -> tuple[str, float | None]:
         """Which of `kinds` strikes this request, matched to it or waiting for the next one.
 
         And the fault's amount.

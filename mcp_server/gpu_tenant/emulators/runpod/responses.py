@@ -53,7 +53,7 @@ class Gpu:
         """What one GPU costs there per hour."""
         return Decimal(self.community_usd_h if cloud == "COMMUNITY" else self.secure_usd_h)
 
-    def placed(self, body: Json) -> list[str]:
+    def places_for(self, body: Json) -> list[str]:
         """The data centers that have what a create's `body` asks for."""
         wanted = body.get("gpu", {})
         floor = wanted.get("minCudaVersion", "0.0")
@@ -64,7 +64,7 @@ class Gpu:
         within = body.get("dataCenterIds") or self.places
         return [place for place in self.places if place in within]
 
-    def shown(self, query: Mapping[str, str], factor: Decimal) -> Json:
+    def as_listed(self, query: Mapping[str, str], factor: Decimal) -> Json:
         """The type as the catalog lists it, with its stock if that was asked for."""
         entry: Json = {
             "id": self.id,
@@ -86,7 +86,7 @@ class Gpu:
         if "include" in query:
             wanted = {"count": int(query.get("count", 1))}
             floor = {k: v for k, v in query.items() if k == "minCudaVersion"}
-            places = self.placed(
+            places = self.places_for(
                 {"cloud": query.get("cloud", "SECURE"), "gpu": {**wanted, **floor}}
             )
             entry["availability"] = "HIGH" if places else "NONE"

@@ -109,7 +109,7 @@ class VastEmulator:
         if self._account.credit_usd <= 0:
             return _no_credit()
         bid = None if body.get("price") is None else Decimal(str(body["price"]))
-        full = self._door.struck(request, "no_capacity")
+        full = self._door.fault_of(request, "no_capacity")
         gone = full or ask is None or self._market.free(ask) < 1
         lowest = (
             Decimal(str(ask["min_bid"])) * self._world.state.price_factor if ask else Decimal(0)
@@ -120,7 +120,7 @@ class VastEmulator:
             said = f"no_such_ask Instance type by id {number} is not available."
             error = "no_such_ask" if status == 410 else "invalid_args"
             return no(status, error, f"error {status}: {said}", ask_id=number)
-        failed = low or self._door.struck(request, "created_despite_error")
+        failed = low or self._door.fault_of(request, "created_despite_error")
         thing = self._rent(ask, body, bid)
         if failed or gone:
             # The box exists and does not run, but its disk bills.
@@ -184,14 +184,14 @@ class VastEmulator:
         thing.status, thing.facts["state"] = status, state
         self._meter(thing)
 
-    def _meant(self, thing: Thing, state: str) -> None:
+    def _intend(self, thing: Thing, state: str) -> None:
         thing.facts["intended"] = thing.facts["next"] = state
 
     def _stop(self, thing: Thing, status: str = "exited") -> None:
         """The instance is stopped and meant to stay so. It keeps its disk."""
         self._down(thing)
         thing.phase = "parked"
-        self._meant(thing, "stopped")
+        self._intend(thing, "stopped")
         self._turn(thing, status, "stopped")
 
     def _down(self, thing: Thing) -> None:
@@ -206,7 +206,7 @@ class VastEmulator:
 
     def _start(self, thing: Thing) -> None:
         thing.phase = "booting"
-        self._meant(thing, "running")
+        self._intend(thing, "running")
         self._turn(thing, "loading", "running")
         self._world.later(_BOOT_S, "boot", thing.id)
 
@@ -227,7 +227,7 @@ class VastEmulator:
                     self._world.later(_BOOT_S, "boot", thing.id)
             case "boot":
                 of_box = keys if isinstance(keys := thing.facts["keys"], list) else []
-                let_in = [str(key) for key in (*of_box, *self._door.kept("keys").values())]
+                let_in = [str(key) for key in (*of_box, *self._door.kept_state("keys").values())]
                 at = self._sites.open(thing.id, let_in, environ=inside(thing))
                 thing.facts["port"] = 40000 + self._world.number()
                 thing.target = f"root@{ip(thing.facts)}:{thing.facts['port']}"
@@ -252,9 +252,9 @@ class VastEmulator:
         return JSONResponse({"instances": instance(thing, self._world.now) if thing else None})
 
     def _list(self, request: Request, body: Row) -> Response:
-        things = sorted(self._world.listed(), key=lambda thing: int(thing.id))
+        things = sorted(self._world.listed_things(), key=lambda thing: int(thing.id))
         rows = [instance(thing, self._world.now) for thing in things]
-        return page_of(rows, request.query_params, self._door.struck(request, "page_boundary"))
+        return page_of(rows, request.query_params, self._door.fault_of(request, "page_boundary"))
 
     def _manage(self, request: Request, body: Row) -> Response:
         thing, state = self._mine(request), body.get("state")
@@ -268,16 +268,16 @@ class VastEmulator:
         elif state != "running":
             return no(400, "invalid_args", "Please provide a state or a label.")
         elif thing.phase == "parked":
-            return self._started(thing, taken=bool(self._door.struck(request, "no_capacity")))
+            return self._start_thing(thing, taken=bool(self._door.fault_of(request, "no_capacity")))
         return yes()
 
-    def _started(self, thing: Thing, *, taken: bool) -> Response:
+    def _start_thing(self, thing: Thing, *, taken: bool) -> Response:
         if self._account.credit_usd <= 0:
             return _no_credit()
         if float(str(thing.facts["end_date"])) <= self._world.now:
             return no(400, "invalid_args", "The contract of this instance has expired.")
         if taken or thing.facts.get("gpu_taken"):
-            self._meant(thing, "running")
+            self._intend(thing, "running")
             said = "Required resources are currently unavailable, state change queued."
             return no(200, "resources_unavailable", said)
         self._start(thing)
@@ -287,7 +287,7 @@ class VastEmulator:
         thing = self._mine(request)
         if thing is None:
             return no(404, "no_such_instance", "Instance not found")
-        if self._door.struck(request, "soft_failure"):
+        if self._door.fault_of(request, "soft_failure"):
             return no(200, "internal_error", "The instance could not be destroyed.")
         if self._world.state.facts.get("stuck"):
             thing.facts["doomed"] = True
@@ -360,7 +360,7 @@ class VastEmulator:
         match fault.do:
             case name if name in _OF_A_REQUEST:
                 if fault.match is None:
-                    self._door.kept("waiting")[name] = True
+                    self._door.kept_state("waiting")[name] = True
             case "null_after_destroy":
                 pass
             case "price_moved":

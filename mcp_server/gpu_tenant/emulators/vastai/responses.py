@@ -91,9 +91,9 @@ class Door:
     def _turned_away(self, request: Request, endpoint: str, apart_s: float) -> Response | None:
         """Why this request is refused here. None if it passes."""
         path = request.url.path
-        if self.struck(request, "two_factor"):
+        if self.fault_of(request, "two_factor"):
             return no(401, "auth_error", "This action requires Two Factor Authentication.")
-        if self.struck(request, "auth_404"):
+        if self.fault_of(request, "auth_404"):
             return no(404, "auth_error", "Invalid user key")
         if path not in _OPEN:
             said = request.headers.get("Authorization")
@@ -101,13 +101,13 @@ class Door:
                 return no(403, "auth_error", "This action requires login.")
             if said not in BEARERS and not self._may(said, request):
                 return no(404 if path in _BILLING else 401, "auth_error", "Invalid user key")
-        free_at, now = self.kept("free_at"), self._world.now
+        free_at, now = self.kept_state("free_at"), self._world.now
         fault = request.state.fault
         if request.headers.get("Authorization") not in (None, *BEARERS):
             endpoint += " of a box"  # as far as is known, each key has its own allowance
         too_soon = now < float(str(free_at.get(endpoint, 0)))
         if too_soon and not (fault and fault.do == "twice"):
-            penalty = self.kept("penalty_until")
+            penalty = self.kept_state("penalty_until")
             if "asks" in path and now >= float(str(penalty.get(endpoint, 0))):
                 free_at[endpoint] = penalty[endpoint] = now + _PENALTY_S
             said = f"API requests too frequent endpoint threshold={apart_s}"
@@ -116,17 +116,17 @@ class Door:
             free_at[endpoint] = now + apart_s
         return None
 
-    def struck(self, request: Request, name: str) -> Fault | None:
+    def fault_of(self, request: Request, name: str) -> Fault | None:
         """The fault of that name that strikes this request. None if none does."""
         fault = request.state.fault
         if isinstance(fault, Fault) and fault.do == name:
             return fault
-        waiting = self.kept("waiting")
+        waiting = self.kept_state("waiting")
         if waiting.pop(name, None) is None:
             return None
         return Fault(do=name)
 
-    def kept(self, name: str) -> Row:
+    def kept_state(self, name: str) -> Row:
         """That part of the emulator's own state."""
         kept = self._world.state.facts.setdefault(name, {})
         assert isinstance(kept, dict)
@@ -149,7 +149,7 @@ class VastAccount:
 
     def keys(self, request: Request, body: Row) -> Response:
         """The account's ssh keys."""
-        kept = self._door.kept("keys").items()
+        kept = self._door.kept_state("keys").items()
         return JSONResponse([account_key(int(number), "key", key) for number, key in kept])
 
     def add_key(self, request: Request, body: Row) -> Response:
@@ -158,7 +158,7 @@ class VastAccount:
         if not isinstance(key, str) or not key:
             return no(400, "no_ssh_key", "No ssh key provided")
         number = self._world.number()
-        self._door.kept("keys")[str(number)] = key
+        self._door.kept_state("keys")[str(number)] = key
         return yes(key=account_key(number, "public_key", key))
 
     def add_volume(self, gb: int, label: JsonValue, attached_to: str) -> Thing:
@@ -177,7 +177,7 @@ class VastAccount:
 
     def volumes(self, request: Request, body: Row) -> Response:
         """Every volume of the account."""
-        listed = self._world.listed("volume")
+        listed = self._world.listed_things("volume")
         return JSONResponse(
             {"volumes": [volume(thing, self._world.rate(thing)) for thing in listed]}
         )
@@ -401,7 +401,7 @@ def charge_row(thing: Thing, world: World) -> Row:
             "amount": float(round(usd, 3)),
             "items": [],
         }
-        for part, usd in world.billed(thing).items()
+        for part, usd in world.cost_of(thing).items()
     ]
     return {
         **span,
@@ -410,7 +410,7 @@ def charge_row(thing: Thing, world: World) -> Row:
         "items": items,
         "description": f"{kind.capitalize()} {thing.id} Charges",
         "metadata": {"label": thing.name},
-        "amount": float(round(sum(world.billed(thing).values(), Decimal(0)), 3)),
+        "amount": float(round(sum(world.cost_of(thing).values(), Decimal(0)), 3)),
     }
 
 

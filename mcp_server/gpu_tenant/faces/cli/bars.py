@@ -114,7 +114,7 @@ def _shown(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator
         task = bar.add_task(verb, total=None)
 
         def hear(done: int, total: int) -> None:
-            waiting.eta.heard(done, total, at_s=bar.get_time())
+            waiting.eta.note_progress(done, total, at_s=bar.get_time())
             waiting.moves()
             bar.update(task, completed=done, total=total)
 

@@ -66,7 +66,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
     """Run one lease from the smoke test to the receipt, at the emulator `stage` if there is one."""
     async with output.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _phase(2, "smoke: the job's own command, here, before anything is rented")
-        smoked = await tenancy.smoked(os.fspath(JOB), "python3 train.py --smoke", 60)
+        smoked = await tenancy.run_smoke(os.fspath(JOB), "python3 train.py --smoke", 60)
         output.smoke(smoked)
 
         if stage is None:

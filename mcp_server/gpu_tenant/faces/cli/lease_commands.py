@@ -56,7 +56,7 @@ async def smoke(
 ) -> None:
     """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
     async with output.tenancy() as tenancy:
-        receipt = await tenancy.smoked(directory, join_words(command), time_limit_s, include)
+        receipt = await tenancy.run_smoke(directory, join_words(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
     if not receipt.passed:
         sys.exit(1)
@@ -119,10 +119,10 @@ async def offers(
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
     from gpu_tenant.faces.cli import offers_table
-    from gpu_tenant.faces.cli.standing import offered
+    from gpu_tenant.faces.cli.standing import search_offers
 
     async with output.tenancy() as tenancy:
-        found = await offered(
+        found = await search_offers(
             tenancy,
             wait_h,
             lambda: tenancy.find_offers(
@@ -241,7 +241,7 @@ async def provision(
 
     from gpu_tenant.faces.cli import bars
     from gpu_tenant.faces.cli.limits import as_owner
-    from gpu_tenant.faces.cli.standing import stayed
+    from gpu_tenant.faces.cli.standing import wait_for_box
 
     async with output.tenancy() as tenancy:
         before = tenancy.ledger.lease_ids()
@@ -262,7 +262,7 @@ async def provision(
         try:
             card = await as_owner(
                 tenancy,
-                lambda: stayed(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+                lambda: wait_for_box(tenancy, quotes, provisioned, is_wait=wait_h is not None),
             )
         except asyncio.CancelledError:
             for line in _what_stands(tenancy, before):

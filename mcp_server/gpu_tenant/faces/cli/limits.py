@@ -79,7 +79,7 @@ async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
         except SignatureWanted as wanted:
             if not _somebody_is_here():
                 raise
-            sign_here(tenancy, tenancy.ledger.asked(wanted.asked), "to sign for this")
+            sign_here(tenancy, tenancy.ledger.request_of(wanted.asked), "to sign for this")
 
 
 def _somebody_is_here() -> bool:
@@ -167,7 +167,7 @@ def _show_limits(tenancy: Tenancy) -> Shown:
     from gpu_tenant.providers.credentials import read_table
 
     now, written = tenancy.context.owner.limits, read_table(tenancy.home.configuration, TABLE)
-    used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.used()}
+    used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.usage()}
     return Shown(
         limits=tuple(
             OneLimit(

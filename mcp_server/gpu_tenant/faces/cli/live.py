@@ -195,7 +195,7 @@ class _View:
                 except Exception as error:  # noqa: BLE001 - the view continues, and shows the error
                     due, self._seen.trouble = [], self._words_of(error)
                 self._asking |= set(due)
-                rounds.create_task(each(due, self._job_of, heard=self._heard))
+                rounds.create_task(each(due, self._job_of, heard=self._note_look))
                 await asyncio.sleep(_JOBS_EVERY_S if self._seen.leases else _FRAME_S)
 
     def _due(self) -> list[str]:
@@ -220,7 +220,7 @@ class _View:
             lease, None, cursor=None, wait_s=0, limit_bytes=_LOG_BYTES
         )
 
-    def _heard(self, lease: str, came: Watched | Exception) -> None:
+    def _note_look(self, lease: str, came: Watched | Exception) -> None:
         self._asking.discard(lease)
         if isinstance(came, Exception):
             since = self._seen.blind.get(lease, SilentBox(self._tenancy.clock.now(), "")).since

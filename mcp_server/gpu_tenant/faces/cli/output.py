@@ -64,7 +64,7 @@ def complain(who: str, words: str) -> None:
     click.echo(f"{click.style(f'{who}:', fg='red')} {words}", err=True)
 
 
-def _found(level: str, words: str) -> None:
+def _print_finding(level: str, words: str) -> None:
     click.echo(f"{click.style(level, fg=_COLOURS[level])}{' ' * (9 - len(level))}{words}")
 
 
@@ -184,7 +184,7 @@ def audit(shown: Audited) -> None:
     order = {"ok": 0, "warning": 1, "blocker": 2}
     for finding in sorted(shown.findings, key=lambda f: order[f.level]):
         reason = f" ({finding.reason})" if finding.level != "ok" else ""
-        _found(finding.level, f"{finding.subject}: {finding.seen}{reason}")
+        _print_finding(finding.level, f"{finding.subject}: {finding.seen}{reason}")
     click.echo(
         f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {step(shown.next)}"
     )
@@ -322,4 +322,4 @@ def receipt(shown: TornDown) -> None:
 def checkup(shown: Checkup) -> None:
     """Print the findings of `doctor`."""
     for finding in shown.findings:
-        _found(finding.level, f"{finding.subject}: {finding.words}")
+        _print_finding(finding.level, f"{finding.subject}: {finding.words}")

@@ -58,7 +58,7 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
             waiting = OpenRequests(open=tuple(tenancy.ledger.all_asked(tenancy.clock.now())))
             output.answer(waiting, as_json, _print_requests)
             return
-        asked = tenancy.ledger.asked(code)
+        asked = tenancy.ledger.request_of(code)
         output.answer(sign_here(tenancy, asked, "to sign for this"), as_json, _print_signed)
 
 
@@ -74,7 +74,7 @@ async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Await
     except SignatureWanted as wanted:
         if not prompts.is_at_terminal():
             raise
-        sign_here(tenancy, tenancy.ledger.asked(wanted.asked), purpose)
+        sign_here(tenancy, tenancy.ledger.request_of(wanted.asked), purpose)
     return await act()
 
 

@@ -23,7 +23,7 @@ _BOOT_S = 3600
 _ON_THE_WAY = (WAITING, "intended", "booting")
 
 
-async def offered(
+async def search_offers(
     tenancy: Tenancy, wait_h: float | None, find: Callable[[], Awaitable[Found]]
 ) -> Found:
     """What is offered; where that is nothing, what is offered first within `wait_h`."""
@@ -38,7 +38,7 @@ async def offered(
     return found
 
 
-async def stayed(
+async def wait_for_box(
     tenancy: Tenancy,
     names: Sequence[str],
     provision: Callable[[float], Awaitable[Card]],

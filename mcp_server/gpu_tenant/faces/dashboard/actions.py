@@ -174,7 +174,7 @@ async def credential(request: Request) -> Response:
     """Write the reference into the configuration, and try it."""
     body = await body_of(request, CredentialBody)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
-    looks(request).reopened()
+    looks(request).take_tenancy()
     return answer(written)
 
 

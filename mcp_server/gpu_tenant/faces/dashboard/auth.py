@@ -65,14 +65,14 @@ class Gate:
         if scope["type"] != "http":
             return  # A websocket that nobody accepts is closed.
 
-        async def guarded(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept = [(k, v) for k, v in message["headers"] if k.lower() not in _HEADERS]
                 message = {**message, "headers": [*kept, *_HEADERS.items()]}
             await send(message)
 
         refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, guarded)
+        await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         said = _Said(scope["headers"])

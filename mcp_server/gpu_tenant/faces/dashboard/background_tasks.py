@@ -125,16 +125,16 @@ class Errands:
     async def _run(self, errand: Errand, act: Callable[[], Awaitable[Record | None]]) -> None:
         eta, now_s, told_s = Eta(), asyncio.get_running_loop().time, 0.0
 
-        def heard(done: int, total: int) -> None:
+        def tell_progress(done: int, total: int) -> None:
             nonlocal told_s
-            eta.heard(done, total, at_s=now_s())
+            eta.note_progress(done, total, at_s=now_s())
             if now_s() - told_s >= _TOLD_EVERY_S:
                 told_s = now_s()
                 self._change(
                     errand.id, done_bytes=done, total_bytes=total, words=eta.words(at_s=now_s())
                 )
 
-        progress_to.set(heard)
+        progress_to.set(tell_progress)
         try:
             came = await act()
             result = came.model_dump(mode="json") if came else None

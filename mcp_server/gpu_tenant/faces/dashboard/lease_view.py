@@ -148,7 +148,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     lease, ledger = tenancy.ledger.lease(name), tenancy.ledger
     seal, events = ledger.seal(lease.id), ledger.events(lease.id)
     last = {
-        looks.declared(lease.id, event.job): LastSeen(
+        looks.declared_id(lease.id, event.job): LastSeen(
             at=at,
             state=event.state,
             fraction=event.fraction,

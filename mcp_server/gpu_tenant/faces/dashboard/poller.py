@@ -96,10 +96,10 @@ class Looks:
         """Everything as it was last seen. If it was not seen lately, it is looked at first."""
         if which == "all":
             seen = await self.tenancy.list_leases("all", _HISTORY)
-            return self._shown(seen, self.tenancy.clock.now())
+            return self._overview_of(seen, self.tenancy.clock.now())
         if _now_s() - self._looked_s > 2 * _ASK_S:
             await self._look()
-        return self._shown(self._seen or _NOTHING)
+        return self._overview_of(self._seen or _NOTHING)
 
     def row(self, lease: str) -> LeaseRow | None:
         """That lease as it was last seen. None if it was not among the leases."""
@@ -121,12 +121,12 @@ class Looks:
         job = self._working.get(lease)
         return 0 if job is None else job.others_running
 
-    def declared(self, lease: str, run: str) -> str:
+    def declared_id(self, lease: str, run: str) -> str:
         """The id in the ledger of the job that the box knows by that run."""
         known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
         return run if run in known else run.rpartition(".")[0]
 
-    def _shown(self, seen: Leases, at: datetime | None = None) -> Overview:
+    def _overview_of(self, seen: Leases, at: datetime | None = None) -> Overview:
         return Overview(**dict(self._sums(seen, at)), leases=self._rows(seen))
 
     def _sums(self, seen: Leases, at: datetime | None = None) -> Sums:
@@ -143,7 +143,7 @@ class Looks:
     # Who hears of it
 
     @contextmanager
-    def heard(self) -> Iterator[Told]:
+    def listen(self) -> Iterator[Told]:
         """While the block runs, all news go into this queue."""
         news: Told = asyncio.Queue(_BEHIND)
         self._hearers.add(news)
@@ -160,7 +160,7 @@ class Looks:
                 while not news.empty():
                     news.get_nowait()
                 for anew in (
-                    PageEvent("overview", self._shown(self._seen or _NOTHING)),
+                    PageEvent("overview", self._overview_of(self._seen or _NOTHING)),
                     *self.begun(),
                 ):
                     news.put_nowait(anew)
@@ -198,7 +198,7 @@ class Looks:
         if row is not None and self._seen is not None:
             self.tell("rows", ChangedRows(**dict(self._sums(self._seen)), rows=(row,)))
 
-    def reopened(self) -> None:
+    def take_tenancy(self) -> None:
         """The tenancy was opened again and knows keys that were added. Users of the old one may go on with it."""
         fresh = self._opened()
         self._before.append(self.tenancy)
@@ -261,7 +261,7 @@ class Looks:
             self._working.pop(lease, None)
             self._states.pop(lease, None)
             self.blind.pop(lease, None)
-        self.tell("overview", self._shown(seen))
+        self.tell("overview", self._overview_of(seen))
 
     async def _see_work(self) -> None:
         """The newest job of each running lease is looked at from time to time, a few boxes at once."""
@@ -272,14 +272,14 @@ class Looks:
                     card.lease
                     for card in self._seen.leases
                     if card.state is LeaseState.ACTIVE and card.phase == "ready" and card.jobs
-                    if self._unsettled(card.lease)
+                    if self._is_unsettled(card.lease)
                 ]
                 await each(running, self._see, at_once=_AT_ONCE)
             # Pause for twice as long as the round took, so that these boxes and this computer have
             # time for other work.
             await asyncio.sleep(max(3.0, min(60.0, 2 * (_now_s() - begun_s))))
 
-    def _unsettled(self, lease: str) -> bool:
+    def _is_unsettled(self, lease: str) -> bool:
         job = self._working.get(lease)
         newest = self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)[-1].id
         return job is None or job.id != newest or job.state not in ENDED or lease in self.blind
@@ -297,7 +297,7 @@ class Looks:
             self.is_blind(lease, trouble.message)
         else:
             others = max(0, len(running) - 1)
-            job = seen.model_copy(update={"job": self.declared(lease, seen.job)})
+            job = seen.model_copy(update={"job": self.declared_id(lease, seen.job)})
             now = self.tenancy.clock.now()
             self.sees(lease, Working.of(job, at=now, others_running=others))
 
@@ -309,7 +309,7 @@ class Looks:
         there, now = await standing_of(self.tenancy.context, lease), self.tenancy.clock.now()
         # Runs of one job differ in the number at the end: of two, the longer or greater is newer.
         self._states[lease] = {
-            self.declared(lease, brief.job): LastSeen(at=now, state=brief.state)
+            self.declared_id(lease, brief.job): LastSeen(at=now, state=brief.state)
             for brief in sorted(there.jobs, key=lambda brief: (len(brief.job), brief.job))
         }
         runs = set(there.live)

@@ -176,16 +176,16 @@ _NUMBERS = ("hours", "max_price_usd_h", "vram_gib", "disk_gb", "upload_gb", "dow
 def _with_types(verb: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitable[Record]]:
     """The same verb, with the types that its annotations only name."""
 
-    async def typed(**arguments: object) -> Record:
+    async def run_verb(**arguments: object) -> Record:
         return await verb(**arguments)
 
     signature = signature_of(verb)
-    typed.__signature__ = signature  # type: ignore[attr-defined]
-    typed.__annotations__ = {
+    run_verb.__signature__ = signature  # type: ignore[attr-defined]
+    run_verb.__annotations__ = {
         **{name: given.annotation for name, given in signature.parameters.items()},
         "return": signature.return_annotation,
     }
-    return typed
+    return run_verb
 
 
 async def offers(request: Request) -> Response:

@@ -116,13 +116,13 @@ def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
     came: list[int] = []
     loop = asyncio.get_running_loop()
 
-    def heard(number: int) -> None:
+    def note_signal(number: int) -> None:
         came.append(number)
         server.should_exit = True
         looks.end()
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, heard, number)
+        loop.add_signal_handler(number, note_signal, number)
     try:
         yield came
     finally:

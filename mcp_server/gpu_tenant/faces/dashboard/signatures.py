@@ -89,7 +89,7 @@ async def list_waiting(request: Request) -> Response:
 async def to_sign(request: Request) -> Response:
     """Return one request in full. The terminal shows the code for it, or the browser gets the passkey's options."""
     opened = tenancy(request)
-    asked, how = opened.ledger.asked(request.path_params["code"]), by(request)
+    asked, how = opened.ledger.request_of(request.path_params["code"]), by(request)
     if asked.kind == "lost_passkey":
         how = "terminal" if _signing_of(request).tell else "none"
     options = None
@@ -104,7 +104,7 @@ async def to_sign(request: Request) -> Response:
 async def sign(request: Request) -> Response:
     """Sign the request."""
     body, opened = await body_of(request, Typed), tenancy(request)
-    asked, now = opened.ledger.asked(request.path_params["code"]), opened.clock.now()
+    asked, now = opened.ledger.request_of(request.path_params["code"]), opened.clock.now()
     if body.shown != asked.shown:
         raise Refused(
             "this is not the list that was shown; nothing was signed",

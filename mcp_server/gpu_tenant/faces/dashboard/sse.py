@@ -63,7 +63,7 @@ async def stream(request: Request) -> EventSourceResponse:
         )
 
     async def events() -> AsyncIterator[ServerSentEvent]:
-        with looks.heard() as news:
+        with looks.listen() as news:
             closely = None
             if lease:
                 watching = _Closely(looks, news, lease, job, int(cursor) if cursor else None)
@@ -135,7 +135,7 @@ class _Closely:
         seen = await tenancy.follow(
             self._lease, chosen, cursor=None, wait_s=0, limit_bytes=_TAIL_BYTES
         )
-        now, job = tenancy.clock.now(), self._looks.declared(self._lease, seen.job)
+        now, job = tenancy.clock.now(), self._looks.declared_id(self._lease, seen.job)
         told = {**dict(seen), "log": "", "job": job, "run": seen.job}
         tail = whole_lines(seen.log) if seen.log_size_bytes > _TAIL_BYTES else seen.log
         await self._put("job", JobMoment(**told, at=now, measured=measured_by(tail)))

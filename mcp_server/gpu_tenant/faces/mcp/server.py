@@ -193,7 +193,7 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
                 told = newest
                 await context.report_progress(*told, eta.words(at_s=now_s()))
 
-    token = progress_to.set(lambda done, total: eta.heard(done, total, at_s=now_s()))
+    token = progress_to.set(lambda done, total: eta.note_progress(done, total, at_s=now_s()))
     # This is not a task group, which would wrap the verb's own error in an exception group.
     telling = asyncio.create_task(tell())
     try:

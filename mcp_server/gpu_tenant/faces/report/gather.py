@@ -59,7 +59,7 @@ async def report_of(context: Context, lease: str) -> Report:
     events, jobs = ledger.events(found.id), ledger.jobs(found.id)
     quoted = found.quote.offer if found.quote else None
     shown = jobs[-_MOST_JOBS:]
-    kept_in = Path(found.kept_in or context.home.kept(found.id))
+    kept_in = Path(found.kept_in or context.home.artifacts_of(found.id))
     logs = (kept_in / "log", context.home.logs / found.id)
     return Report(
         lease=found.id,

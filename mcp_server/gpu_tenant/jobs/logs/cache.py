@@ -30,7 +30,7 @@ class LogCopy:
     def read(self, start: int, limit: int) -> bytes:
         """The bytes from `start` on, as far as the copy holds them."""
         try:
-            with self._opened(os.O_RDONLY, fcntl.LOCK_SH) as file:
+            with self._open(os.O_RDONLY, fcntl.LOCK_SH) as file:
                 return os.pread(file, limit, start)
         except OSError:
             return b""
@@ -46,7 +46,7 @@ class LogCopy:
             return
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._opened(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX) as file:
+            with self._open(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX) as file:
                 known = os.fstat(file).st_size
                 both = raw[: max(0, known - at)]
                 if size_bytes < known or os.pread(file, len(both), at) != both:
@@ -58,7 +58,7 @@ class LogCopy:
             self._make_room()
 
     @contextmanager
-    def _opened(self, flags: int, lock: int) -> Iterator[int]:
+    def _open(self, flags: int, lock: int) -> Iterator[int]:
         file = os.open(self._path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(file, lock)

@@ -110,25 +110,29 @@ class LogOnBox:
         if self._status is not None and 0 <= start < known:
             raw = await asyncio.to_thread(self._copy.read, start, limit)
             if raw:
-                return self._told(start, raw)
+                return self._log_bytes(start, raw)
         if not 0 <= start <= known + _NEAR_BYTES:
-            return await self._asked(start, min(limit, self._piece))
+            return await self._ask_box(start, min(limit, self._piece))
         seam = max(0, known - _SEAM_BYTES)
         missing = max(0, start + limit - known)
         # Fetch at least one whole piece even if less is wanted, because each request starts a
         # program on the box.
         ahead = min(max(missing, self._piece), self._piece + _NEAR_BYTES)
-        got = await self._asked(seam, known - seam + ahead)
+        got = await self._ask_box(seam, known - seam + ahead)
         if got.at <= start < got.at + len(got.raw):
             return got._replace(at=start, raw=got.raw[start - got.at :][:limit])
         if start >= self._size:
-            return self._told(self._size, b"")
+            return self._log_bytes(self._size, b"")
         raw = await asyncio.to_thread(self._copy.read, start, limit)
         # The copy may be empty, because it was of another log, or because there is no room for it.
         # Then ask the box.
-        return self._told(start, raw) if raw else await self._asked(start, min(limit, self._piece))
+        return (
+            self._log_bytes(start, raw)
+            if raw
+            else await self._ask_box(start, min(limit, self._piece))
+        )
 
-    async def _asked(self, offset: int, limit: int) -> LogBytes:
+    async def _ask_box(self, offset: int, limit: int) -> LogBytes:
         """Ask the box, and add bytes that continue the copy to it. Returns what the box returned."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -142,8 +146,8 @@ class LogOnBox:
             self._piece = max(_LEAST_BYTES, self._piece // 2)
         self._size = max(status.log_bytes, at + len(raw))
         await asyncio.to_thread(self._copy.join, at, raw, self._size)
-        return self._told(at, raw)
+        return self._log_bytes(at, raw)
 
-    def _told(self, at: int, raw: bytes) -> LogBytes:
+    def _log_bytes(self, at: int, raw: bytes) -> LogBytes:
         ended = self._status is not None and self._status.state in ENDED
         return LogBytes(at, raw, self._size, grows=not ended)

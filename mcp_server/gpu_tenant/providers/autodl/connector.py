@@ -133,7 +133,9 @@ class AutodlConnector:
         if what.where != ANYWHERE:
             order["data_center_list"] = [*what.where.split("+")]
         try:
-            made = _read(_TEXT, await self._told("POST", f"{_PRO}/create", body=order, once="once"))
+            made = _read(
+                _TEXT, await self._unwrap("POST", f"{_PRO}/create", body=order, once="once")
+            )
         except Rejected as error:
             if error.status != 200 or _WRONG_ORDER.search(error.body):
                 raise
@@ -230,7 +232,7 @@ class AutodlConnector:
         Whether a kind is in stock is known only at a create. The API tells no price before a box exists, so prices
         are those that the owner states.
         """
-        held = _read(_HELD, await self._told("POST", _BALANCE, body={}))
+        held = _read(_HELD, await self._unwrap("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000
         return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
@@ -308,7 +310,7 @@ class AutodlConnector:
         """Return the answer with the box's address and price. Empty while the provider does not give them."""
         query = {"instance_uuid": box_id}
         try:
-            return await self._told("GET", f"{_PRO}/snapshot", query=query)
+            return await self._unwrap("GET", f"{_PRO}/snapshot", query=query)
         except Rejected:
             return {}
 
@@ -317,7 +319,7 @@ class AutodlConnector:
         query = {"instance_uuid": box_id}
         try:
             return _read(
-                _TEXT, await self._told("GET", f"{_PRO}/status", query=query, urgent=urgent)
+                _TEXT, await self._unwrap("GET", f"{_PRO}/status", query=query, urgent=urgent)
             )
         except Rejected as error:
             if not _NOT_THERE.search(error.body):
@@ -338,7 +340,7 @@ class AutodlConnector:
         urgent: Literal["", "teardown"] = "",
     ) -> None:
         body: dict[str, Json] = {"instance_uuid": box_id, **(more or {})}
-        await self._told("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
+        await self._unwrap("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
 
     async def _instances(self, *, urgent: Literal["", "teardown"] = "") -> list[Mapping[str, Json]]:
         """Return every row of the list of instances. A row that is not an object becomes an empty one."""
@@ -353,7 +355,7 @@ class AutodlConnector:
         page, leafing = 1, Leafing(f"AutoDL's list of {path}")
         while True:
             body: Json = {"page_index": page, "page_size": _PAGE}
-            shown = _read(_PAGE_OF, await self._told("POST", path, body=body, urgent=urgent))
+            shown = _read(_PAGE_OF, await self._unwrap("POST", path, body=body, urgent=urgent))
             if shown.page_index != page:
                 raise _incomplete(path, f"page {shown.page_index} was answered for page {page}")
             rows += shown.list or []
@@ -367,7 +369,7 @@ class AutodlConnector:
             raise _incomplete(path, f"{len(rows)} of {shown.result_total} are on its pages")
         return rows
 
-    async def _told(
+    async def _unwrap(
         self,
         method: Method,
         path: str,

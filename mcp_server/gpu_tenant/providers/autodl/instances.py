@@ -53,7 +53,7 @@ class AutodlSettings(Record):
         """Return the amount in USD. None if the amount or the rate is unknown."""
         return None if cny is None or self.cny_usd is None else cny * self.cny_usd
 
-    def converted(self, cny: Decimal, today: date) -> str | None:
+    def conversion_words(self, cny: Decimal, today: date) -> str | None:
         """Return in words the sum that is really billed, and the exchange rate with its day.
 
         None if there is no rate.
@@ -155,7 +155,7 @@ def _offer(order: Ordered, owner: AutodlSettings, held_cny: Decimal, today: date
             upload_usd_gb=Decimal(0),
             download_usd_gb=Decimal(0),
             source="owner",
-            converted=None if cny is None else owner.converted(cny, today),
+            converted=None if cny is None else owner.conversion_words(cny, today),
         ),
         interruptible=False,
         trust="datacenter",
@@ -178,7 +178,7 @@ def _notes(
         )
     elif owner.cny_usd is None:
         notes.append(f"{cny} CNY/h; for the price in USD, state `cny_usd` below `[rates]`")
-    if cny is not None and (converted := owner.converted(cny, today)):
+    if cny is not None and (converted := owner.conversion_words(cny, today)):
         notes.append(converted)
     if cny is not None and owner.cny_usd is not None and held_cny < cny:
         notes.append(f"the account holds {held_cny} CNY, and an hour costs {cny}")

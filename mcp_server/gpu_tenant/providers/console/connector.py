@@ -68,12 +68,12 @@ class ByHand:
         """Implement `Tended.tends`."""
         return box_id is not None and self._lent.find(box_id) is not None
 
-    def moved(self, lease: Lease, address: SshAddress) -> None:
-        """Implement `Tended.moved`."""
+    def note_moved(self, lease: Lease, address: SshAddress) -> None:
+        """Implement `Tended.note_moved`."""
         self._change(lease, address=address)
 
-    def ended(self, lease: Lease) -> None:
-        """Implement `Tended.ended`."""
+    def note_ended(self, lease: Lease) -> None:
+        """Implement `Tended.note_ended`."""
         if lease.box_id is not None:
             self._lent.remove(lease.box_id)
 
@@ -139,23 +139,23 @@ class Both:
             return await self._api.timer_at(lease)
         return None
 
-    async def outlived(self, lease: Lease) -> str | None:
-        """Implement `Outlived.outlived`."""
+    async def what_outlives(self, lease: Lease) -> str | None:
+        """Implement `Outlived.what_outlives`."""
         if isinstance(self._api, Outlived) and not self.tends(lease.box_id):
-            return await self._api.outlived(lease)
+            return await self._api.what_outlives(lease)
         return None
 
     def tends(self, box_id: BoxId | None) -> bool:
         """Implement `Tended.tends`."""
         return self._by_hand.tends(box_id)
 
-    def moved(self, lease: Lease, address: SshAddress) -> None:
-        """Implement `Tended.moved`."""
-        self._by_hand.moved(lease, address)
+    def note_moved(self, lease: Lease, address: SshAddress) -> None:
+        """Implement `Tended.note_moved`."""
+        self._by_hand.note_moved(lease, address)
 
-    def ended(self, lease: Lease) -> None:
-        """Implement `Tended.ended`."""
-        self._by_hand.ended(lease)
+    def note_ended(self, lease: Lease) -> None:
+        """Implement `Tended.note_ended`."""
+        self._by_hand.note_ended(lease)
 
     def _parking(self, lease: Lease) -> Parking:
         if self.tends(lease.box_id) or not isinstance(self._api, Parking):

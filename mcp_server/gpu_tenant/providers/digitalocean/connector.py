@@ -210,8 +210,8 @@ class DigitalOceanConnector:
         shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
         return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
 
-    async def found(self, lease: Lease) -> Box | None:
-        """Implement `Findable.found`."""
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`."""
         path = f"{_DROPLETS}/{lease.box_id}"
         reply = await self._wire.get(path, expect=(200, 404))
         if reply.status == 404:

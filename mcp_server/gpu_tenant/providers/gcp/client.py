@@ -140,7 +140,7 @@ class GcpClient:
             leafing.turn()
             fields["page_token"] = cursor
 
-    async def finished(self, zone: str, operation: Message, *, within_s: float) -> Message:
+    async def wait_for(self, zone: str, operation: Message, *, within_s: float) -> Message:
         """Return the operation when it is done, or as it is when that much time has passed."""
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:
@@ -236,7 +236,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
             return False
         return isinstance(row, dict)
 
-    def reduced(row: object) -> object:
+    def reduce_row(row: object) -> object:
         if readable(row):
             return row
         kept = {k: v for k, v in row.items() if k in _KEPT} if isinstance(row, dict) else {}
@@ -245,7 +245,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
     page = json.loads(body)
     for scope in page["items"].values():
         if "instances" in scope:
-            scope["instances"] = [reduced(row) for row in scope["instances"]]
+            scope["instances"] = [reduce_row(row) for row in scope["instances"]]
     return compute.InstanceAggregatedList.from_json(json.dumps(page), ignore_unknown_fields=True)
 
 

@@ -149,7 +149,7 @@ class GcpConnector:
             if error.status == 409:
                 return error
             raise
-        refused = failure(await self._calls.finished(zone, operation, within_s=_CREATED_S))
+        refused = failure(await self._calls.wait_for(zone, operation, within_s=_CREATED_S))
         if isinstance(refused, NoCapacity | NoQuota):
             raise refused
         return refused
@@ -235,8 +235,8 @@ class GcpConnector:
         """Implement `Accounted.account`."""
         return f"project {self._calls.project}"
 
-    async def found(self, lease: Lease) -> Box | None:
-        """Implement `Findable.found`."""
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`."""
         where = _where(lease.box_id)
         try:
             return self._box(await self._calls.ask("Instances", "get", where))
@@ -256,7 +256,7 @@ class GcpConnector:
             if error.status == 404 and f"instances/{where['instance']}" in error.body:
                 return
             raise
-        done = await self._calls.finished(where["zone"], operation, within_s=_DELETED_S)
+        done = await self._calls.wait_for(where["zone"], operation, within_s=_DELETED_S)
         _unless_failed(done)
 
     async def park(self, lease: Lease) -> None:
@@ -274,7 +274,7 @@ class GcpConnector:
         """Implement `Parking.resume`. Whether the zone has such a GPU is known only when the operation ends."""
         where = _where(lease.box_id)
         operation = await self._calls.ask("Instances", "start_unary", where)
-        done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
+        done = await self._calls.wait_for(where["zone"], operation, within_s=_STARTED_S)
         _unless_failed(done)
 
     async def timer_at(self, lease: Lease) -> datetime | None:

@@ -293,8 +293,8 @@ class KubernetesConnector:
             ),
         )
 
-    async def outlived(self, lease: Lease) -> str | None:
-        """Implement `Outlived.outlived`: the claim with its disk, and the node."""
+    async def what_outlives(self, lease: Lease) -> str | None:
+        """Implement `Outlived.what_outlives`: the claim with its disk, and the node."""
         node = (
             "the node that it ran on bills until its pool scales down, or a person removes the node"
         )

@@ -152,7 +152,7 @@ class PodTransport:
             raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
         try:
             async with asyncio.timeout(_DIAL_S):
-                frames = await self._dialled()
+                frames = await self._dial_in_thread()
         except TimeoutError:
             raise BoxUnreachable(
                 f"the cluster of {self._address.context} does not answer ({_DIAL_S:g} s)",
@@ -163,7 +163,7 @@ class PodTransport:
         link.start()
         return link
 
-    async def _dialled(self) -> Frames:
+    async def _dial_in_thread(self) -> Frames:
         """Run `_dial` in a thread that does not hold up the program's end. A link that comes too late is closed."""
         answer: Future[Frames] = Future()
 
@@ -224,12 +224,12 @@ def _limit_dialling() -> None:
     client: Any = import_module("kubernetes.stream.ws_client")
     websocket = client.WebSocket
 
-    def limited(**options: object) -> object:
+    def dial_limited(**options: object) -> object:
         made = websocket(**options)
         made.settimeout(_DIAL_S)
         return made
 
-    client.WebSocket = limited
+    client.WebSocket = dial_limited
 
 
 class _Exec:
@@ -300,7 +300,7 @@ class _Exec:
         if channel == _OUT:
             _hand(self._output, chunk)
         elif channel == _ERR:
-            complaint = self._far.heard(chunk)
+            complaint = self._far.complaints(chunk)
             if self._far.exit_status is not None:
                 self._frames.end_input()
             if self._complaints is not None:

@@ -238,7 +238,7 @@ class ExecOutput:
         self.exit_status: int | None = None
         """The command's exit status. None while it runs, or if the far end never started."""
 
-    def heard(self, chunk: bytes) -> bytes:
+    def complaints(self, chunk: bytes) -> bytes:
         """Return the error output in this chunk.
 
         Text in none of our forms counts as error output: another program ran in place of ours.

@@ -176,7 +176,7 @@ class LambdaCloudConnector:
             raise self._refusal(reply)
         try:
             (made,) = _payload(_LAUNCHED, reply).instance_ids
-            shown = await self._shown(made)
+            shown = await self._get_instance(made)
         except (ValueError, ProviderTrouble) as error:
             # Any error other than ProviderSilent would say that no box was made.
             raise self._unseen(reply) from error
@@ -203,9 +203,9 @@ class LambdaCloudConnector:
             (f"ssh key {key.id}" for key in keys if key.public_key.split()[:2] == ours), None
         )
 
-    async def found(self, lease: Lease) -> Box | None:
-        """Implement `Findable.found`."""
-        shown = await self._shown(str(lease.box_id))
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`."""
+        shown = await self._get_instance(str(lease.box_id))
         return None if shown is None or shown.status == "terminated" else self._box(shown)
 
     async def destroy(self, permit: TeardownPermit) -> None:
@@ -237,7 +237,7 @@ class LambdaCloudConnector:
                 return None
         elif reply.status == 404 and _code(reply) != _NO_SUCH_OBJECT:
             raise told
-        shown = await self._shown(box_id, urgent="teardown")
+        shown = await self._get_instance(box_id, urgent="teardown")
         if shown is None or shown.status in ("terminating", "terminated"):
             return None
         if shown.actions.terminate.available and reply.status == 200:
@@ -295,7 +295,7 @@ class LambdaCloudConnector:
             # The key may be there by now: another launch of ours may have added it at the same moment.
         raise self._wire.trouble("POST", _KEYS, reply)
 
-    async def _shown(
+    async def _get_instance(
         self, box_id: str, *, urgent: Literal["", "teardown"] = ""
     ) -> _Instance | None:
         """Return the instance as the provider shows it now. None if the provider says that there is none."""

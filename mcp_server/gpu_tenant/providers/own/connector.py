@@ -1,6 +1,5 @@
 """The owner's own machines, lent to a lease and handed back. Nothing is ever deleted on them."""
 
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -83,6 +82,8 @@ def connect(setting: Setting) -> OwnConnector:
 
 
 def _machines(configuration: Path) -> list[OwnMachine]:
+    import tomllib  # only a search looks there
+
     try:
         # Money is Decimal, so TOML's decimal numbers are not read as floats.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)

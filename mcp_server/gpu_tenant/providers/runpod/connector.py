@@ -117,8 +117,8 @@ class RunpodConnector:
         """Implement `Accounted.account`, through the older API. Also None if the key may not use that API."""
         return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
 
-    async def found(self, lease: Lease) -> Box | None:
-        """Implement `Findable.found`. A 404 can also mean that this key may not see the pod."""
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`. A 404 can also mean that this key may not see the pod."""
         reply = await self._wire.get(f"/v2/pods/{lease.box_id}", expect=(200, 404))
         if reply.status == 404 or reply.fields.get("status") == "TERMINATED":
             return None
@@ -233,8 +233,8 @@ class RunpodConnector:
         volumes = await self._every("/v2/network-volumes", "networkVolumes", {})
         return [leftover(volume) for volume in volumes if volume.get("id") not in mounted]
 
-    async def billed(self, lease: Lease) -> Billed | None:
-        """Implement `Billing.billed`."""
+    async def ask_bill(self, lease: Lease) -> Billed | None:
+        """Implement `Billing.ask_bill`."""
         now = self._clock.now()
         answer = await self._wire.get(PODS, query=in_time(lease, now))
         return cost(answer.fields, str(lease.box_id), now)

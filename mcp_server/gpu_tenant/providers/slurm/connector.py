@@ -79,7 +79,7 @@ class SlurmConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`: submit a job under the lease's mark. The job may wait in the queue.
 
-        A lease of a fleet gets one task of an array: see `_claimed`.
+        A lease of a fleet gets one task of an array: see `_claim_task`.
         """
         quote, owner = wanted_quote(lease), self._site()
         ordered = _OFFER.fullmatch(quote.offer.id)
@@ -98,18 +98,18 @@ class SlurmConnector:
             now=self._setting.clock.now(),
         )
         async with self._login(owner) as login:
-            said = await self._told(login, owner, of=lease)
+            said = await self._ask_queue(login, owner, of=lease)
             rows = said.rows
             known_one = next((r for r in rows if r.mark == lease.mark and not r.is_over), None)
             if known_one is not None:
                 if known_one.is_held:
-                    await self._done(login, owner, "scontrol", "release", known_one.id)
+                    await self._run_checked(login, owner, "scontrol", "release", known_one.id)
                 return self._box(known_one, owner, interruptible=quote.offer.interruptible)
             said.must_show_mark(lease.mark)
             if (lease.fleet_size or 1) > 1:
-                box_id = await self._claimed(login, owner, lease, options, rows)
+                box_id = await self._claim_task(login, owner, lease, options, rows)
                 # The task was held until now. From here on it may start, and bill.
-                await self._done(login, owner, "scontrol", "release", box_id)
+                await self._run_checked(login, owner, "scontrol", "release", box_id)
             else:
                 text = batch(of_lease(lease), grace_s=owner.grace_s)
                 box_id = await self._sbatch(
@@ -146,13 +146,13 @@ class SlurmConnector:
         shown = genuine(permit, provider="slurm")
         owner = self._site()
         async with self._login(owner) as login:
-            said = await self._told(login, owner)
+            said = await self._ask_queue(login, owner)
             row = next((row for row in said.rows if row.id == shown.box_id), None)
             if row is None:
                 said.must_show(shown.box_id)
                 return
             self._notes.check_ours(row.id, row.mark, lease=shown.lease_id)
-            answer = await self._asked(login, owner, "scancel", row.id)
+            answer = await self._run_at_login(login, owner, "scancel", row.id)
             if answer.exit_status and not NOT_THERE.search(words_of(answer)):
                 raise refusal("scancel", answer)
             if not said.odd:
@@ -170,13 +170,13 @@ class SlurmConnector:
         if left and not any(row.mark for row in others):
             # Select by name as well, because a task that was claimed a moment ago has another name.
             only = ["--state=PENDING", f"--name={left[0].comment}"]
-            await self._asked(login, owner, "scancel", *only, *(row.id for row in left))
+            await self._run_at_login(login, owner, "scancel", *only, *(row.id for row in left))
 
     async def timer_at(self, lease: Lease) -> datetime | None:
         """Implement `Timed.timer_at`: the end of the walltime, once the job has started."""
         owner = self._site()
         async with self._login(owner) as login:
-            said = await self._told(login, owner)
+            said = await self._ask_queue(login, owner)
         seen = next((row for row in said.rows if row.id == lease.box_id), None)
         if seen is None:
             said.must_show(str(lease.box_id))
@@ -206,7 +206,7 @@ class SlurmConnector:
 
     # --- the commands
 
-    async def _claimed(
+    async def _claim_task(
         self,
         login: Transport,
         owner: Site,
@@ -227,19 +227,19 @@ class SlurmConnector:
             text = batch(of_task(owner), grace_s=owner.grace_s)
             task = f"{await self._sbatch(login, owner, text, [*options, *array])}_1"
         claim = [f"JobId={task}", f"JobName={lease.mark}", f"Comment={lease.mark}"]
-        await self._done(login, owner, "scontrol", "update", *claim)
+        await self._run_checked(login, owner, "scontrol", "update", *claim)
         return task
 
     async def _sbatch(
         self, login: Transport, owner: Site, text: str, options: Sequence[str]
     ) -> str:
-        answer = await self._done(
+        answer = await self._run_checked(
             login, owner, "sbatch", "--parsable", *options, stdin=text.encode()
         )
         return parse_submitted(answer)
 
     async def _boxes(self, login: Transport, owner: Site) -> Sequence[Box]:
-        said = await self._told(login, owner)
+        said = await self._ask_queue(login, owner)
         rows = said.rows
         firm = {p.partition: not p.interruptible for p in await self._pools(login, owner)}
         for array in {row.array for row in rows if self._is_left(row) and not said.odd}:
@@ -248,7 +248,7 @@ class SlurmConnector:
             row
             for row in rows
             if row.state != "CANCELLED" and not _is_unclaimed(row)
-            if not row.is_over or self._notes.shown(row.id, row.mark)
+            if not row.is_over or self._notes.is_ours(row.id, row.mark)
         ]
 
         def read(row: SlurmJob | Subject) -> Box:
@@ -296,7 +296,9 @@ class SlurmConnector:
             created_at=row.submitted_at,
         )
 
-    async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> SlurmAnswer:
+    async def _ask_queue(
+        self, login: Transport, owner: Site, *, of: Lease | None = None
+    ) -> SlurmAnswer:
         """Ask for every job, from the cluster where the leases are. Note that the lease `of` is begun there.
 
         Raises:
@@ -313,21 +315,21 @@ class SlurmConnector:
 
     async def _pools(self, login: Transport, owner: Site) -> list[Pool]:
         fields = ",".join(f"{name}:{SEPARATOR}" for name in PARTITION_FIELDS)
-        shown = await self._done(login, owner, "sinfo", "--noheader", f"--Format={fields}")
-        config = await self._done(login, owner, "scontrol", "show", "config")
+        shown = await self._run_checked(login, owner, "sinfo", "--noheader", f"--Format={fields}")
+        config = await self._run_checked(login, owner, "scontrol", "show", "config")
         preempts = re.search(rb"PreemptType\s*=\s*(?!\(null\)|preempt/none)\S", config.stdout)
         return pools(shown.stdout.decode(errors="replace"), preemption="on" if preempts else "off")
 
-    async def _asked(
+    async def _run_at_login(
         self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
     ) -> Finished:
         return await self._run(login, [*owner.before, command, *argv], stdin=stdin)
 
-    async def _done(
+    async def _run_checked(
         self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
     ) -> Finished:
         """Run a Slurm command that must succeed, and return its result."""
-        answer = await self._asked(login, owner, command, *argv, stdin=stdin)
+        answer = await self._run_at_login(login, owner, command, *argv, stdin=stdin)
         if answer.exit_status:
             raise refusal(command, answer)
         return answer

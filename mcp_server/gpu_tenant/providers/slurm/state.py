@@ -63,7 +63,7 @@ class SlurmNotes:
         """Note that the job is no longer a box."""
         self._note("handed_back", f"{job}-{mark}")
 
-    def shown(self, job: str, mark: str | None) -> bool:
+    def is_ours(self, job: str, mark: str | None) -> bool:
         """Whether an ended job belongs to a deployment that began leases here, and was not handed back."""
         return self.is_here((mark or "").rpartition(":")[0]) and (
             f"{job}-{mark}" not in self._of("handed_back")

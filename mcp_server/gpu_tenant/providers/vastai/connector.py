@@ -164,8 +164,8 @@ class VastConnector:
         number = (await self._call("GET", USER)).fields.get("id")
         return f"user {number}" if isinstance(number, int | str) else None
 
-    async def found(self, lease: Lease) -> Box | None:
-        """Implement `Findable.found`."""
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`."""
         path = f"/api/v0/instances/{lease.box_id}/"
         reply = await self._call("GET", path, query={"owner": "me"}, expect=(200, 404))
         if reply.status == 404:
@@ -325,8 +325,8 @@ class VastConnector:
         rows = _rows(reply.fields, "volumes")
         return [leftover(row) for row in rows if not row.get("instances")]
 
-    async def billed(self, lease: Lease) -> Billed | None:
-        """Implement `Billing.billed`. The charges name each contract, and cannot be requested for one alone."""
+    async def ask_bill(self, lease: Lease) -> Billed | None:
+        """Implement `Billing.ask_bill`. The charges name each contract, and cannot be requested for one alone."""
         now = self._setting.clock.now()
         query = charges_query(lease, now)
         leafing = Leafing("Vast.ai's list of charges")

@@ -63,8 +63,8 @@ def with_member(text: str, path: tuple[str, str], value: Json) -> str:
         else:
             new = _write(value, _step(text, root), depth=2)
             after = text[: old.value.start] + new + text[old.value.end :]
-    meant = _meant(root.value)
-    meant[outer] = {**_meant(meant.get(outer)), inner: value}
+    meant = _object_of(root.value)
+    meant[outer] = {**_object_of(meant.get(outer)), inner: value}
     return _prove(after, meant)
 
 
@@ -79,8 +79,8 @@ def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = 
     holder = root.of(outer)
     if holder is None or (old := _object(text, holder.value).of(inner)) is None:
         return text
-    meant = _meant(root.value)
-    rest = {k: v for k, v in _meant(meant[outer]).items() if k != inner}
+    meant = _object_of(root.value)
+    rest = {k: v for k, v in _object_of(meant[outer]).items() if k != inner}
     if rest or outer in keep:
         meant[outer] = rest
         return _prove(_remove(text, holder.value, old), meant)
@@ -88,7 +88,7 @@ def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = 
     return _prove(_remove(text, root, holder), meant)
 
 
-def _meant(value: Json) -> dict[str, Json]:
+def _object_of(value: Json) -> dict[str, Json]:
     return dict(value) if isinstance(value, dict) else {}
 
 

@@ -1,0 +1,76 @@
+"""What the guard on a box last promised, as it is on record. Nobody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import UnionType
+from typing import TYPE_CHECKING
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.protection import Armed
+from gpu_tenant.domain.timeline import Lines
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.model import Lease
+    from gpu_tenant.ledger import Ledger
+
+STATES = (timeline.Guarded, timeline.Resumed, timeline.Parked, timeline.Taken)
+"""The events that `armed_in` goes by."""
+
+
+def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
+    """The state of the guard is on the timeline, if it has changed, or if the box was started again since."""
+    if armed_now(lease, ledger) != armed:
+        now = timeline.Guarded(
+            armed=armed.state == "armed",
+            ends_the_meter=armed.ends_the_meter,
+            when_done=armed.when_done,
+            words=armed.words,
+        )
+        ledger.note(lease.id, now, at=ledger.now())
+
+
+def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard of that lease promised last. None if none was armed since we started the box."""
+    return _last_state(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
+
+
+def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard on the box holds now. None if none was armed since the box was last stopped or taken."""
+    return armed_in(ledger.events(lease.id, *STATES))
+
+
+def armed_in(events: Lines) -> Armed | None:
+    """The same, by a lease's timeline."""
+    # The guard is a process: it ends when the box is stopped, by whomever.
+    return _last_state(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
+
+
+def has_lapsed(lease: Lease, events: Lines) -> bool:
+    """Whether the box runs again after a stop, and its guard was not armed since."""
+    if lease.parked_at is not None or recorded_fate(events) is not None:
+        return False
+    guarded = any(isinstance(event, timeline.Guarded) for _, event in events)
+    return guarded and armed_in(events) is None
+
+
+def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
+    for _, event in events:
+        if isinstance(event, until):
+            return None
+        if isinstance(event, timeline.Guarded):
+            return Armed(
+                state="armed" if event.armed else "not armed",
+                ends_the_meter=event.ends_the_meter,
+                when_done=event.when_done,
+                words=event.words,
+            )
+    return None
+
+
+def note_gone(lease: Lease, *, ledger: Ledger) -> None:
+    """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
+    words = "not armed: its guard was gone, as after a reboot"
+    armed = Armed(state="not armed", ends_the_meter=False, words=words)
+    record(lease, armed, ledger=ledger)
