@@ -66,6 +66,7 @@ export interface ChangedRows {
   leaking_usd_month: string | null;
   not_counted: string[];
   sweeps: string[];
+  waiting: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
   rows: LeaseRow[];
@@ -209,6 +210,8 @@ export interface Found {
   unfit: Record<string, number>;
   /** providers that did not answer, and what to do */
   troubles: Record<string, string>;
+  /** what `provision` waits for */
+  wish: string | null;
   next: string;
 }
 
@@ -399,6 +402,7 @@ export interface Overview {
   leaking_usd_month: string | null;
   not_counted: string[];
   sweeps: string[];
+  waiting: string[];
   /** why the last look failed; the rest is of the one before */
   trouble: Trouble | null;
   leases: LeaseRow[];

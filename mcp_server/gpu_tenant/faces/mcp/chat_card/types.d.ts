@@ -113,6 +113,8 @@ export interface Leases {
   older: string | null;
   /** how their cells stand */
   sweeps: string[];
+  /** wishes that stand */
+  waiting: string[];
 }
 
 export interface Progress {
