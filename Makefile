@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over market storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -97,6 +97,10 @@ deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platfor
 OVER ?= 200
 over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 SEED=7
 	OVER=$(OVER) $(BIN)/pytest -q -s -n 0 tests/over
+
+MARKET ?= 100
+market: $(VENV)/.ready-dev      ## what a wish that waits pays on drawn market days; MARKET=20 SEED=7
+	MARKET=$(MARKET) $(BIN)/pytest -q -s -n 0 tests/market
 
 LEASES ?= 200
 storm: $(VENV)/.ready-dev       ## whole leases under faults, deaths and strangers; LEASES=2000, ARGS='--mode two'
