@@ -830,6 +830,29 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
     )
 
 
+# --- notice --------------------------------------------------------------------------------------
+# Notice that the platform takes this box back: what is on record of it.
+
+
+NOTICE = {"at": NUMBER, "source": str, "boot_id": str, "jobs": list}
+
+
+def heard_notice(home: str) -> dict | None:
+    """The notice that was given since this machine was started; None if there was none."""
+    try:
+        record = read_record(os.path.join(home, "notice.json"), NOTICE)
+    except Refusal:  # it is only told to the tenant, and proves nothing
+        return None
+    return record if record and record["boot_id"] == boot_id() else None
+
+
+def record_notice(home: str, source: str, **more: object) -> None:
+    """It is on record that notice was given. The first record of it stands, and `more` is added to it."""
+    known = heard_notice(home)
+    record = known or {"at": time.time(), "source": source, "boot_id": boot_id(), "jobs": []}
+    write_record_if_possible(os.path.join(home, "notice.json"), dict(record, **more))
+
+
 # --- status --------------------------------------------------------------------------------------
 # The verbs `status` and `tail`.
 
@@ -917,6 +940,7 @@ def status(home: str, request: dict) -> dict:
     if "job" not in request:
         return {
             "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
+            "notice": heard_notice(home),
             "now": time.time(),
             "boot_id": boot_id(),
         }
@@ -1032,28 +1056,36 @@ def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
 
     With each job comes the signal that asks it to end, and how many seconds it may take.
     """
-    import signal
-
-    begun, told = time.monotonic(), set()
+    begun = time.monotonic()
+    told: set = set()
     give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
     while True:
-        passed, alive = time.monotonic() - begun, set()
-        for job, signum, grace_s in asked:
-            for process in job.members():
-                alive.add(process)
-                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
-                if process in told and passed < grace_s:
-                    continue
-                for number in numbers:
-                    try:
-                        if ticks_of(process.pid) == process.ticks:
-                            os.kill(process.pid, number)
-                    except OSError:
-                        pass
+        passed = time.monotonic() - begun
+        alive = signal_jobs(asked, told, passed)
         if not alive or passed > give_up:
             return sorted(p.pid for p in alive)
-        told |= alive
         time.sleep(0.05)
+
+
+def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -> set:
+    """Their living processes. Each is told once to end; it is killed when its job's time has `passed`."""
+    import signal
+
+    alive = set()
+    for job, signum, grace_s in asked:
+        for process in job.members():
+            alive.add(process)
+            numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
+            if process in told and passed < grace_s:
+                continue
+            for number in numbers:
+                try:
+                    if ticks_of(process.pid) == process.ticks:
+                        os.kill(process.pid, number)
+                except OSError:
+                    pass
+    told |= alive
+    return alive
 
 
 def stop(home: str, request: dict) -> dict:
@@ -3382,7 +3414,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
+    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts notice disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -3444,6 +3476,7 @@ FIELDS = {  # the kind of each argument, and help for a person
     "seal": ("object", ""),
     "copy_s": ("number", "most seconds for the copy to the store (1800)"),
     "scripts": ("object", ""),
+    "notice": ("object", ""),
     "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
     "tells_s": ("number", "of what takes long, say so often how much is done, a line each"),
@@ -3509,13 +3542,152 @@ def valued(kind: str, value: object) -> object:
     raise ValueError("it is %s" % ascii(value)[:80])
 
 
+# --- listening -----------------------------------------------------------------------------------
+# Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM.
+
+
+MARKER = ".rehearsal.json"
+METADATA = ("169.254.169.254", 80, "metadata.google.internal", "")
+PREEMPTED = "/computeMetadata/v1/instance/preempted"
+POLL_S, FAILED_POLL_S = 2.0, 10.0
+ANSWER_S, ANSWER_BYTES = 1.0, 4096
+
+
+def metadata_address(home: str) -> tuple[str, int, str, str] | None:
+    """Host, port, the name to ask for, and what stands before each path. None if nothing may be asked.
+
+    On a rehearsal's box a file in its login home says where its platform answers, always on this computer.
+    """
+    directory = home
+    while True:
+        path = os.path.join(directory, MARKER)
+        if os.path.lexists(path):
+            return _rehearsed(path)
+        if directory == os.path.dirname(directory):
+            return METADATA
+        directory = os.path.dirname(directory)
+
+
+def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
+    from urllib.parse import urlsplit
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            at = urlsplit(json.load(file)["metadata"])
+        port = at.port
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if at.scheme != "http" or at.hostname != "127.0.0.1" or port is None:
+        return None
+    return at.hostname, port, at.netloc, at.path
+
+
+def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
+    """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
+
+    What answers may be anybody. So it is given a second and 4 KB, no proxy is asked and no redirect is
+    followed, and only the one word of an answer that names itself as Google's counts.
+    """
+    import socket
+
+    host, port, name, before = address
+    asked = (
+        "GET %s%s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: close\r\n\r\n"
+        % (before, PREEMPTED, name)
+    )
+    give_up, answer = time.monotonic() + ANSWER_S, b""
+    try:
+        with socket.create_connection((host, port), ANSWER_S) as line:
+            line.sendall(asked.encode())
+            while len(answer) <= ANSWER_BYTES:
+                left_s = give_up - time.monotonic()
+                if left_s <= 0:
+                    return None
+                line.settimeout(left_s)
+                part = line.recv(ANSWER_BYTES)
+                if not part:
+                    break
+                answer += part
+    except (OSError, ValueError):
+        return None
+    return _read_answer(answer)
+
+
+def _read_answer(answer: bytes) -> bool | None:
+    head, parted, body = answer.partition(b"\r\n\r\n")
+    status, _, fields = head.partition(b"\r\n")
+    named = {line.replace(b" ", b"").lower() for line in fields.split(b"\r\n")}
+    if len(answer) > ANSWER_BYTES or not parted or status.split(b" ")[1:2] != [b"200"]:
+        return None
+    if b"metadata-flavor:google" not in named:
+        return None
+    return {b"TRUE": True, b"FALSE": False}.get(body.strip())
+
+
+class Listener:
+    """Passes the time of one process, and hears meanwhile whether the box is to be taken.
+
+    From when it is made, SIGTERM ends this process no more: it is waited for. The first process sends it to
+    all others when the system or the container ends. From anybody else it says nothing.
+    """
+
+    def __init__(self, home: str, metadata: bool) -> None:
+        import signal
+
+        self._address = metadata_address(home) if metadata else None
+        self._ask_at = 0.0
+        self.polls = self.unclear = 0
+        self._waits = getattr(signal, "sigtimedwait", None)
+        if self._waits is not None:
+            # An ignored signal would never be seen. A blocked one stays until it is waited for.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def waits(self, seconds: float) -> str | None:
+        """So much time has passed, or less if the box is to be taken. Who says so; None if nobody does."""
+        import signal
+
+        until = time.monotonic() + seconds
+        if self._is_taken():
+            return "metadata"
+        left_s = until - time.monotonic()
+        while left_s > 0:
+            if self._waits is None:  # not on every system
+                time.sleep(left_s)
+                return None
+            heard = self._waits({signal.SIGTERM}, left_s)
+            if heard is not None and heard.si_pid in (0, 1):
+                return "shutdown"
+            left_s = until - time.monotonic()
+        return None
+
+    def lets_go(self) -> None:
+        """SIGTERM ends this process, as it ends any other."""
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _is_taken(self) -> bool:
+        if self._address is None or time.monotonic() < self._ask_at:
+            return False
+        said = is_preempted(self._address)
+        self.polls += 1
+        self.unclear += said is None
+        # One that gives no such answer is asked more seldom, and never given up.
+        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S)
+        return said is True
+
+
 # --- guard ---------------------------------------------------------------------------------------
 # The verb `guard`: the deadline is held on the box, by a process there.
 
 
 LOOK_S = 60.0
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts", "notice")
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def guard(home: str, request: dict) -> dict:
@@ -3523,7 +3695,8 @@ def guard(home: str, request: dict) -> dict:
 
     It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    `store` is kept in the memory of that process, and nowhere else.
+    `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
+    also listens whether the platform takes the box back (`metadata`, some `within_s` before).
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -3598,6 +3771,9 @@ class Guarding:
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = _elapsed()
         self._look: object = None
+        self._notice = request.get("notice") or {}
+        self._listener = Listener(home, bool(self._notice.get("metadata")))
+        self._is_heeded = False
 
     def holds(self) -> bool:
         """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
@@ -3620,7 +3796,9 @@ class Guarding:
                 return True
             self._take_a_look()
             most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
-            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
+            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
+            if source and not self._heeds(source):
+                return False
 
     def _notes(self, **more: object) -> bool:
         """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
@@ -3694,21 +3872,99 @@ class Guarding:
         except OSError:
             pass
 
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
-        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+    def _live_jobs(
+        self, why: str, since: float = float("inf")
+    ) -> tuple[list[tuple[Job, int, float]], dict]:
+        """Each job that lives, its signal and its time, and what could not be read. That it ends is on record.
+
+        So is each that ended otherwise than well after `since`: what told us has told it, and it was quicker.
+        """
         asked, problems = [], {}
         for job in all_jobs(self._home):
             signum, grace_s = 15, 10.0
             try:
-                if observe(job).state not in LIVE:
+                seen = observe(job)
+                ended_at = (seen.end or {}).get("ended_at", 0.0)
+                if seen.state not in LIVE and (seen.state == "finished" or ended_at < since):
                     continue
                 spec = job.spec()
                 signum, grace_s = spec["stop_signal"], spec["grace_s"]
-                record_ending(job, "deadline")
+                record_ending(job, why)
             except (Refusal, OSError) as error:
                 problems[job.name] = str(error)
-            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
+            asked.append((job, self._request.get("signal", signum), grace_s))
+        return asked, problems
+
+    def _heeds(self, source: str) -> bool:
+        """Whether to go on guarding. The platform takes the box: what can be saved of its work has been.
+
+        The jobs were asked to end, each by its own signal, and were left all the time that there is: to kill
+        one while it saves would lose what it saves. What is complete was copied to the store.
+        """
+        if self._is_heeded and source == "metadata":
+            return True
+        if not self._notes(state="fired", why="preempted", fired_at=time.time()):
+            return False
+        if not self._is_heeded:
+            self._is_heeded = True
+            self._saves(source)
+        # When the system goes, so do we: a container ends when its last process has.
+        return source != "shutdown"
+
+    def _saves(self, source: str) -> None:
+        import signal
+
+        within_s = float(self._notice.get("within_s") or NOTICE_S)
+        since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
+        asked, problems = self._live_jobs("preempted", since)
+        if source == "shutdown":  # who has told us so has told everybody
+            asked = [
+                (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
+                for job, signum, grace_s in asked
+            ]
+        polls = {"polls": self._listener.polls, "unclear": self._listener.unclear}
+        names = [job.name for job, _, _ in asked]
+        record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
+        never = [(job, signum, float("inf")) for job, signum, _ in asked]
+        gives_up = _elapsed() + within_s + LATE_S
+        told: set = set()
+        copying, copy_at = 0, _elapsed()
+        alive = signal_jobs(never, told, 0.0)
+        while alive and _elapsed() < gives_up:
+            if "store" in self._request and _elapsed() >= copy_at:
+                if copying == 0:
+                    copying = self._begins_to_copy()
+                elif os.waitpid(copying, os.WNOHANG)[0]:
+                    copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
+            time.sleep(0.1)
+            alive = signal_jobs(never, told, 0.0)
+        if copying:
+            _end_group(copying)
+        record_notice(self._home, source, ended_at=time.time(), left=sorted(p.pid for p in alive))
+        if "store" in self._request:
+            try:
+                kept = self._copied(whole=not alive)
+            except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+                kept = {"ok": False, "message": type(error).__name__}
+            record_notice(self._home, source, kept=kept)
+        self._notes(stopped=names, problems=problems)
+
+    def _begins_to_copy(self) -> int:
+        """The process, with a group of its own, that copies what is complete while jobs still save."""
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setpgid(0, 0)
+                self._copied(whole=False)
+            finally:
+                os._exit(0)
+        return child
+
+    def ends(self) -> None:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+        asked, problems = self._live_jobs("deadline")
+        asked = [(job, signum, min(grace_s, most_s)) for job, signum, grace_s in asked]
         left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
             return
@@ -3720,19 +3976,22 @@ class Guarding:
             self._notes(kept=kept)
         self._ends_the_bill()
 
-    def _copied(self) -> dict:
-        """What became of the copy to the store."""
+    def _copied(self, whole: bool = True) -> dict:
+        """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
-                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
+                entries = self._sealed() if whole else self._complete()
                 break
             except (Refusal, OSError) as error:
                 if time.monotonic() > give_up:
                     return {"ok": False, "message": str(error)[:300]}
                 time.sleep(0.2)
         names = ("name", "at", "size", "sha256")
+        entries.sort(key=lambda entry: -entry.get("mtime_ns", 0))
         files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
+        if not files and not whole:
+            return {"ok": True, "files": 0, "kept": 0, "at": time.time(), "message": ""}
         wanted = {"store": self._request["store"], "files": files}
         said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
         kept, failed = said.get("kept") or [], said.get("failed") or []
@@ -3740,10 +3999,18 @@ class Guarding:
         told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
         return dict(told, at=time.time(), message=str(why)[:300])
 
+    def _sealed(self) -> list[dict]:
+        entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
+        return entries
+
+    def _complete(self) -> list[dict]:
+        seal = self._request["seal"]
+        asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
+        files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
+        return files
+
     def _ends_the_bill(self) -> None:
         """The platform is asked until this box is no more, or until another guard has taken over."""
-        import signal
-
         end = self._request.get("end") or {"kind": "none"}
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
@@ -3773,9 +4040,7 @@ class Guarding:
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
                 return
             if said.get("asked"):
-                signal.signal(
-                    signal.SIGTERM, signal.SIG_DFL
-                )  # a system that shuts down need not wait for us
+                self._listener.lets_go()  # a system that shuts down need not wait for us
                 wait_s = max(wait_s, 30.0)
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 300.0)
@@ -3806,6 +4071,21 @@ class Guarding:
                 "message": "%s gave no answer: %s" % (script, type(error).__name__),
             }
         return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
+
+
+def _end_group(leader: int) -> None:
+    """That child and all processes of its group are gone."""
+    import signal
+
+    for ends in (os.killpg, os.kill):  # it may not have made its group yet
+        try:
+            ends(leader, signal.SIGKILL)
+        except OSError:
+            pass
+    try:
+        os.waitpid(leader, 0)
+    except ChildProcessError:
+        pass
 
 
 # --- __main__ ------------------------------------------------------------------------------------

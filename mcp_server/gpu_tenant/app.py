@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BoxUnreachable, LocalTrouble
+from gpu_tenant.domain.errors import (
+    BoxUnreachable,
+    LedgerBusy,
+    LedgerCorrupt,
+    LedgerTooNew,
+    LocalTrouble,
+)
 from gpu_tenant.domain.model import (
     Address,
     Lease,
@@ -23,6 +30,7 @@ from gpu_tenant.domain.model import (
     SshAddress,
 )
 from gpu_tenant.domain.ports import Clock, Connector, Setting, Transport
+from gpu_tenant.files.disk_reserve import give_up_reserve, is_full
 from gpu_tenant.files.rehearsal_marker import Rehearsal, rehearsal_of, require_real
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
@@ -40,10 +48,13 @@ def open_tenancy(
     *,
     tell: Callable[[str], None] = lambda words: None,
     tending: Literal["on", "off"] = "on",
+    purpose: Purpose = "work",
 ) -> Tenancy:
     """The tenancy of this computer's one user. `tell` receives what a person should know meanwhile.
 
     With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on record.
+    Where the disk takes no writes, a `look` goes on over a copy of the ledger that is thrown away, and a `watch` and
+    an `end` give up the reserves that were kept for them.
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be trusted.
@@ -51,7 +62,6 @@ def open_tenancy(
         LocalTrouble: this is a rehearsal that is over.
     """
     from gpu_tenant.leases.context import Context
-    from gpu_tenant.ledger import Ledger
     from gpu_tenant.service import Tenancy
 
     environ = os.environ if environ is None else environ
@@ -61,7 +71,10 @@ def open_tenancy(
     rehearsal = rehearsal_of(home.root)
     stage = rehearsal.url if rehearsal else None
     clock = _clock(stage)
-    ledger = Ledger(home.ledger, clock)
+    ledger = _open_ledger(home, clock, purpose)
+    unrecorded = _unrecorded(home) if ledger.is_copy else None
+    if unrecorded is not None:
+        tell(f"{unrecorded.message}; {unrecorded.remedy}")
     try:
         _require_agreed(rehearsal, ledger, home, environ)
         clock.now()  # so that a rehearsal that is over is reported at once, and by its name
@@ -87,9 +100,48 @@ def open_tenancy(
         public_key=lambda: _public_key(home),
         introduce=lambda lease, password: _introduce(lease, password, home, tell),
         environ=environ,
-        tending=tending,
+        tending="off" if unrecorded else tending,
+        unrecorded=unrecorded,
     )
     return Tenancy(context)
+
+
+def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> Ledger:
+    """The ledger; for a `look` at a disk that takes no writes, a copy of it."""
+    from gpu_tenant.ledger import Ledger
+
+    is_there = home.ledger.is_file()
+    if purpose == "look" and is_there and takes_no_writes(home.root):
+        return Ledger.copy_of(home.ledger, clock)
+    if purpose in ("watch", "end"):
+        give_up_reserve(home.root, purpose)
+    try:
+        return Ledger(home.ledger, clock)
+    except (LedgerBusy, LedgerTooNew, LedgerCorrupt):
+        raise
+    except LocalTrouble:
+        # A quota is not seen before something is written.
+        if purpose != "look" or not is_there:
+            raise
+        return Ledger.copy_of(home.ledger, clock)
+
+
+def takes_no_writes(directory: Path) -> bool:
+    """Whether that state directory is read-only or its disk is full."""
+    return not os.access(directory, os.W_OK) or is_full(directory)
+
+
+def _unrecorded(home: Home) -> LocalTrouble:
+    """What a look says that could record nothing."""
+    from gpu_tenant.ledger.database import disk_is_full
+
+    if os.access(home.root, os.W_OK):
+        return disk_is_full(home.root, "nothing of this look is recorded")
+    return LocalTrouble(
+        f"{home.root} takes no writes; nothing of this look is recorded",
+        remedy="see that it is yours and not mounted read-only (`ls -ld`, `mount`): until then nothing can be "
+        "done about a lease from here",
+    )
 
 
 def known_platforms(home: Home | None = None) -> Mapping[str, Profile]:

@@ -57,7 +57,7 @@ async def examine(
     patience_s: float = PATIENCE_S,
 ) -> Checkup:
     """What was looked at, and what was found. Nothing is changed."""
-    findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
+    findings = [_python(), _state(home, ledger), _ledger(ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
     findings.append(_limits(home, ledger, profiles))
@@ -113,7 +113,10 @@ def _python() -> Examined:
     return _ok("python", f"{sys.version.split()[0]} at {sys.executable}")
 
 
-def _state(home: Home) -> Examined:
+def _state(home: Home, ledger: Ledger) -> Examined:
+    if ledger.is_copy:
+        words = f"{home.root} takes no writes, or its disk is full: nothing is recorded"
+        return Examined(subject="state", level="blocker", words=words)
     mode = stat.S_IMODE(home.root.stat().st_mode)
     if mode & 0o077:
         return _warning("state", f"{home.root} is open to others: `chmod 700 {home.root}`")

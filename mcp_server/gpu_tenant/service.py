@@ -90,7 +90,7 @@ class Tenancy:
     async def find_offers(
         self,
         gpu: Annotated[
-            str | None, Field(description="as in 'RTX 4090', 'H100 SXM:8'; any when left out")
+            str | None, Field(description="as in 'H100:8', 'RTX 4090|RTX 3090' (best first)")
         ] = None,
         hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
         max_price_usd_h: Annotated[
@@ -112,10 +112,10 @@ class Tenancy:
         Ranked by the expected cost of the finished work; each offer has a quote for provision.
         """
         from gpu_tenant.leases.offers import find_offers
-        from gpu_tenant.providers.gpu_catalog import asked_for
+        from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
-        name, count = asked_for(gpu) if gpu else (None, 1)
+        name, count = wished_gpus(gpu) if gpu else (None, 1)
         if provider is not None:
             context.set_up(provider)
         markets = {
@@ -290,12 +290,17 @@ class Tenancy:
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.overview import on_card
 
         context = self.context
         found = await active(context, lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        return await audit(context.session(found), needs, clock=WallClock())
+        audited = await audit(context.session(found), needs, clock=WallClock())
+        if audited.blockers or found.touched_at is None:
+            return audited
+        # Work was there before: it goes on where it stands.
+        return audited.model_copy(update={"next": on_card(context, found.id).next})
 
     async def smoke_test(
         self,
@@ -501,12 +506,12 @@ class Tenancy:
             )
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
-        from gpu_tenant.box.guard import last_armed
+        from gpu_tenant.box.guard import armed_now
         from gpu_tenant.jobs.launch import Launched
 
         context = self.context
         held, here = (
-            last_armed(context.ledger.lease(lease), context.ledger),
+            armed_now(context.ledger.lease(lease), context.ledger),
             begun.table.on(lease),
         )
         return Launched(

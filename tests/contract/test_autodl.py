@@ -244,7 +244,7 @@ async def test_without_a_rate_and_without_a_price_in_yuan_the_price_is_unknown(
     no_price = await offered(staged, AUTODL_CNY_H="v-48g=2.98")
 
     assert (no_rate.price.running_usd_h, no_price.price.running_usd_h) == (None, None)
-    assert "1.98 CNY/h; what that is in USD, `cny_usd` below `[rates]` has to say" in no_rate.notes
+    assert "1.98 CNY/h; for the price in USD, state `cny_usd` below `[rates]`" in no_rate.notes
     assert '`"4090D" = ...` below `[autodl.cny_h]`' in no_price.notes[0]
 
 
@@ -336,7 +336,7 @@ async def test_cards_with_more_memory_than_they_are_sold_with_go_by_their_own_na
         ("RTX PRO 6000", 96),
         ("H800", 80),
     }
-    assert all("whether there is one shows when it is created" in str(o.notes) for o in offers)
+    assert all("whether one is in stock shows when it is created" in str(o.notes) for o in offers)
 
 
 async def test_a_region_is_asked_for_only_where_one_is_wished(staged: Staged) -> None:

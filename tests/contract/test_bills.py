@@ -74,7 +74,7 @@ async def test_money_that_is_told_oddly_is_no_sum(staged: Staged) -> None:
     odd = {"records": [row], "results": [row], "next_token": None}
 
     staged.fault("status", "GET", "charges|billing", status=200, body=odd)
-    with pytest.raises(ProviderSilent, match="odd form"):
+    with pytest.raises(ProviderSilent, match="unexpected form"):
         await books.billed(lease)
     staged.fault("status", "", "charges|billing", status=401, body={"error": "key"})
     with pytest.raises(CredentialRefused):

@@ -182,7 +182,7 @@ async def test_a_machine_without_an_address_is_named_by_its_place(
 ) -> None:
     configure(tmp_path, PAIR + '[[own]]\ngpus = "RTX 4090"\n')
 
-    assert (await trouble(connector)).message.startswith("the machine number 2")
+    assert (await trouble(connector)).message.startswith("machine number 2")
 
 
 async def test_a_machine_that_is_there_twice_is_refused(
@@ -190,12 +190,12 @@ async def test_a_machine_that_is_there_twice_is_refused(
 ) -> None:
     configure(tmp_path, PAIR + PAIR + "drained = true\n")
 
-    assert "it is there 2 times" in (await trouble(connector)).message
+    assert "it is listed 2 times" in (await trouble(connector)).message
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("[own]\n", "no list of machines"), ("own = 1\n", "no list"), ("[[own]", "cannot be read")],
+    [("[own]\n", "not a list of machines"), ("own = 1\n", "not a list"), ("[[own]", "cannot be read")],
 )
 async def test_a_configuration_that_is_none_is_trouble_and_not_an_empty_market(
     connector: own.OwnConnector, tmp_path: Path, text: str, words: str

@@ -471,6 +471,13 @@ async def test_what_ends_too_soon_or_cannot_be_reached_is_not_offered(
     assert {offer.id for offer in lasting} == {"9001"}
 
 
+async def test_any_of_the_gpus_of_a_wish_is_offered(staged: Staged, vast: VastConnector) -> None:
+    either = await vast.offers(Wish(gpu="RTX 4090 | RTX 3090 / H100 SXM"))
+
+    assert {offer.gpu for offer in either} == {"RTX 4090", "RTX 3090", "H100 SXM"}
+    assert await vast.offers(Wish(gpu="Z900 Ultra")) == []
+
+
 async def test_the_disk_of_the_wish_is_in_the_price(staged: Staged, vast: VastConnector) -> None:
     for gb in (8, 40, 400):
         (offer,) = await vast.offers(Wish(gpu="RTX 3090", disk_gb=gb))

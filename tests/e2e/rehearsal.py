@@ -59,7 +59,13 @@ class Rehearsal:
 
     def does(self, *words: str, status: int | None = 0) -> str:
         """What a `gpu-tenant` in a process of its own prints."""
-        ran = subprocess.run(
+        ran = self.ran(*words)
+        assert status is None or ran.returncode == status, (words, ran)
+        return ran.stdout
+
+    def ran(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """A `gpu-tenant` in a process of its own, when it has ended."""
+        return subprocess.run(
             [sys.executable, "-m", "gpu_tenant", *words],
             env={**_plain(), **self._home, **self.environment},
             stdin=subprocess.DEVNULL,
@@ -68,8 +74,6 @@ class Rehearsal:
             timeout=120,
             check=False,
         )
-        assert status is None or ran.returncode == status, (words, ran)
-        return ran.stdout
 
     def rented(self) -> tuple[str, str]:
         """The lease and the box, had by the cheapest quote."""

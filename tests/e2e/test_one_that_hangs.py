@@ -154,7 +154,7 @@ async def test_a_provider_that_never_answers_keeps_no_other_lease_from_its_end(
         assert await comes_true(lambda: "account:runpod" in scene.alarms)
         assert await comes_true(scene.home.watchdog.exists)
 
-    assert "runpod: it does not answer" in scene.alarms["account:runpod"]
+    assert "runpod: it has not answered since" in scene.alarms["account:runpod"]
     assert list(json.loads(scene.home.watchdog.read_text())["unasked"]) == ["runpod"]
     said = last_watch_words(scene.home.watchdog, scene.clock.now())
     assert "it has had no answer from runpod since" in said

@@ -1,6 +1,8 @@
 """Done means over: a lease whose work is done, here and proved is ended at once, and no sooner."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -8,13 +10,16 @@ from e2e.watching import Scene, scene_at
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.errors import LeaseHeld, Refused, StillWanted
-from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.errors import LeaseHeld, ProviderTrouble, Refused, StillWanted
+from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.leases.end import end_verified
+from gpu_tenant.leases.watch_actions import park_when_done
+from gpu_tenant.watchdog.loop import Watchdog
 
 WORKS = "mkdir -p out; echo 1 > out/a.txt"
 LEAVES = f"{WORKS}; echo precious > other.bin"
 FAILS = f"{WORKS}; exit 3"
+SELDOM_S = 6 * 3600.0
 AT = pytest.mark.parametrize("provider", ["vastai", "runpod"])
 
 
@@ -59,7 +64,7 @@ async def test_a_lease_that_agreed_to_nothing_bills_on_and_its_job_s_end_is_told
         await done(scene, when_done="keep")
 
         await scene.look()
-        assert "bills on until" in scene.alarms()["job train"][1]
+        assert "goes on billing until" in scene.alarms()["job train"][1]
         await scene.later(hours=1)
 
         assert (scene.state, attempts(scene)) == (LeaseState.ACTIVE, 0)
@@ -185,7 +190,7 @@ async def test_a_job_that_left_processes_is_told_of_and_ended_after_its_time(tmp
             await asyncio.sleep(0.05)
 
         await scene.look()
-        assert "left processes that run on" in scene.alarms()["done"][1]
+        assert "left processes that still run" in scene.alarms()["done"][1]
         await scene.later(minutes=14)
         assert scene.state is LeaseState.ACTIVE
         await scene.later(minutes=2)
@@ -303,6 +308,51 @@ async def test_parked_when_done_keeps_its_disk(tmp_path: Any) -> None:
         assert (lease.state, lease.parked_at is not None) == (LeaseState.ACTIVE, True)
 
 
+async def test_what_is_wanted_before_the_stop_is_on_record_wins_and_after_it_is_told_why(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, when_done="park")
+        tenancy, other = scene.tenant.tenancy, scene.tenant.anew_tenancy()
+        decided = tenancy.ledger.newest_event()
+        await other.change_lease(scene.lease, "hold", hours=0.5)
+        with pytest.raises(StillWanted):
+            await park_when_done(tenancy.context, scene.lease, unless_wanted_since=decided)
+        assert scene.tenant.lease(scene.lease).parked_at is None
+        assert "parking" not in scene.kinds
+
+        stop, refused = tenancy.context.connectors["vastai"].park, list[Refused]()
+
+        async def while_it_stops(lease: Lease) -> None:
+            with pytest.raises(Refused, match="being parked") as told:
+                await other.change_lease(scene.lease, "hold", hours=0.5)
+            refused.append(told.value)
+            await stop(lease)
+
+        monkeypatch.setattr(tenancy.context.connectors["vastai"], "park", while_it_stops)
+        await park_when_done(
+            tenancy.context, scene.lease, unless_wanted_since=tenancy.ledger.newest_event()
+        )
+        assert len(refused) == 1
+        assert scene.tenant.lease(scene.lease).parked_at is not None
+
+
+async def test_a_stop_that_its_provider_refused_holds_off_no_more_work(tmp_path: Any) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, when_done="park")
+        tenancy = scene.tenant.tenancy
+        scene.tenant.fault("status", "PUT", "instances", status=400, times=10_000)
+
+        with pytest.raises(ProviderTrouble):
+            await park_when_done(
+                tenancy.context, scene.lease, unless_wanted_since=tenancy.ledger.newest_event()
+            )
+
+        assert scene.kinds[-2:] == ["parking", "runs on"]
+        held = await tenancy.change_lease(scene.lease, "hold", hours=0.5)
+        assert "held until" in (held.alarm or "")
+
+
 async def test_the_cells_of_a_sweep_are_done_together(tmp_path: Any) -> None:
     async with scene_at("vastai", tmp_path) as scene:
         tenancy = scene.tenant.tenancy
@@ -325,6 +375,59 @@ async def test_the_cells_of_a_sweep_are_done_together(tmp_path: Any) -> None:
         assert scene.state is LeaseState.GONE
         words = [alarm.words for alarm in tenancy.ledger.open_alarms() if alarm.lease_id is None]
         assert any("has ended: 2 cells" in told for told in words), words
+
+
+@asynccontextmanager
+async def watched_seldom(scene: Scene) -> AsyncIterator[float]:
+    """A watchdog has looked once, and looks at everything again in hours; yields when, by the provider's clock."""
+    clock = scene.tenant.clock
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(0.02)
+        await clock.sleep(seconds)
+
+    dog = Watchdog(scene.tenant.anew_tenancy(), every_s=SELDOM_S, tell=lambda _: None, sleep=sleep)
+    watching = asyncio.create_task(dog.forever())
+    try:
+        await until(scene.tenant.home.watchdog.exists)
+        yield scene.tenant.stage.world.now + SELDOM_S
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it does not come")
+
+
+async def test_what_is_launched_and_what_is_said_between_two_looks_is_heard_before_the_next(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(when_done=None, hours=24)
+        world = scene.tenant.stage.world
+        async with watched_seldom(scene) as next_look_at:
+            await scene.work(LEAVES)
+            await until(lambda: "other.bin" in scene.alarms().get("done", (0, ""))[1])
+            assert world.now < next_look_at
+            while scene.state is LeaseState.ACTIVE and world.now < next_look_at:
+                with suppress(LeaseHeld):
+                    await scene.tenant.tenancy.collect(scene.lease, artifacts=["other.bin"])
+                    break
+            await until(
+                lambda: (
+                    scene.state is LeaseState.GONE or scene.tenant.stage.world.now > next_look_at
+                )
+            )
+
+            assert scene.state is LeaseState.GONE
+            assert world.now < next_look_at
+            assert (scene.kept() / "other.bin").read_text() == "precious\n"
 
 
 async def test_what_a_platform_cannot_park_is_refused_before_it_is_rented(tmp_path: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 from e2e.renting import DESTROY
 from e2e.watching import Scene, scene_at
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.watchdog.loop import Watchdog
@@ -19,8 +20,9 @@ Kind = Literal["ok", "several", "failed", "killed", "lingers", "unclaimed", "swe
 Alive = Literal["watchdog", "agent"]
 KINDS: tuple[Kind, ...] = ("ok", "several", "failed", "killed", "lingers", "unclaimed", "sweep")
 PROVIDERS = ("vastai", "runpod", "lambda_cloud", "digitalocean")
-_REALLY_S = 0.25
-"""How long a wait really takes: as long as on the clock of a rehearsal at the command line."""
+_REALLY_S, _AFTERWARDS_S = 0.25, 0.05
+"""How long a wait really takes: as long as on the clock of a rehearsal at the command line; less once its tenant has
+done all that they will do."""
 _AT_MOST_H = 1.5
 _MISSES = {"failed": 900, "killed": 900, "lingers": 900}
 """How long its terms leave for somebody to look, by default; that is said, and billed."""
@@ -45,6 +47,8 @@ class Lived:
     """Destroys that were asked for without a permit on the ground that all was verified."""
     kept: bool
     """Whether what the job wrote is here, as it was written."""
+    steps: tuple[tuple[str, float], ...]
+    """What the timeline says from the last needed byte on, each with the seconds since then."""
 
 
 async def live(seed: int, root: Path) -> Lived:
@@ -56,10 +60,11 @@ async def live(seed: int, root: Path) -> Lived:
     async with scene_at(provider, root) as scene:
         await scene.rent(when_done=None, hours=12)
         content = f"{seed} {dice.random()}"
-        async with _looked_after(scene, alive):
+        async with _looked_after(scene, alive) as pace:
             needed_at = await _worked(scene, kind, content, dice)
             if alive == "agent" and kind == "unclaimed":
                 needed_at = await _claimed(scene)
+            pace.really_s = _AFTERWARDS_S
             thing = scene.tenant.thing(scene.tenant.lease(scene.lease).box_id)
             until = needed_at + _AT_MOST_H * 3600
             await _until(
@@ -80,23 +85,40 @@ async def live(seed: int, root: Path) -> Lived:
             told=tuple(sorted(scene.alarms())),
             unproved=_unproved(scene),
             kept=_is_kept(scene, kind, content),
+            steps=tuple(
+                (_step(line.event), round(line.at.timestamp() - needed_at, 1))
+                for line in scene.tenant.tenancy.ledger.events(scene.lease)
+                if line.at.timestamp() >= needed_at
+            ),
         )
 
 
+def _step(event: timeline.Event) -> str:
+    """What it is called in the table: its kind, and what came of it where it says so."""
+    return " ".join(filter(None, (event.kind, getattr(event, "outcome", None))))
+
+
+@dataclass
+class _Pace:
+    """How long each wait of whoever looks after the lease really takes."""
+
+    really_s: float = _REALLY_S
+
+
 @asynccontextmanager
-async def _looked_after(scene: Scene, alive: Alive) -> AsyncIterator[None]:
+async def _looked_after(scene: Scene, alive: Alive) -> AsyncIterator[_Pace]:
     """A watchdog of another process' kind looks, or the server of an agent does; both know only the ledger."""
-    tenancy = scene.tenant.anew_tenancy()
+    tenancy, pace = scene.tenant.anew_tenancy(), _Pace()
 
     async def sleep(seconds: float) -> None:
-        await asyncio.sleep(min(seconds, _REALLY_S))
-        await scene.tenant.clock.sleep(max(0.0, seconds - _REALLY_S))
+        await asyncio.sleep(min(seconds, pace.really_s))
+        await scene.tenant.clock.sleep(max(0.0, seconds - pace.really_s))
 
     by: Literal["watchdog", "server"] = "server" if alive == "agent" else "watchdog"
     dog = Watchdog(tenancy, tell=lambda _: None, sleep=sleep, by=by)
     watching = asyncio.create_task(dog.forever())
     try:
-        yield
+        yield pace
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):

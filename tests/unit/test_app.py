@@ -53,7 +53,7 @@ def test_a_rehearsal_is_on_this_computer_or_there_is_none(tmp_path: Path, url: s
 def test_no_variable_moves_the_clock_of_a_real_ledger(tmp_path: Path, name: str) -> None:
     environ = {"GPU_TENANT_HOME": str(tmp_path), name: "http://127.0.0.1:9"}
 
-    with pytest.raises(BadRequest, match="is no rehearsal") as told:
+    with pytest.raises(BadRequest, match="is not a rehearsal") as told:
         open_tenancy(environ)
 
     assert f"unset {name}" in told.value.remedy

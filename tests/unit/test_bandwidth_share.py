@@ -246,7 +246,7 @@ def test_threads_of_one_transfer_share_its_bucket(tmp_path: Path, moments: Momen
 )
 def test_a_rate_is_said_in_bytes_a_second(words: str, bytes_s: int | None) -> None:
     if bytes_s is None:
-        with pytest.raises(BadRequest, match="is no rate"):
+        with pytest.raises(BadRequest, match="is not a rate"):
             bytes_a_second(words)
     else:
         assert bytes_a_second(words) == bytes_s
@@ -307,5 +307,5 @@ def test_a_limit_that_is_none_is_refused_before_a_byte_moves(line: str, tmp_path
 def test_a_table_that_is_none_is_this_computers_trouble(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("transfers = 20\n", encoding="utf-8")
 
-    with pytest.raises(LocalTrouble, match="is no table"):
+    with pytest.raises(LocalTrouble, match="is not a table"):
         share_of(Home(tmp_path), None)

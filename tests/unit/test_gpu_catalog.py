@@ -4,9 +4,11 @@ import re
 
 import gpuhunt
 import pytest
+import vastai.data.query as vast_query
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.providers.gpu_catalog import CATALOG, asked_for, known_gpu
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.providers.gpu_catalog import CATALOG, described_gpus, known_gpu, wished_gpus
 
 RUNPOD = {
     "NVIDIA GeForce RTX 3070": "RTX 3070",
@@ -98,8 +100,8 @@ def test_a_provider_s_name_leads_to_the_canonical_one(theirs: str, ours: str) ->
 @pytest.mark.parametrize(
     "part",
     [
-        "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb",
-        "RTX 4090 Laptop",
+        "RTX 5090 Laptop",
+        "NVIDIA Z900 MIG 1g.24gb",
         "NVIDIA Z900",
         "",
     ],
@@ -131,7 +133,27 @@ def test_the_sxm_and_the_pcie_part_are_two_gpus(sxm: str, pcie: str) -> None:
     assert (socketed.form, plugged.form) == ("sxm", "pcie")
 
 
-# What a person asks for
+@pytest.mark.parametrize(
+    ("part", "name", "vram_gib"),
+    [
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100 SXM 40GB MIG 1g.5gb", 5),
+        ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", "H100 SXM MIG 3g.40gb", 40),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb",
+            "RTX PRO 6000 Server MIG 1g.24gb",
+            24,
+        ),
+        ("a100 mig 2g.20gb", "A100 MIG 2g.20gb", 20),
+    ],
+)
+def test_a_slice_has_the_memory_that_its_name_says(part: str, name: str, vram_gib: int) -> None:
+    model = known_gpu(part)
+
+    assert model is not None
+    assert (model.name, model.vram_gib) == (name, vram_gib)
+
+
+# What a machine has
 
 
 @pytest.mark.parametrize(
@@ -142,10 +164,13 @@ def test_the_sxm_and_the_pcie_part_are_two_gpus(sxm: str, pcie: str) -> None:
         ("h100-sxm: 8", ("H100 SXM", 8)),
         ("A100 SXM4 40GB:4", ("A100 SXM 40GB", 4)),
         ("geforce rtx 4070 ti super", ("RTX 4070 Ti SUPER", 1)),
+        ("H200:8", ("H200", 8)),
     ],
 )
-def test_a_gpu_is_asked_for_as_people_write_it(words: str, meant: tuple[str, int]) -> None:
-    assert asked_for(words) == meant
+def test_a_machine_s_gpus_are_described_as_people_write_them(
+    words: str, meant: tuple[str, int]
+) -> None:
+    assert described_gpus(words) == meant
 
 
 @pytest.mark.parametrize(
@@ -159,34 +184,36 @@ def test_a_gpu_is_asked_for_as_people_write_it(words: str, meant: tuple[str, int
         ("Tesla V100", ("V100 SXM 32GB", "V100 PCIe 16GB")),
     ],
 )
-def test_a_name_of_several_gpus_is_refused_with_their_names(
+def test_a_machine_is_not_described_by_a_name_of_several_gpus(
     words: str, both: tuple[str, str]
 ) -> None:
     with pytest.raises(BadRequest, match="several forms") as told:
-        asked_for(words)
+        described_gpus(words)
 
     assert all(name in told.value.remedy for name in both)
 
 
-def test_the_names_that_are_offered_instead_can_be_asked_for() -> None:
+def test_the_names_that_are_offered_instead_can_be_used() -> None:
     for words in ("A100", "A100 80GB", "A100 40GB", "H100", "H100 80GB", "V100"):
         with pytest.raises(BadRequest) as told:
-            asked_for(words)
+            described_gpus(words)
         named = re.split(r", | or ", told.value.remedy.removeprefix("say which: "))
-        assert [asked_for(name)[0] for name in named] == named
+        assert [described_gpus(name)[0] for name in named] == named
 
 
 @pytest.mark.parametrize(("typo", "near"), [("RTX 409O", "RTX 4090"), ("H10 SXM", "H100 SXM")])
-def test_a_gpu_that_nobody_knows_is_refused_with_the_nearest_names(typo: str, near: str) -> None:
+def test_a_machine_s_gpu_that_nobody_knows_is_refused_with_the_nearest_names(
+    typo: str, near: str
+) -> None:
     with pytest.raises(BadRequest, match="no GPU is known as") as told:
-        asked_for(typo)
+        described_gpus(typo)
 
     assert near in told.value.remedy
 
 
 def test_a_gpu_that_is_near_to_none_is_refused_with_the_form() -> None:
     with pytest.raises(BadRequest) as told:
-        asked_for("%%%")
+        described_gpus("%%%")
 
     assert "RTX 4090" in told.value.remedy
 
@@ -194,16 +221,122 @@ def test_a_gpu_that_is_near_to_none_is_refused_with_the_form() -> None:
 @pytest.mark.parametrize("words", ["RTX 4090:", "RTX 4090:0", "RTX 4090:-1", "RTX 4090:two"])
 def test_a_count_that_is_none_is_refused(words: str) -> None:
     with pytest.raises(BadRequest, match="no count"):
-        asked_for(words)
+        described_gpus(words)
+    with pytest.raises(BadRequest, match="no count"):
+        wished_gpus(words)
+
+
+# What a person wishes for
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("rtx4090:2", ("RTX 4090", 2)),
+        ("4090", ("RTX 4090", 1)),
+        ("H100:8", ("H100 SXM / H100 PCIe / H100 NVL", 8)),
+        ("A100 80GB", ("A100 SXM 80GB / A100 PCIe 80GB", 1)),
+        ("H200", ("H200 / H200 NVL", 1)),
+        ("4060 Ti", ("RTX 4060 Ti / RTX 4060 Ti 16GB", 1)),
+        ("RTX 4090|rtx 3090", ("RTX 4090 | RTX 3090", 1)),
+        ("H100:4 | A100 SXM 80GB:4", ("H100 SXM / H100 PCIe / H100 NVL | A100 SXM 80GB", 4)),
+        ("Z900 Ultra:2", ("Z900 Ultra", 2)),
+        ("Z900 / Ultra", ("Z900 Ultra", 1)),
+    ],
+)
+def test_a_wish_is_for_any_form_and_the_alternatives_are_in_order(
+    words: str, meant: tuple[str, int]
+) -> None:
+    assert wished_gpus(words) == meant
+
+
+def test_the_place_of_a_gpu_in_a_wish_is_that_of_its_alternative() -> None:
+    gpu, count = wished_gpus("H100 | A100 80GB | Z900")
+    wish = Wish(gpu=gpu, gpu_count=count)
+
+    places = [
+        wish.preference(name)
+        for name in ("H100 NVL", "H100 SXM", "A100 PCIe 80GB", "z900", "A100 SXM 40GB", "H200")
+    ]
+
+    assert places == [0, 0, 1, 2, None, None]
+    assert wish.gpus[:2] == ("H100 SXM", "H100 PCIe")
+    assert (Wish().gpus, Wish().preference("anything")) == ((), 0)
+
+
+@pytest.mark.parametrize("words", ["RTX 4090:2 | RTX 3090", "A100:8 | H100:4"])
+def test_alternatives_with_different_counts_are_refused_with_what_to_write(words: str) -> None:
+    with pytest.raises(BadRequest, match="differ in their counts") as told:
+        wished_gpus(words)
+
+    (instead,) = re.findall(r"`(.*)`", told.value.remedy)
+    assert wished_gpus(instead)[1] > 1
+
+
+@pytest.mark.parametrize("words", ["", " ", "RTX 4090 |", "| RTX 4090", ":2"])
+def test_an_alternative_without_a_name_is_refused(words: str) -> None:
+    with pytest.raises(BadRequest, match="names no GPU"):
+        wished_gpus(words)
+
+
+GOOGLE = (
+    "nvidia-tesla-t4",
+    "nvidia-l4",
+    "nvidia-tesla-v100",
+    "nvidia-tesla-a100",
+    "nvidia-a100-80gb",
+    "nvidia-h100-80gb",
+    "nvidia-h100-mega-80gb",
+    "nvidia-h200-141gb",
+    "nvidia-b200",
+    "nvidia-rtx-pro-6000",
+)
+CHINESE = ("H20", "H800", "A800", "L20", "RTX 4090D", "4090-48G", "H20-96GB", "vGPU-32GB")
+NOT_GPUS = re.compile(r"(v\d|Gaudi|n\d|p\d|tt-)")
+"""Accelerators in somebody else's table that no CUDA or ROCm program runs on."""
+
+
+def theirs() -> dict[str, list[str]]:
+    """Names of GPUs as they stand in lists of vendors and in somebody else's table."""
+    vast = [v for k, v in vars(vast_query).items() if isinstance(v, str) and k[0].isupper()]
+    table = [gpu.name for gpu in gpuhunt.KNOWN_ACCELERATORS if not NOT_GPUS.match(gpu.name)]
+    return {
+        "runpod": list(RUNPOD),
+        "vastai": [name for name in vast if name not in ("", "float")],
+        "gcp": list(GOOGLE),
+        "chinese": list(CHINESE),
+        "gpuhunt": table,
+    }
+
+
+UNKNOWN = {"Tesla K20c", "RTX 4090 Ti", "RTX 5090 Ti", "RTX PRO 4000 Mobile", "MI308X"}
+"""Names that no table here has. They are passed on to the providers as they stand."""
+
+
+def test_every_gpu_that_is_sold_can_be_wished_for() -> None:
+    names = [name for each in theirs().values() for name in each]
+
+    meant = {name: wished_gpus(f"{name}:2") for name in names}
+
+    assert len(meant) > 200
+    passed_on = {
+        name
+        for name, (gpu, _) in meant.items()
+        if any(known_gpu(form) is None for form in gpu.split(" / "))
+    }
+    assert passed_on == UNKNOWN
+    assert all(count == 2 for _, count in meant.values())
 
 
 # Somebody else's table
 
 
 COUNTED_OTHERWISE = {
+    "GB300": 270,
+    "MI325X": 288,  # as it was announced; AMD sells it with 256
     "B300": 270,  # theirs is what providers write; the driver shows 275040 MiB, which is 268.6 GiB
 }
-SHARED_NAMES = {"V100"}
+SHARED_NAMES = {"V100", "RTX2060", "RTX3050", "RTX3060", "RTX4060Ti", "RTX5060Ti"}
 """Names that stand for several GPUs there, as for some providers."""
 
 

@@ -464,6 +464,35 @@ def test_no_seal_is_taken_while_anything_may_still_run(box: Box) -> None:
     assert corrupt["code"] == box.ask("roll")["code"] == "RECORD_CORRUPT"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"began": None, "job": "c1", "slot": 0, "at": 1.0, "by": "me", "stay": False},
+        {"began": "c1", "job": "c1", "slot": "first", "at": 1.0, "by": "me", "stay": False},
+        {"ended": "c1", "job": "c1", "final": "no", "counts": True, "state": "failed"},
+        {"queued": "c2", "spec": [], "attempts": 1, "env_names": []},
+        {"queued": "c2", "spec": {}, "attempts": 1, "env_names": None},
+        {"slots": "two", "slot_gpus": []},
+        {"held": "c1", "by": "me"},
+        {"withdrawn": 7},
+    ],
+    ids=json.dumps,
+)
+def test_a_journal_that_something_else_wrote_is_told_and_left_as_it_is(
+    box: Box, line: dict[str, object]
+) -> None:
+    box.queue(box.job("c1", SAYS), runner="elsewhere")
+    journal = box.home / "queue" / "journal"
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    content = journal.read_bytes()
+
+    told = box.ask("roll")
+
+    assert told["code"] == "RECORD_CORRUPT"
+    assert journal.read_bytes() == content
+
+
 def test_after_the_deadline_nothing_begins_and_what_is_there_can_be_sealed(box: Box) -> None:
     box.queue(box.job("c1", SAYS + "exec sleep 60", attempts=3), box.job("c2", SAYS))
     until(lambda: box.said())

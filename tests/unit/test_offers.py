@@ -302,6 +302,50 @@ async def test_the_cheapest_is_shown_once_where_it_is_among_the_best(ledger: Led
     assert answer.cheapest == answer.offers[0].quote
 
 
+async def test_the_alternative_that_was_named_first_is_first_though_it_costs_more(
+    ledger: Ledger,
+) -> None:
+    cheap = offer("cheap", gpu="RTX 3090", price=price("0.10"))
+    dear = offer("dear", gpu="RTX 4090", price=price("0.50"))
+    dearer = offer("dearer", gpu="RTX 4090", price=price("0.60"))
+    other = offer("other", gpu="H200", price=price("0.05"))
+    market = {"vastai": Listing([cheap, dearer, other, dear])}
+
+    answer = await find_offers(Wish(gpu="RTX 4090 | RTX 3090"), market, ledger=ledger)
+
+    assert ids(answer, ledger) == ["dear", "dearer", "cheap"]
+    assert answer.cheapest == answer.offers[-1].quote
+    assert answer.unfit == {"another GPU": 1}
+
+
+async def test_forms_of_one_gpu_are_ranked_by_cost_alone(ledger: Ledger) -> None:
+    nvl = offer("nvl", gpu="H100 NVL", price=price("1.10"))
+    sxm = offer("sxm", gpu="H100 SXM", price=price("1.20"))
+    market = {"vastai": Listing([sxm, nvl])}
+
+    answer = await find_offers(Wish(gpu="H100 SXM / H100 NVL"), market, ledger=ledger)
+
+    assert ids(answer, ledger) == ["nvl", "sxm"]
+
+
+async def test_a_gpu_that_no_table_knows_is_found_by_its_name_and_marked(ledger: Ledger) -> None:
+    market = {"vastai": Listing([offer("new", gpu="Z900 Ultra")])}
+
+    answer = await find_offers(Wish(gpu="z900 ultra"), market, ledger=ledger)
+
+    assert ids(answer, ledger) == ["new"]
+    assert any("no table here knows this GPU" in note for note in answer.offers[0].notes)
+
+
+async def test_a_misspelt_gpu_that_nobody_offers_is_told_with_the_nearest(ledger: Ledger) -> None:
+    market = {"vastai": Listing([offer("one", gpu="RTX 4090")])}
+
+    answer = await find_offers(Wish(gpu="RTX 409O"), market, ledger=ledger)
+
+    assert answer.offers == ()
+    assert "no table here knows a GPU of that name: did you mean RTX 4090" in answer.next
+
+
 async def test_an_unknown_price_comes_last_and_is_not_rented_by_a_quote(ledger: Ledger) -> None:
     unknown = offer("unknown", price=price(gpu=None))
 

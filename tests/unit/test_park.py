@@ -25,6 +25,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, Profile, SshAddress
 from gpu_tenant.files.skill_files import script
+from gpu_tenant.leases.lifecycle import change
 from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.settle import settle
@@ -364,3 +365,22 @@ async def test_a_box_is_not_started_where_another_was_rented_since_that_was_allo
 
     assert garage.ledger.lease(LEASE) == parked
     assert "resume" not in garage.tiny.asked
+
+
+async def test_a_start_that_is_only_queued_is_said_to_be(garage: Garage) -> None:
+    lease = await garage.lease()
+    parked = await garage.park(lease)
+    waits = "it waits for its GPU, and starts, and bills, as soon as that is free"
+    garage.tiny.after_resume = {
+        "state": BoxState.PARKED,
+        "price_usd_h": Decimal("0.02"),
+        "words": waits,
+    }
+
+    told = await change(
+        context_of(garage.ledger, KEEPS, garage.tiny), parked.id, "resume", terms={}
+    )
+
+    assert waits in (told.alarm or "")
+    assert told.phase == "stopped by its provider"
+    assert "nothing ends the bill for its disk" in told.stops_the_meter

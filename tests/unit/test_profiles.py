@@ -214,7 +214,7 @@ def test_a_wrong_profile_is_refused_in_a_sentence_that_names_it(
     assert told.value.message.startswith("local.md: ")
     assert words in told.value.message
     assert "\n" not in told.value.message
-    assert "mend that profile" in told.value.remedy
+    assert "correct that profile" in told.value.remedy
 
 
 def test_a_profile_that_is_not_utf_8_is_refused_by_name(profiles: Path) -> None:

@@ -3,10 +3,10 @@
 from decimal import Decimal
 
 import pytest
-from arranged import lease
+from arranged import NOON, lease, quote
 from contract.staged import PROFILES
 
-from gpu_tenant.domain.model import Address, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.model import Address, Lease, LeaseState, LocalAddress, SshAddress
 from gpu_tenant.domain.protection import Armed, protection, way_out
 
 FAR = SshAddress(target="root@203.0.113.7:40022")
@@ -57,6 +57,34 @@ def test_what_costs_nothing_needs_no_protection() -> None:
     free = at("vastai", usd_h="0")
 
     assert protection(PROFILES["vastai"], free, None).kind == "nothing needed"
+
+
+def test_a_box_that_stands_still_has_no_guard_and_its_disk_bills_on() -> None:
+    cheap = at("vastai", usd_h="0.01")
+    parked = cheap.model_copy(update={"parked_at": NOON})
+
+    for told in (
+        protection(PROFILES["vastai"], parked, ARMED),
+        protection(PROFILES["vastai"], cheap, ARMED, fate="outbid"),
+    ):
+        assert told.kind == "nothing"
+        assert told.words.startswith("nothing ends the bill for its disk")
+    assert "if it wakes by itself" in told.words
+
+
+def test_what_is_stopped_for_nothing_needs_no_protection_but_what_may_wake_has_none() -> None:
+    free = at("autodl").model_copy(update={"price_usd_h": Decimal(0), "quote": quote()})
+
+    parked = protection(PROFILES["autodl"], free.model_copy(update={"parked_at": NOON}), ARMED)
+
+    assert parked.kind == "nothing needed"
+    assert protection(PROFILES["autodl"], free, None, fate="outbid").kind == "nothing"
+
+
+def test_what_has_ended_needs_none() -> None:
+    over = lease(LeaseState.GONE, provider="vastai", price_usd_h=Decimal(1))
+
+    assert protection(PROFILES["vastai"], over, ARMED).words == "nothing needs to: it has ended"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def kubernetes(server: Slow, tmp_path: Path, bounds: Bounds = PATIENT) -> Kubern
 
 async def test_an_answer_that_drips_is_given_up_when_the_time_of_a_call_is_over() -> None:
     with provider("drips") as server:
-        with pytest.raises(ProviderSilent, match="did not end its answer"):
+        with pytest.raises(ProviderSilent, match="did not complete its answer"):
             await wired(server).get("/boxes")
 
         assert server.asked == 1

@@ -14,6 +14,7 @@ PARTS = (
     "disk_room",
     "failure_cause",
     "job_state",
+    "notice",
     "status",
     # its beginning and its end
     "since",
@@ -43,6 +44,7 @@ PARTS = (
     "push",
     # the call
     "requests",
+    "listening",
     "guard",
     "__main__",
 )

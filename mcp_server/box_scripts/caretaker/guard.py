@@ -7,9 +7,12 @@ import os
 import sys
 import time
 
+from box_scripts.caretaker.complete import complete
 from box_scripts.caretaker.detached import spawn_detached
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.listening import Listener
+from box_scripts.caretaker.notice import record_notice
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
     GUARD,
@@ -23,11 +26,17 @@ from box_scripts.caretaker.records import (
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.requests import checked_arguments
 from box_scripts.caretaker.seal import manifest
-from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending
+from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending, signal_jobs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.jobs import Job
 
 LOOK_S = 60.0
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts", "notice")
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def guard(home: str, request: dict) -> dict:
@@ -35,7 +44,8 @@ def guard(home: str, request: dict) -> dict:
 
     It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    `store` is kept in the memory of that process, and nowhere else.
+    `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
+    also listens whether the platform takes the box back (`metadata`, some `within_s` before).
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -110,6 +120,9 @@ class Guarding:
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = _elapsed()
         self._look: object = None
+        self._notice = request.get("notice") or {}
+        self._listener = Listener(home, bool(self._notice.get("metadata")))
+        self._is_heeded = False
 
     def holds(self) -> bool:
         """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
@@ -132,7 +145,9 @@ class Guarding:
                 return True
             self._take_a_look()
             most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
-            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
+            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
+            if source and not self._heeds(source):
+                return False
 
     def _notes(self, **more: object) -> bool:
         """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
@@ -206,21 +221,99 @@ class Guarding:
         except OSError:
             pass
 
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
-        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+    def _live_jobs(
+        self, why: str, since: float = float("inf")
+    ) -> tuple[list[tuple[Job, int, float]], dict]:
+        """Each job that lives, its signal and its time, and what could not be read. That it ends is on record.
+
+        So is each that ended otherwise than well after `since`: what told us has told it, and it was quicker.
+        """
         asked, problems = [], {}
         for job in all_jobs(self._home):
             signum, grace_s = 15, 10.0
             try:
-                if observe(job).state not in LIVE:
+                seen = observe(job)
+                ended_at = (seen.end or {}).get("ended_at", 0.0)
+                if seen.state not in LIVE and (seen.state == "finished" or ended_at < since):
                     continue
                 spec = job.spec()
                 signum, grace_s = spec["stop_signal"], spec["grace_s"]
-                record_ending(job, "deadline")
+                record_ending(job, why)
             except (Refusal, OSError) as error:
                 problems[job.name] = str(error)
-            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
+            asked.append((job, self._request.get("signal", signum), grace_s))
+        return asked, problems
+
+    def _heeds(self, source: str) -> bool:
+        """Whether to go on guarding. The platform takes the box: what can be saved of its work has been.
+
+        The jobs were asked to end, each by its own signal, and were left all the time that there is: to kill
+        one while it saves would lose what it saves. What is complete was copied to the store.
+        """
+        if self._is_heeded and source == "metadata":
+            return True
+        if not self._notes(state="fired", why="preempted", fired_at=time.time()):
+            return False
+        if not self._is_heeded:
+            self._is_heeded = True
+            self._saves(source)
+        # When the system goes, so do we: a container ends when its last process has.
+        return source != "shutdown"
+
+    def _saves(self, source: str) -> None:
+        import signal
+
+        within_s = float(self._notice.get("within_s") or NOTICE_S)
+        since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
+        asked, problems = self._live_jobs("preempted", since)
+        if source == "shutdown":  # who has told us so has told everybody
+            asked = [
+                (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
+                for job, signum, grace_s in asked
+            ]
+        polls = {"polls": self._listener.polls, "unclear": self._listener.unclear}
+        names = [job.name for job, _, _ in asked]
+        record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
+        never = [(job, signum, float("inf")) for job, signum, _ in asked]
+        gives_up = _elapsed() + within_s + LATE_S
+        told: set = set()
+        copying, copy_at = 0, _elapsed()
+        alive = signal_jobs(never, told, 0.0)
+        while alive and _elapsed() < gives_up:
+            if "store" in self._request and _elapsed() >= copy_at:
+                if copying == 0:
+                    copying = self._begins_to_copy()
+                elif os.waitpid(copying, os.WNOHANG)[0]:
+                    copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
+            time.sleep(0.1)
+            alive = signal_jobs(never, told, 0.0)
+        if copying:
+            _end_group(copying)
+        record_notice(self._home, source, ended_at=time.time(), left=sorted(p.pid for p in alive))
+        if "store" in self._request:
+            try:
+                kept = self._copied(whole=not alive)
+            except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+                kept = {"ok": False, "message": type(error).__name__}
+            record_notice(self._home, source, kept=kept)
+        self._notes(stopped=names, problems=problems)
+
+    def _begins_to_copy(self) -> int:
+        """The process, with a group of its own, that copies what is complete while jobs still save."""
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setpgid(0, 0)
+                self._copied(whole=False)
+            finally:
+                os._exit(0)
+        return child
+
+    def ends(self) -> None:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+        asked, problems = self._live_jobs("deadline")
+        asked = [(job, signum, min(grace_s, most_s)) for job, signum, grace_s in asked]
         left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
             return
@@ -232,19 +325,22 @@ class Guarding:
             self._notes(kept=kept)
         self._ends_the_bill()
 
-    def _copied(self) -> dict:
-        """What became of the copy to the store."""
+    def _copied(self, whole: bool = True) -> dict:
+        """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
-                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
+                entries = self._sealed() if whole else self._complete()
                 break
             except (Refusal, OSError) as error:
                 if time.monotonic() > give_up:
                     return {"ok": False, "message": str(error)[:300]}
                 time.sleep(0.2)
         names = ("name", "at", "size", "sha256")
+        entries.sort(key=lambda entry: -entry.get("mtime_ns", 0))
         files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
+        if not files and not whole:
+            return {"ok": True, "files": 0, "kept": 0, "at": time.time(), "message": ""}
         wanted = {"store": self._request["store"], "files": files}
         said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
         kept, failed = said.get("kept") or [], said.get("failed") or []
@@ -252,10 +348,18 @@ class Guarding:
         told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
         return dict(told, at=time.time(), message=str(why)[:300])
 
+    def _sealed(self) -> list[dict]:
+        entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
+        return entries
+
+    def _complete(self) -> list[dict]:
+        seal = self._request["seal"]
+        asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
+        files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
+        return files
+
     def _ends_the_bill(self) -> None:
         """The platform is asked until this box is no more, or until another guard has taken over."""
-        import signal
-
         end = self._request.get("end") or {"kind": "none"}
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
@@ -285,9 +389,7 @@ class Guarding:
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
                 return
             if said.get("asked"):
-                signal.signal(
-                    signal.SIGTERM, signal.SIG_DFL
-                )  # a system that shuts down need not wait for us
+                self._listener.lets_go()  # a system that shuts down need not wait for us
                 wait_s = max(wait_s, 30.0)
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 300.0)
@@ -318,3 +420,18 @@ class Guarding:
                 "message": "%s gave no answer: %s" % (script, type(error).__name__),
             }
         return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
+
+
+def _end_group(leader: int) -> None:
+    """That child and all processes of its group are gone."""
+    import signal
+
+    for ends in (os.killpg, os.kill):  # it may not have made its group yet
+        try:
+            ends(leader, signal.SIGKILL)
+        except OSError:
+            pass
+    try:
+        os.waitpid(leader, 0)
+    except ChildProcessError:
+        pass

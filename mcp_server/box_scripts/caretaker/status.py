@@ -10,6 +10,7 @@ from box_scripts.caretaker.cgroups import cgroup_files
 from box_scripts.caretaker.disk_room import room_at
 from box_scripts.caretaker.job_state import end_reason, observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
+from box_scripts.caretaker.notice import heard_notice
 from box_scripts.caretaker.paths import unescape_path
 from box_scripts.caretaker.processes import boot_id, output_of, text_of
 from box_scripts.caretaker.refusal import Refusal
@@ -102,6 +103,7 @@ def status(home: str, request: dict) -> dict:
     if "job" not in request:
         return {
             "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
+            "notice": heard_notice(home),
             "now": time.time(),
             "boot_id": boot_id(),
         }

@@ -30,28 +30,36 @@ def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
 
     With each job comes the signal that asks it to end, and how many seconds it may take.
     """
-    import signal
-
-    begun, told = time.monotonic(), set()
+    begun = time.monotonic()
+    told: set = set()
     give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
     while True:
-        passed, alive = time.monotonic() - begun, set()
-        for job, signum, grace_s in asked:
-            for process in job.members():
-                alive.add(process)
-                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
-                if process in told and passed < grace_s:
-                    continue
-                for number in numbers:
-                    try:
-                        if ticks_of(process.pid) == process.ticks:
-                            os.kill(process.pid, number)
-                    except OSError:
-                        pass
+        passed = time.monotonic() - begun
+        alive = signal_jobs(asked, told, passed)
         if not alive or passed > give_up:
             return sorted(p.pid for p in alive)
-        told |= alive
         time.sleep(0.05)
+
+
+def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -> set:
+    """Their living processes. Each is told once to end; it is killed when its job's time has `passed`."""
+    import signal
+
+    alive = set()
+    for job, signum, grace_s in asked:
+        for process in job.members():
+            alive.add(process)
+            numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
+            if process in told and passed < grace_s:
+                continue
+            for number in numbers:
+                try:
+                    if ticks_of(process.pid) == process.ticks:
+                        os.kill(process.pid, number)
+                except OSError:
+                    pass
+    told |= alive
+    return alive
 
 
 def stop(home: str, request: dict) -> dict:

@@ -18,8 +18,8 @@ from gpu_tenant.transfer.chunks import SMALL_BYTES
 from gpu_tenant.transfer.shared_state import BandwidthTurn
 from gpu_tenant.transfer.upload_state import (
     FileChanged,
-    Going,
     Identity,
+    Upload,
     acknowledged_spans,
     identity,
     key_of,
@@ -84,7 +84,7 @@ async def ship(
         await shipment.go(progress)
     except FileChanged as changed:
         raise CaretakerFailed(
-            f"{changed} changed while it was sent", remedy="push again when it is quiet"
+            f"{changed} changed while it was sent", remedy="push again when nothing writes to it"
         ) from changed
     except NotTaken as refusal:
         raise BoxTrouble(
@@ -112,14 +112,14 @@ class _Shipment:
         self._caretaker, self._transport, self._turn = session.caretaker, session.transport, turn
         self._records = records
         self._here_bytes, self._total_bytes = 0, sum(f.size_bytes for f in files.values())
-        self._arrived: list[Going] = []
+        self._arrived: list[Upload] = []
         self._other: list[str] = []
         self._placing: asyncio.Task[None] | None = None
 
     async def go(self, progress: Callable[[int, int], None]) -> None:
         self._progress = progress
         small = {n: f.path for n, f in self._files.items() if f.size_bytes < SMALL_BYTES}
-        large = [self._going(name) for name in self._files if name not in small]
+        large = [self._upload(name) for name in self._files if name not in small]
         if large:
             await asyncio.to_thread(self._records.mkdir, parents=True, exist_ok=True, mode=0o700)
         # A partial upload of an older version will never be continued, and takes up room.
@@ -144,21 +144,21 @@ class _Shipment:
             with suppress(OSError):  # it is not empty, or was not made
                 self._records.rmdir()
 
-    async def _send_all(self, large: Sequence[Going]) -> None:
+    async def _send_all(self, large: Sequence[Upload]) -> None:
         await self._send(large)
         if self._other:
             # The local record of them is wrong. For example, the box was reset.
-            again = [self._going(name, older=False) for name in self._other]
+            again = [self._upload(name, older=False) for name in self._other]
             self._other = []
             await self._send(again)
         if self._other:
             raise self._wrong(self._other[0])
 
-    def _going(self, name: str, *, older: bool = True) -> Going:
+    def _upload(self, name: str, *, older: bool = True) -> Upload:
         held, known = self._files[name], self._there.files.get(name)
         key = sha256(f"{held.size_bytes} {held.sha256} {name}".encode()).hexdigest()
         is_worth_it = older and known is not None and known.size_bytes >= SMALL_BYTES
-        return Going(
+        return Upload(
             name,
             held.path,
             held.size_bytes,
@@ -204,7 +204,7 @@ class _Shipment:
             if arrived.get(to_bytes(name)) != self._files[name].sha256:
                 raise self._wrong(name)
 
-    async def _send(self, large: Sequence[Going]) -> None:
+    async def _send(self, large: Sequence[Upload]) -> None:
         coming = send_files(large, transport=self._transport, turn=self._turn, on_bytes=self._came)
         async with aclosing(coming) as whole:
             async for one in whole:
@@ -237,7 +237,7 @@ class _Shipment:
             return None
         return {name: self._over[name] for name in names if name in self._over}
 
-    def _as_said(self, one: Going) -> dict[str, str | int]:
+    def _as_said(self, one: Upload) -> dict[str, str | int]:
         held = self._files[one.name]
         return {
             "name": one.name,

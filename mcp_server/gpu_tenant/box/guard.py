@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from types import UnionType
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -16,17 +17,16 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
 from gpu_tenant.domain.terms import RESCUE_H
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
-
-if TYPE_CHECKING:
-    pass
 
 _COPY_S = 7200
 """The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
@@ -68,7 +68,7 @@ async def arm(
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
-        held = last_armed(session.lease, ledger)
+        held = armed_now(session.lease, ledger)
         if held is not None and held.state == "armed":
             # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
@@ -82,7 +82,7 @@ async def arm(
 
 async def keep_armed(session: Session, *, ledger: Ledger) -> None:
     """As `arm`, unless a guard is armed already: that one may know of a store."""
-    said = last_armed(session.lease, ledger)
+    said = armed_now(session.lease, ledger)
     if said is None or said.state != "armed":
         await arm(session, ledger=ledger)
 
@@ -163,7 +163,7 @@ def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
         if isinstance(event, timeline.Guarded):
             fresh = ledger.now() - at < _PROVED_FOR
             return fresh and event.ends_the_meter
-        if isinstance(event, timeline.WaivedAhead | timeline.Resumed):
+        if isinstance(event, timeline.WaivedAhead | timeline.Resumed | timeline.Taken):
             return False  # it may do more now than was tested then, or it was restarted
     return False
 
@@ -245,20 +245,42 @@ def _rescue_s(lease: Lease) -> float:
 
 
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
-    """The state of the guard is on the timeline, if it has changed."""
-    now = timeline.Guarded(
-        armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
-    )
-    said = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Guarded)]
-    if not said or said[-1] != now:
+    """The state of the guard is on the timeline, if it has changed, or if the box was started again since."""
+    if armed_now(lease, ledger) != armed:
+        now = timeline.Guarded(
+            armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
+        )
         ledger.note(lease.id, now, at=ledger.now())
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease said last. None if none was armed since the box was started."""
-    for _, event in reversed(ledger.events(lease.id)):
-        if isinstance(event, timeline.Resumed):
-            return None  # the guard is a process, and ended when the box was stopped
+    """What the guard of that lease promised last. None if none was armed since we started the box."""
+    return _said(reversed(ledger.events(lease.id)), until=timeline.Resumed)
+
+
+def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard on the box holds now. None if none was armed since the box was last stopped or taken."""
+    return armed_in(ledger.events(lease.id))
+
+
+def armed_in(events: Lines) -> Armed | None:
+    """The same, by a lease's timeline."""
+    # The guard is a process: it ends when the box is stopped, by whomever.
+    return _said(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
+
+
+def has_lapsed(lease: Lease, events: Lines) -> bool:
+    """Whether the box runs again after a stop, and its guard was not armed since."""
+    if lease.parked_at is not None or recorded_fate(events) is not None:
+        return False
+    guarded = any(isinstance(event, timeline.Guarded) for _, event in events)
+    return guarded and armed_in(events) is None
+
+
+def _said(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
+    for _, event in events:
+        if isinstance(event, until):
+            return None
         if isinstance(event, timeline.Guarded):
             return Armed(
                 state="armed" if event.armed else "not armed",

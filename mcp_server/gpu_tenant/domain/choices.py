@@ -18,3 +18,6 @@ Launcher = Literal["torchrun", "accelerate"]
 
 PORT = 29400
 """The port where the members of such a job meet, on the first of them: torchrun's default."""
+
+Purpose = Literal["look", "work", "watch", "end"]
+"""What a tenancy is opened for: to look, to do something, to watch over leases, or to end one."""

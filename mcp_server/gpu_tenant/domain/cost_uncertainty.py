@@ -95,18 +95,32 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
     )
 
 
-def destroy_asked_at(events: Lines) -> datetime | None:
-    """When the destroy was last requested and not refused. None if there is no record of it."""
-    asked = None
+@dataclass(frozen=True, slots=True)
+class DestroyRequest:
+    """The last request to destroy a box, and when the provider refused it. None: no refusal is on record."""
+
+    asked_at: datetime
+    refused_at: datetime | None = None
+
+
+def destroy_request(events: Lines) -> DestroyRequest | None:
+    """The last request to destroy the box. None if there is no record of one."""
+    request = None
     for at, event in events:
         match event:
             case Destroyed(outcome="asked"):
-                asked = at
-            case Destroyed(outcome="refused"):
-                asked = None
+                request = DestroyRequest(at)
+            case Destroyed(outcome="refused") if request is not None:
+                request = DestroyRequest(request.asked_at, refused_at=at)
             case _:
                 pass
-    return asked
+    return request
+
+
+def destroy_asked_at(events: Lines) -> datetime | None:
+    """When the destroy was last requested. None if it was refused, or if there is no record of a request."""
+    request = destroy_request(events)
+    return None if request is None or request.refused_at else request.asked_at
 
 
 def in_all(
@@ -115,14 +129,22 @@ def in_all(
     """The cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
 
     It billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
-    was last seen after that. At the latest it was when the box was seen gone.
+    was last seen after that. At the latest it was when the box was seen gone. A request that was refused counts,
+    too, unless the box was listed after the refusal: a gateway's error hides what happened behind it.
     """
     most = lease.cost_usd(absent_at)
     if most is None:
         return Range(None)
     doubts = [event for _, event in events if isinstance(event, Unseen)]
-    asked_at = destroy_asked_at(events)
-    if asked_at is not None:
+    request = destroy_request(events)
+    outlived = (
+        request is not None
+        and request.refused_at is not None
+        and listed_at is not None
+        and listed_at >= request.refused_at
+    )
+    if request is not None and not outlived:
+        asked_at = request.asked_at
         ended_at = min(max(asked_at, listed_at or asked_at), absent_at)
         less = most - (cost_usd(lease.rates, since=None, until=ended_at) or Decimal(0))
         words = (

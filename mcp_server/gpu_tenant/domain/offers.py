@@ -28,11 +28,17 @@ UsdH = Annotated[
 """A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor the others."""
 
 
+ALTERNATIVE = " | "
+FORM = " / "
+
+
 class Wish(Record):
     """What somebody wants to rent, for how long, and what will be moved."""
 
     gpu: str | None = Field(
-        default=None, description="canonical name, as in gpu_catalog; None: any"
+        default=None,
+        description="canonical names, as in gpu_catalog: alternatives best first (`A | B`), forms of one"
+        " that are as good as each other (`A / B`); None: any",
     )
     gpu_count: int = Field(default=1, ge=1)
     vram_gib: float | None = Field(
@@ -51,6 +57,23 @@ class Wish(Record):
     offer: str | None = Field(
         default=None, description="only the offer of this id, asked for again"
     )
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Every GPU that would do, best first. Empty if any would."""
+        alternatives = self.gpu.split(ALTERNATIVE) if self.gpu else ()
+        return tuple(name for each in alternatives for name in each.split(FORM))
+
+    def preference(self, gpu: str) -> int | None:
+        """The place of that GPU's alternative: 0 is the best, and holds for any GPU if any would do.
+
+        None if it is not wished for.
+        """
+        if not self.gpu:
+            return 0
+        alternatives = self.gpu.casefold().split(ALTERNATIVE)
+        places = (n for n, each in enumerate(alternatives) if gpu.casefold() in each.split(FORM))
+        return next(places, None)
 
 
 class Price(Record):
@@ -101,7 +124,7 @@ class Offer(Record):
         """Whether this is the kind of box that is wished for. Its price is judged elsewhere."""
         return (
             wish.interruptible != ("no" if self.interruptible else "yes")
-            and (wish.gpu is None or wish.gpu.casefold() == self.gpu.casefold())
+            and wish.preference(self.gpu) is not None
             and self.gpu_count == wish.gpu_count
             and (self.vram_gib or 0) >= (wish.vram_gib or 0)
             and (wish.region or "").casefold() in (self.region or "").casefold()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from gpu_tenant.domain.model import Lease, LocalAddress, Profile, SshAddress
+from gpu_tenant.domain.model import Fate, Lease, LeaseState, LocalAddress, Profile, SshAddress
 from gpu_tenant.domain.record import Record
 
 END_GRACE_S = 60
@@ -31,10 +31,20 @@ class Protection(Record):
     words: str
 
 
-def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protection:
-    """What ends the bill there if this computer dies. `armed` is None while the box does not exist yet."""
+def protection(
+    profile: Profile, lease: Lease, armed: Armed | None, *, fate: Fate | None = None
+) -> Protection:
+    """What ends the bill there if this computer dies.
+
+    `armed` is None while no guard is on the box: it does not exist yet, or it was stopped since. `fate` is what
+    took the box, if something did.
+    """
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
+    if not lease.state.live:
+        return Protection(kind="nothing needed", words="nothing needs to: it has ended")
+    if lease.state is LeaseState.ACTIVE and (lease.parked_at is not None or fate is not None):
+        return _stands_still(lease, fate)
     if profile.provider_timer != "none" and not _keeps_no_timer(profile, lease):
         return Protection(kind="provider timer", words=profile.stops_the_meter)
     way = way_out(profile, lease)
@@ -51,6 +61,19 @@ def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protectio
         kind=kind,
         words=f"the box {does}, once it is ready and its guard is armed; until then nothing",
     )
+
+
+def _stands_still(lease: Lease, fate: Fate | None) -> Protection:
+    """A box that is stopped has no guard: that was a process on it."""
+    if fate == "host_lost":
+        words = "nothing ends what it may bill: its provider calls it broken, and no guard is known to run on it"
+        return Protection(kind="nothing", words=words)
+    wakes = "; if it wakes by itself, no guard runs on it" if fate is not None else ""
+    if lease.price_usd_h == 0:
+        words = f"nothing needs to while it is stopped: that costs nothing there{wakes}"
+        return Protection(kind="nothing" if wakes else "nothing needed", words=words)
+    words = f"nothing ends the bill for its disk: it is stopped, and its disk bills on until it is torn down{wakes}"
+    return Protection(kind="nothing", words=words)
 
 
 def _usd_h(lease: Lease) -> Decimal | None:

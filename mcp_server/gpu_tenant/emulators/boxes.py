@@ -79,9 +79,15 @@ class Sites:
                 encoding="utf-8"
             ):
                 doomed.add(listener)
-        for pid in doomed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # As at a real stop, none of them sees another's end: all are frozen before the first is killed.
+        frozen: set[int] = set()
+        while doomed - frozen:
+            for pid in doomed - frozen:
+                _signal(pid, signal.SIGSTOP)
+            frozen |= doomed
+            doomed |= set(_processes_in(directory / "home"))
+        for pid in frozen:
+            _signal(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
         """The box's home is empty, like a container's disk after a restart."""
@@ -135,6 +141,11 @@ class Sites:
                 "GPU_TENANT_NO_POWEROFF": "1",
             },
         )
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _processes_in(home: Path) -> Iterator[int]:

@@ -54,7 +54,9 @@ def describe(event: timeline.Event) -> str:
         case timeline.Brokered(broker=tool, name=name):
             return f"The box is rented by {_text(tool)}, which calls it {_text(name)} and ends its bill."
         case timeline.Parking(how=how):
-            by = "by its own command" if how == "in_box" else "by its owner, in the console"
+            by = {"in_box": "by its own command", "api": "by its provider"}.get(
+                how or "", "by its owner, in the console"
+            )
             return f"The box is to be parked {by}."
         case timeline.RunsOn():
             return "The box was to be parked, and runs on."

@@ -1,4 +1,4 @@
-"""The directory where files of a box are kept. Each is verified by its hash, and what it replaces is kept."""
+"""The directory that keeps files of a box. Each file is verified by its hash, and what it replaces is kept."""
 
 import asyncio
 import ctypes
@@ -19,7 +19,7 @@ from gpu_tenant.files.state_dir import is_reached, link_target, open_placing, re
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
 MARKER = ".gpu-tenant-kept"
-"""A file that marks a directory as ours and names the leases. No file of a box has this name."""
+"""The file that marks a directory as ours and names the leases. No file of a box has this name."""
 _OWN = (MARKER, PARTIAL, f"{PARTIAL}/live", SUPERSEDED, ".snapshots", ".known.json")
 _OWN_NAME = re.compile(r"[0-9a-f]{64}(\.spans(\.new)?)?")
 _SYNCED_AT_ONCE = 16
@@ -27,17 +27,17 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _START_WRITING = getattr(ctypes.CDLL(None), "sync_file_range", None)
-"""Linux only. This is just a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
+"""Linux only. This call is just a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
 _WRITE = 2
 if _START_WRITING is not None:
     _START_WRITING.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 def outside_the_box(directory: Path, lease: Lease) -> Path:
-    """The real directory, with all links resolved.
+    """Return the real directory, with all links resolved.
 
     Raises:
-        BadRequest: it lies on the box, and would vanish with it.
+        BadRequest: the directory lies on the box, and would vanish with it.
     """
     directory = directory.expanduser().resolve()
     if is_on_the_box(directory, lease):
@@ -56,10 +56,10 @@ def is_on_the_box(path: Path, lease: Lease) -> bool:
 
 
 def make_place(directory: Path, lease: Lease) -> None:
-    """`directory` exists. If it is made here, git ignores it, and so does every push from around it.
+    """Make `directory` unless it exists. A new one is ignored by git, and by every push from around it.
 
     Raises:
-        LocalTrouble: it cannot be made, or one of our own names in it is a link.
+        LocalTrouble: the directory cannot be made, or one of our own names in it is a link.
     """
     try:
         if not directory.exists():
@@ -80,21 +80,23 @@ def is_ours(name: str) -> bool:
 
 
 def _require_plain(directory: Path, lease: Lease) -> None:
-    """None of our own names in `directory` is a link. Through a link we would write and delete elsewhere.
+    """Require that none of our own names in `directory` is a link.
+
+    Through a link we would write and delete elsewhere.
 
     Raises:
-        LocalTrouble: one of them is a link.
+        LocalTrouble: one of these names is a link.
     """
     for name in _OWN:
         if (directory / name).is_symlink():
             raise LocalTrouble(
-                f"{directory / name} is a link, and nothing is done through it",
+                f"{directory / name} is a link, and gpu-tenant writes through no link",
                 remedy=f"remove that link, or choose another place: {Command('collect', lease.id, to='DIR')}",
             )
 
 
 def is_at(path: Path, entry: SealedFile) -> bool:
-    """Whether the content at `path`, read from its storage, is that of the entry."""
+    """Whether the content at `path`, read from its storage, equals that of the entry."""
     if entry.kind == "link":
         return link_target(path) == to_bytes(entry.target or "")
     held = reread(path)
@@ -108,35 +110,36 @@ def is_here(directory: Path, entry: SealedFile) -> bool:
 
 
 def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
-    """The path of the partial file in which the bytes of `entry` are gathered.
+    """Return the path of the partial file in which the bytes of `entry` are gathered.
 
-    It is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer version of the
-    file has another time or size, and so another path. If it has neither, the hash shows the difference in the end.
+    The partial file is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer
+    version of the file has another time or size, and so another path. If both are the same, the hash shows the
+    difference in the end.
     """
     told = f"{entry.size_bytes} {entry.mtime_ns} {entry.name}"
     return directory / within / sha256(told.encode()).hexdigest()
 
 
 Arrived = tuple[SealedFile, Path | None]
-"""An entry, and the path of its bytes, which are flushed to the storage. None for a link."""
+"""An entry, and the path of its bytes, which are flushed to the storage. The path is None for a link."""
 
 
 async def land(
     entry: SealedFile, partial: Path | None, directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """As `land_all`, for one entry."""
+    """Do what `land_all` does, for one entry."""
     await asyncio.to_thread(land_all, [(entry, partial)], directory, lease, superseded=superseded)
 
 
 def land_all(
     arrived: Sequence[Arrived], directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """Each entry lies durably below `directory`, with the time it had on the box.
+    """Move each entry durably to its place below `directory`, with the time that it had on the box.
 
-    What lay in its place before is in `superseded`, which is also below `directory`.
+    What lay in its place before is moved to `superseded`, which is also below `directory`.
 
     Raises:
-        LocalTrouble: an entry cannot be kept here; those before it are durably in place.
+        LocalTrouble: an entry cannot be kept here; the entries before it are durably in place.
     """
     aside = superseded.relative_to(directory).parts
     entry = None
@@ -158,10 +161,10 @@ def land_all(
 
 
 def durable(paths: Sequence[Path]) -> None:
-    """The content of each of those small files is on its storage.
+    """Flush the content of these small files to their storage.
 
-    All flushes are started before any is waited for, which takes half the time of one after the other. Flushing the
-    whole file system would halve it again, but would wait for everything else that is being written there.
+    All flushes are started before any is waited for, which takes half as long as one after the other. Flushing the
+    whole file system would halve the time again, but would wait for everything else that is being written there.
 
     Raises:
         OSError: a file cannot be opened, or flushing it failed.
@@ -179,13 +182,13 @@ def durable(paths: Sequence[Path]) -> None:
 
 
 def cannot_keep(what: str, lease: Lease, error: OSError) -> LocalTrouble:
-    """The error for something that cannot be kept on this computer."""
+    """Return the error for something that cannot be kept on this computer."""
     if error.errno in _NO_ROOM:
         return DiskFull(
             f"no room for {what}: {error.strerror}; what was fetched stays",
-            remedy=f"free some space, then {Command('collect', lease.id)} goes on",
+            remedy=f"free some space, then {Command('collect', lease.id)} continues",
         )
     return LocalTrouble(
         f"{what} cannot be kept here: {error.strerror}",
-        remedy=f"choose a file system that takes it: {Command('collect', lease.id, to='DIR')}",
+        remedy=f"choose a file system that accepts it: {Command('collect', lease.id, to='DIR')}",
     )

@@ -1,4 +1,4 @@
-"""Changes single settings in the owner's configuration, and leaves everything else in it as it was."""
+"""Changes single settings in the owner's configuration, and leaves everything else there as it was."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +11,10 @@ from gpu_tenant.files.toml_edit import TomlError, with_table
 def write_settings(
     configuration: Path, table: str, values: Mapping[str, str | int | float]
 ) -> None:
-    """The table holds these values. The new file is written beside the old one, flushed and renamed.
+    """Set these values in the table. The new file is written beside the old one, flushed and renamed.
 
     Raises:
-        LocalTrouble: it could not be changed, and was left as it was.
+        LocalTrouble: the configuration could not be changed, and was left as it was.
     """
     try:
         before = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
@@ -23,7 +23,7 @@ def write_settings(
         with replacing(configuration.resolve(), durable="file") as file:
             file.write(after.encode())
             if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
-                raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
+                raise OSError("another program has just changed it")  # noqa: TRY301 - reported like the others
     except (OSError, TomlError) as error:
         lines = ", ".join(
             f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"

@@ -20,15 +20,15 @@ BLOCK_BYTES = 2 << 20
 _IN_FLIGHT = 2
 """How many reads are under way at once. With only one, the storage is idle between reads."""
 ALIGNED_BYTES = 4096
-"""Past the page cache, every read and write begins and ends at a multiple of this."""
+"""Unbuffered reads and writes begin and end at a multiple of this."""
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Follow no link, and do not wait: to open a named pipe in a file's place would block for ever."""
+"""Follow no link, and do not wait: opening a named pipe that lies in a file's place would block for ever."""
 
 
 def open_regular(path: Path, more: int = 0) -> int | None:
-    """A descriptor of the regular file at `path`.
+    """Open the regular file at `path`, with `more` flags, and return its descriptor.
 
-    None if there is none, or it cannot be opened with `more` flags.
+    None if there is no regular file, or it cannot be opened.
     """
     try:
         opened = os.open(path, os.O_RDONLY | _CAREFUL | more)
@@ -41,7 +41,7 @@ def open_regular(path: Path, more: int = 0) -> int | None:
 
 
 def flush(opened: int) -> None:
-    """Everything written to the file is on its storage, and none of it is in the page cache."""
+    """Flush everything that was written to the file to its storage, and drop it from the page cache."""
     if hasattr(os, "posix_fadvise"):
         os.fsync(opened)
     _forget(opened, 0, 0)
@@ -55,7 +55,9 @@ def _forget(opened: int, start: int, size_bytes: int) -> None:
 
 
 def reread_blocks(path: Path) -> Generator[memoryview, None, None] | None:
-    """The content of the regular file at `path`, read from its storage piece by piece. None if there is no such file.
+    """Yield the content of the regular file at `path` piece by piece, from its storage.
+
+    None if there is no such file.
 
     A piece is valid until the next one is asked for.
 
@@ -79,7 +81,7 @@ class Rereader:
         self._buffer = mmap.mmap(-1, most_bytes + -most_bytes % ALIGNED_BYTES)
 
     def read(self, path: Path) -> memoryview | None:
-        """The content of the regular file at `path`. None if there is none, or it is larger than the buffer.
+        """Return the content of the regular file at `path`. None if there is none, or it is larger than the buffer.
 
         The file must have been flushed. The result is valid until the next file is read.
 
@@ -95,7 +97,7 @@ class Rereader:
             size_bytes = 0 if opened is None else os.fstat(opened).st_size
             if opened is None or size_bytes > len(self._buffer):
                 return None
-            # Only as much of the buffer as the file fills, because the kernel pins all the memory
+            # Use only as much of the buffer as the file fills, because the kernel pins all the memory
             # that it is given.
             view = memoryview(self._buffer)[: size_bytes + -size_bytes % ALIGNED_BYTES]
             if not is_direct:
@@ -103,7 +105,9 @@ class Rereader:
             try:
                 got = os.preadv(opened, [view], 0)
             except OSError:
-                os.close(opened)  # unbuffered reads are refused here: open it the ordinary way
+                os.close(
+                    opened
+                )  # unbuffered reads are refused here, so open the file the ordinary way
                 opened = open_regular(path)
                 if opened is None:
                     return None
@@ -125,7 +129,7 @@ class Rereading:
     """Reads back and hashes a file from its storage while the file grows. For one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """The regular file at `path` is open, and nothing of it has been read.
+        """Open the regular file at `path`. Nothing of it is read yet.
 
         Raises:
             OSError: it cannot be opened, or is not a regular file.
@@ -138,7 +142,7 @@ class Rereading:
         self.at = 0
 
     def upto(self, offset: int) -> int:
-        """Everything before `offset` has been read back. Returns how far that is: less if the file ends first.
+        """Read back everything before `offset`. Return how far that was, which is less if the file ends first.
 
         The bytes must have been flushed. Steps of any size work, and large ones are faster.
 
@@ -151,17 +155,17 @@ class Rereading:
         return self.at
 
     def hexdigest(self) -> str:
-        """The sha256 of what has been read back so far."""
+        """Return the sha256 of what has been read back so far."""
         return self._digest.hexdigest()
 
     def close(self) -> None:
-        """The file is closed."""
+        """Close the file."""
         self._stored.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read into a buffer. It is under way."""
+    """A read into a buffer, which is under way."""
 
     at: int
     size_bytes: int
@@ -170,9 +174,9 @@ class _Read:
 
 
 class Stored:
-    """A regular file that is read from its storage: unbuffered where file system and platform allow that.
+    """A regular file that is read from its storage: unbuffered, if the file system and platform allow that.
 
-    Elsewhere, each part is dropped from the page cache before it is read.
+    Otherwise, each part is dropped from the page cache before it is read.
     """
 
     def __init__(self, opened: int, path: Path) -> None:
@@ -183,7 +187,7 @@ class Stored:
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
-        """The regular file at `path`. None if there is no such file."""
+        """Open the regular file at `path`. None if there is no such file."""
         opened = open_regular(path)
         return None if opened is None else cls(opened, path)
 
@@ -199,7 +203,7 @@ class Stored:
         self.close()
 
     def close(self) -> None:
-        """The file is closed."""
+        """Close the file."""
         if self._threads is not None:
             self._threads.shutdown()
         os.close(self.opened)
@@ -207,7 +211,7 @@ class Stored:
             os.close(self._unbuffered)
 
     def keep(self) -> None:
-        """What is read from now on stays in the page cache, for later readers."""
+        """Keep in the page cache what is read from now on, for later readers."""
         if self._unbuffered is not None:
             os.close(self._unbuffered)
             self._unbuffered = None
@@ -218,7 +222,7 @@ class Stored:
         return os.fstat(self.opened).st_size
 
     def to_the_end(self, start: int) -> Generator[memoryview, None, None]:
-        """Yields the bytes from `start` to the end of the file, even if the end moves meanwhile."""
+        """Yield the bytes from `start` to the end of the file, even if the end moves meanwhile."""
         before = -1
         while before < start < (end := self.size_bytes):
             before = start
@@ -227,7 +231,7 @@ class Stored:
                 yield block
 
     def blocks(self, start: int, end: int) -> Generator[memoryview, None, None]:
-        """Yields the bytes from `start` to `end`, or to the end of the file if that comes first, piece by piece.
+        """Yield the bytes from `start` to `end` piece by piece, or to the end of the file if that comes first.
 
         The next reads are under way meanwhile. A piece is valid until the next one is asked for.
 
@@ -256,14 +260,14 @@ class Stored:
                     return
                 self._spare.append(coming.popleft().buffer)
         finally:
-            # Wait for them: a read that is still under way could hit a closed descriptor, or a
-            # reused one.
+            # Wait for these reads: a read that is still under way could hit a closed descriptor, or one
+            # that was opened anew for another file.
             for read in coming:
                 read.got.exception()
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """A read that is under way, or done already if the file needs only this one."""
+        """Start a read. If the file needs only this one, the read is already done on return."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:
@@ -275,7 +279,7 @@ class Stored:
         return _Read(at, size_bytes, buffer, got)
 
     def _fill(self, buffer: mmap.mmap, at: int, size_bytes: int) -> int:
-        """How many bytes from `at` on are in the buffer now: as many as were asked for, or as the file has."""
+        """Fill the buffer with bytes from `at` on. Return how many: as many as were asked for, or as the file has."""
         got = 0
         if self._unbuffered is not None:
             # If the unbuffered read fails, the rest is read the ordinary way below.
@@ -290,7 +294,7 @@ class Stored:
 
 
 def open_unbuffered(opened: int, path: Path, mode: int) -> int | None:
-    """A second descriptor of the same file that bypasses the page cache. None if that is not possible.
+    """Open the same file a second time, bypassing the page cache. None if that is not possible.
 
     `mode` is `os.O_RDONLY` or `os.O_WRONLY`.
     """

@@ -1,6 +1,6 @@
 """The directories below one root.
 
-They are reached without following links, and kept open for many files at once.
+They are reached without following links, and kept open while many files are handled.
 """
 
 import os
@@ -34,15 +34,15 @@ class Tree:
             self._open.clear()
 
     def directory(self, parts: Parts) -> int:
-        """The open directory there. It is valid until `spare`.
+        """Return the open directory at that path. It is valid until `spare`.
 
         Raises:
-            OSError: there is none, or there is a link on the way.
+            OSError: there is no directory, or there is a link on the way.
         """
         return self._entered(parts, make=False)
 
     def made(self, parts: Parts) -> int:
-        """The open directory there, which is made if there is none. It is valid until `spare`.
+        """Return the open directory at that path, and make it if there is none. It is valid until `spare`.
 
         Raises:
             OSError: something else lies there, or on the way.
@@ -50,21 +50,21 @@ class Tree:
         return self._entered(parts, make=True)
 
     def touch(self, parts: Parts) -> None:
-        """Names in that open directory have changed, so that `sync` will flush it."""
+        """Note that names in that open directory have changed, so that `sync` flushes it."""
         self._touched.add(parts)
 
     def spare(self) -> None:
-        """At most the allowed number of directories is open: those that were asked for last."""
+        """Close the directories that were asked for longest ago, until no more than the allowed number is open."""
         while len(self._open) > _OPEN_AT_ONCE:
             self._leave(next(parts for parts in self._open if parts))
 
     def leave(self, parts: Parts) -> None:
-        """Nothing at or below `parts` is open, because it is about to be moved."""
+        """Close every directory at or below `parts`, because it is about to be moved."""
         for inner in [inner for inner in self._open if inner[: len(parts)] == parts]:
             self._leave(inner)
 
     def sync(self) -> None:
-        """Every changed name is on its storage."""
+        """Flush every changed name to its storage."""
         while self._touched:
             os.fsync(self._open[next(iter(self._touched))])
             self._touched.pop()

@@ -1,6 +1,6 @@
 """A cache of the hashes of files in kept directories, so that they need not be read again.
 
-It only saves a collect some work. What is proved before a teardown is read from the disk.
+The cache only saves a collect some work. What is proved before a teardown is always read from the disk.
 """
 
 import errno
@@ -25,17 +25,17 @@ from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.files.state_dir import CHUNK_BYTES, reread
 
 KNOWN = ".known.json"
-"""No file that a box sends has a name that begins like this: see `paths.require_apart`."""
+"""No file that a box sends can have this name: see `paths.require_apart`."""
 _APART_NS = 2_000_000_000
-"""The step of the coarsest clock that any file system has."""
+"""The coarsest clock that any file system has moves in steps of this size."""
 _AT_ONCE_BYTES = 64 << 20
 _FICLONE = 0x40049409
-"""The same number on every Linux for x86 or ARM. Elsewhere the call is refused."""
+"""This number is the same on every Linux for x86 or ARM. Elsewhere the call is refused."""
 _OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Remembered(NamedTuple):
-    """What `lstat` returned for a file while it held the bytes with that hash."""
+    """What `lstat` returned for a file while the file had the content with this hash."""
 
     size_bytes: int
     mtime_ns: int
@@ -47,11 +47,13 @@ class Remembered(NamedTuple):
     def is_still(self, seen: os.stat_result | None) -> bool:
         """Whether `seen` is the same file, not written to since.
 
-        A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so the two are
-        apart. A file
-        that still has these times was not written to, because a write would have brought them together. If both times
-        are alike, a later write within one step of the file system's clock could look the same. Such a file is not
-        believed.
+        A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so that the two differ. A
+        file
+        that still has these two times was not written to, because a write would have made them equal. If both times
+        are
+        nearly equal, a later write within one step of the file system's clock could look the same. The record of such
+        a
+        file is not trusted.
         """
         return (
             seen is not None
@@ -61,12 +63,12 @@ class Remembered(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """Entries, sorted by what can be told without reading files."""
+    """Entries, sorted by what can be decided without reading files."""
 
     here: list[SealedFile]
     missing: list[SealedFile]
     unread: list[SealedFile]
-    """A file of that size lies in the entry's place. Only `HashCache.is_here` can tell whether it is the same."""
+    """A file of that size lies in the entry's place. Only `HashCache.is_here` can decide whether it is the same."""
 
 
 class HashCache:
@@ -77,11 +79,13 @@ class HashCache:
 
     @classmethod
     def of(cls, directory: Path) -> "HashCache":
-        """What was saved there. Nothing if that is damaged, foreign or missing."""
+        """Load what was saved in that directory. Empty if that is damaged, foreign or missing."""
         return cls(directory, _read(directory))
 
     def glance(self, entries: Iterable[SealedFile]) -> Glance:
-        """Which entries are here, which are missing, and which must be read to tell. Nothing is read.
+        """Sort entries into those that are here, those that are missing, and those that must be read to decide.
+
+        No file is read.
 
         Raises:
             ValueError: the name of an entry cannot be kept.
@@ -96,11 +100,11 @@ class HashCache:
         return told
 
     def is_here(self, entry: SealedFile) -> bool:
-        """Whether the entry lies here unchanged, and behind no link. It is read only if necessary.
+        """Whether the entry lies here unchanged, and behind no link. The file is read only if necessary.
 
         Raises:
-            OSError: it cannot be read.
-            ValueError: its name cannot be kept.
+            OSError: the file cannot be read.
+            ValueError: the entry's name cannot be kept.
         """
         with Tree(self._directory) as tree:
             is_here = self._told(tree, entry)
@@ -116,9 +120,10 @@ class HashCache:
         return (held.size_bytes, held.sha256) == (entry.size_bytes, entry.sha256)
 
     def note(self, landed: Iterable[SealedFile]) -> None:
-        """The hashes of those entries that are files, and have just landed, are known from now on.
+        """Remember the hashes of entries that have just landed, as far as they are files.
 
-        An entry counts only if its file still has the time that landing gave it. A write would have changed that.
+        An entry is remembered only if its file still has the time that landing gave it. A write would have changed
+        that.
         """
         with Tree(self._directory) as tree:
             for entry in landed:
@@ -131,7 +136,7 @@ class HashCache:
                     self._records[entry.name] = Remembered(*_identity(seen), entry.sha256)
 
     def save(self) -> None:
-        """What is known is saved for the next time. If that fails, the files will just be read again."""
+        """Save the hashes for the next time. If that fails, the files will just be read again."""
         if self._records == self._saved:
             return
         content = _RECORDS.dump_json(self._records)
@@ -145,7 +150,7 @@ class HashCache:
             self._saved = dict(self._records)
 
     def _told(self, tree: Tree, entry: SealedFile) -> bool | None:
-        """Whether the entry is here. None if only its bytes can tell."""
+        """Whether the entry is here. None if only its bytes can decide that."""
         if entry.kind == "link":
             return _target(tree, entry.name) == to_bytes(entry.target or "")
         seen = _stat_below(tree, entry.name)
@@ -170,18 +175,18 @@ class Brought:
 
     @classmethod
     def of(cls, directories: Sequence[Path]) -> "Brought":
-        """What was saved in each directory. If a hash is in several, they are tried in this order."""
+        """Load what was saved in each directory. A hash that is in several is looked up in this order."""
         return cls({directory: _read(directory) for directory in directories})
 
     @property
     def sizes_bytes(self) -> frozenset[int]:
-        """The sizes of all those files. Content of any other size was never brought here."""
+        """The sizes of all these files. Content of any other size was never brought here."""
         return frozenset(size_bytes for _, size_bytes in self._held)
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
-        """A file that held these bytes and was not written to since. None if there is none.
+        """Return a file that had this content and was not written to since. None if there is none.
 
-        The caller who copies it (see `clone_file`) must verify the copy, like anything else that arrives.
+        A caller that copies the file (see `clone_file`) must verify the copy, like anything else that arrives.
         """
         for directory, name, record in self._held.get((sha256, size_bytes), ()):
             with Tree(directory) as tree:
@@ -191,10 +196,10 @@ class Brought:
 
 
 def clone_file(source: Path, target: Path) -> None:
-    """`target` is a new, independent file with the bytes of `source`. To edit one does not change the other.
+    """Make `target` a new, independent file with the bytes of `source`. Editing one does not change the other.
 
-    So it is never a hard link. If the file system can, the two share blocks until one is written to. The copy is not
-    flushed: the caller does that when verifying it, as for any file that arrived.
+    So `target` is never a hard link. If the file system can do that, the two files share blocks until one is written
+    to. The copy is not flushed: the caller does that when it verifies the copy, as for any file that arrived.
 
     Raises:
         OSError: `source` is not a regular file, something lies at `target`, or there is no room.
@@ -215,11 +220,13 @@ def clone_file(source: Path, target: Path) -> None:
 
 def _copy(of: int, to: int) -> None:
     if sys.platform == "linux":
-        with suppress(OSError):  # most file systems cannot do it, and none can across file systems
+        with suppress(
+            OSError
+        ):  # most file systems cannot share blocks, and none can across file systems
             fcntl.ioctl(to, _FICLONE, of)
             return
     if hasattr(os, "copy_file_range"):
-        # If it fails, the plain copy below does the rest, and raises whatever stops it, too.
+        # If this call fails, the plain copy below does the rest, and raises whatever stops it, too.
         with suppress(OSError):
             while os.copy_file_range(of, to, _AT_ONCE_BYTES):
                 pass
@@ -229,7 +236,7 @@ def _copy(of: int, to: int) -> None:
 
 
 def distrust(directory: Path) -> None:
-    """Nothing is known of that directory any more, because its disk returned other bytes than were written."""
+    """Forget all hashes of that directory, because its disk returned other bytes than were written."""
     with suppress(OSError):
         (directory / KNOWN).unlink(missing_ok=True)
 
@@ -251,7 +258,7 @@ def _sum(content: bytes) -> bytes:
 
 
 def _stat_below(tree: Tree, name: str) -> os.stat_result | None:
-    """What lies under that name below the tree, without following a link. None if there is nothing."""
+    """Return the stat of that name below the tree, without following a link. None if nothing lies there."""
     parts = parts_of(name)
     try:
         above = tree.directory(parts[:-1])

@@ -10,7 +10,7 @@ _MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "davfs", "afpfs", "webdav", "macfuse"}
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _OF_MOUNT = re.compile(r"(?P<source>.*) on (?P<point>/.*) \((?P<kind>\w+)(?:,.*)?\)")
-"""A line that `mount` prints on macOS."""
+"""A line in the output of `mount` on macOS."""
 
 
 class Mount(NamedTuple):
@@ -22,12 +22,12 @@ class Mount(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether what lies there is lost when this computer loses power."""
+        """Whether what lies on this mount is lost when this computer loses power."""
         return self.kind in _MEMORY
 
     @property
     def host(self) -> str | None:
-        """The computer, or the name of the remote, that holds the files. None if it is this computer."""
+        """The computer, or the name of the remote, that holds the files. None if this computer holds them."""
         if self.kind not in _NETWORK and not self.kind.startswith("fuse."):
             return None
         if named := re.match(r"(?:\w+:)?//(?:[^@/]*@)?(\[[^\]]+\]|[^/:]+)", self.source):
@@ -38,7 +38,7 @@ class Mount(NamedTuple):
 
 
 def mounts() -> list[Mount]:
-    """Every mount that this process sees, in the order in which they were made.
+    """Return every mount that this process sees, in the order in which they were made.
 
     Empty if we know no way to ask this system.
     """
@@ -55,21 +55,21 @@ def mounts() -> list[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that `path`, with its links resolved, lies on. None if unknown. The path need not exist yet."""
+    """Return the mount that `path` lies on, with links resolved. None if unknown. The path need not exist yet."""
     real = path.resolve()
     on = [each for each in mounts() if real.is_relative_to(each.point)]
-    # The one with the longest path, and of several the newest, which hides the others.
+    # Take the mount with the longest path. Of several with that path, the newest hides the others.
     return max(enumerate(on), key=lambda x: (len(x[1].point.parts), x[0]))[1] if on else None
 
 
 def mounted_below(directory: Path) -> list[Path]:
-    """The mount points at or below `directory`. What lies there does not belong to it."""
+    """Return the mount points at or below `directory`. What lies there does not belong to `directory`."""
     real = directory.resolve()
     return [each.point for each in mounts() if each.point.is_relative_to(real)]
 
 
 def lasting_scratch() -> Path:
-    """A directory for temporary data that should survive a restart of this computer."""
+    """Return a directory for temporary data that should survive a restart of this computer."""
     usual, lasting = Path(tempfile.gettempdir()), Path("/var/tmp")  # noqa: S108 - only where `/tmp` is memory
     mount = mount_of(usual)
     return lasting if mount is not None and mount.is_memory and lasting.is_dir() else usual
@@ -90,6 +90,6 @@ def _by_command() -> list[Mount]:
 
 
 def from_mount(said: str) -> list[Mount]:
-    """The mounts that macOS's `mount` printed."""
+    """Parse the output of `mount` on macOS."""
     lines = map(_OF_MOUNT.fullmatch, said.splitlines())
     return [Mount(Path(x["point"]), x["kind"], x["source"]) for x in lines if x]

@@ -14,24 +14,24 @@ _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""The same characters as in the caretaker. If the two sides escaped differently, no digest would match."""
+"""The same characters as in the caretaker. If the two sides escaped names differently, no digest would match."""
 _ROOTS = (b"work", b"root", b"log")
-"""The directories for a box's files. Anything beside them in a kept directory is our own."""
+"""The directories for a box's files. Anything beside these in a kept directory is our own."""
 
 
 def to_bytes(name: str) -> bytes:
-    """The bytes that `name` stands for on the box's file system."""
+    """Return the bytes that `name` stands for on the box's file system."""
     return unquote_to_bytes(name)
 
 
 def to_remote(name: str) -> str:
-    """`name` in the form that a transport takes: surrogateescape text."""
+    """Return `name` in the form that a transport takes: surrogateescape text."""
     return os.fsdecode(to_bytes(name))
 
 
 def escape(name: str) -> str:
-    """A surrogateescape file name in the form that is safe to show, store and send."""
-    # The percent sign first, because the other escapes contain it.
+    """Return a surrogateescape file name in the form that is safe to show, store and send."""
+    # Escape the percent sign first, because the other escapes contain it.
     return _UNSEEN.sub(
         lambda one: "".join(f"%{byte:02X}" for byte in os.fsencode(one[0])),
         name.replace("%", "%25"),
@@ -44,10 +44,10 @@ def is_unseen(text: str) -> bool:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of `name`, in the form that this computer's file system takes. None of them leads upwards.
+    """Return the parts of `name`, in the form that this computer's file system takes. None of them leads upward.
 
     Raises:
-        ValueError: `name` is absolute, empty, or has a `..`, `.` or empty part, or a NUL.
+        ValueError: `name` is absolute or empty, has a part that is `..`, `.` or empty, or contains a NUL.
     """
     raw = to_bytes(name)
     parts = raw.split(b"/")
@@ -57,26 +57,26 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def below(root: Path, name: str) -> Path:
-    """The path of `name` below `root`, and never outside of it.
+    """Return the path of `name` below `root`. It never leads outside of `root`.
 
     Raises:
-        ValueError: as `parts_of`.
+        ValueError: `parts_of` refuses the name.
     """
     return root.joinpath(*parts_of(name))
 
 
 def require_apart(names: Iterable[str]) -> None:
-    """All names can be kept below one directory, in `work/`, `root/` or `log/`, without conflict.
+    """Require that all names can be kept below one directory, in `work/`, `root/` or `log/`, without conflict.
 
     Raises:
-        ValueError: `below` refuses a name, a name comes twice, or one would be a directory for another.
+        ValueError: `below` refuses a name, a name occurs twice, or a name is also the directory of another.
     """
     seen: set[bytes] = set()
     for name in names:
         below(Path(), name)
         raw = to_bytes(name)
         if raw.partition(b"/")[0] not in _ROOTS or b"/" not in raw:
-            raise ValueError(f"nothing is kept there: {name}")
+            raise ValueError(f"not below work/, root/ or log/: {name}")
         if raw in seen:
             raise ValueError(f"named twice: {name}")
         seen.add(raw)
@@ -84,14 +84,17 @@ def require_apart(names: Iterable[str]) -> None:
         parent = raw.rpartition(b"/")[0]
         while parent:
             if parent in seen:
-                raise ValueError(f"a file in a file: {escape(os.fsdecode(raw))}")
+                raise ValueError(
+                    f"the same name is a file and a directory: {escape(os.fsdecode(parent))}"
+                )
             parent = parent.rpartition(b"/")[0]
 
 
 def leads_inside(name: str, target: str) -> bool:
     """Whether a link of that name points to a place inside the first directory of its name.
 
-    Judged by the link's text, in which `..` may stand only at the beginning. So chains of links stay inside, too.
+    This is decided by the link's text, in which `..` may occur only at the beginning. So chains of links stay inside,
+    too.
     """
     raw = to_bytes(target)
     parts = [part for part in raw.split(b"/") if part != b"."]

@@ -24,7 +24,7 @@ _PROBES = (
     "results_final.json",
     "1/2",
 )
-"""Names of files as jobs write them, otherwise unrelated. A pattern that matches half of them is too wide."""
+"""Unrelated names of files, such as jobs write. A pattern that matches half of them is too wide."""
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
     r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
@@ -33,9 +33,9 @@ _TOKEN = re.compile(
 
 
 def require_narrow(discard: Iterable[str]) -> None:
-    """Every pattern of `discard` gives up something specific, and not just everything.
+    """Require that every pattern of `discard` gives up something specific, and not just everything.
 
-    What a pattern from `~/` or `/` covers is judged by the box, which knows where its home is.
+    What a pattern that begins with `~/` or `/` covers is decided on the box, which knows where its home is.
 
     Raises:
         BadRequest: a pattern covers everything, even files that nobody has thought of or that come later.
@@ -52,7 +52,7 @@ def require_narrow(discard: Iterable[str]) -> None:
 
 
 def too_wide(pattern: str, what: str = "everything") -> BadRequest:
-    """The error for a pattern that gives up everything."""
+    """Return the error for a pattern that gives up everything."""
     return BadRequest(
         f"the pattern {pattern!r} gives up {what}, unseen",
         remedy=f"name what may be lost; to lose a whole box, its owner runs {Command('waive', 'LEASE')}",
@@ -60,7 +60,7 @@ def too_wide(pattern: str, what: str = "everything") -> BadRequest:
 
 
 def no_pattern(pattern: str, why: str) -> BadRequest:
-    """The error for a pattern that the box could not use for matching."""
+    """Return the error for a pattern that the box could not match with."""
     literal = pattern.replace("[", r"\[").replace("]", r"\]")
     brackets = (
         f"; brackets mean one of the characters in them: for a name that has some, write {literal!r}"
@@ -68,13 +68,13 @@ def no_pattern(pattern: str, why: str) -> BadRequest:
         else ""
     )
     return BadRequest(
-        f"{pattern!r} is no pattern: {why}{brackets}",
+        f"{pattern!r} is not a valid pattern: {why}{brackets}",
         remedy="`*`, `**`, `?`, `[a-z]` and a backslash before one of them are understood; nothing was changed",
     )
 
 
 def require_patterns(patterns: Iterable[str]) -> None:
-    """Every one of `patterns` names something in the work directory, below `~/` or at an absolute path.
+    """Require that every pattern names something in the work directory, below `~/` or at an absolute path.
 
     Raises:
         BadRequest: a pattern is empty, has a `..`, negates, or cannot be used for matching.
@@ -87,7 +87,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
             )
         if pattern.startswith("!"):
             raise BadRequest(
-                f"the pattern {pattern!r} negates, and what it means to keep would be unclear",
+                f"the pattern {pattern!r} negates, so what it is meant to keep would be unclear",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
         if pattern != "/" and not {*pattern.split("/")} - {"", "."}:
@@ -97,9 +97,9 @@ def require_patterns(patterns: Iterable[str]) -> None:
 
 
 def _require_segment(pattern: str, part: str) -> None:
-    """The box can match with that part of the pattern.
+    """Require that the box can match with that part of the pattern.
 
-    It reads patterns in the same way (`scripts/caretaker.py`).
+    The box reads patterns in the same way (`scripts/caretaker.py`).
     """
     literal = ""
     for token in _TOKEN.finditer(part):
@@ -115,18 +115,18 @@ def _require_segment(pattern: str, part: str) -> None:
             literal += bytes.fromhex(token.group().replace("%", "")).decode(errors="replace")
         elif token.group() == "%":
             raise no_pattern(
-                pattern, "a % is followed by two hexadecimal digits; %25 is a % itself"
+                pattern, "a % is followed by two hexadecimal digits; write %25 for a % itself"
             )
         else:
             literal += token.group("quoted") or token.group("plain") or "*"
     if literal in ("..", "\0"):
-        raise no_pattern(pattern, "it leads upwards")
+        raise no_pattern(pattern, "it leads upward")
 
 
 def covers(pattern: str, path: str) -> bool:
     """Whether the pattern matches `path`, or a directory above it.
 
-    Both must begin with `/`, or both with `~/`. Patterns relative to the work directory do not belong here.
+    Both must begin with `/`, or both with `~/`. Patterns relative to the work directory are not accepted here.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])

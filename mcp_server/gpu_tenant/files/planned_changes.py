@@ -37,7 +37,7 @@ class Change:
 
     @property
     def does(self) -> Literal["writes", "changes", "deletes", "links"]:
-        """The kind of change, in a word."""
+        """The kind of change, as one word."""
         if self.after is None:
             return "deletes"
         if isinstance(self.after, Path):
@@ -45,7 +45,7 @@ class Change:
         return "writes" if self.before is None else "changes"
 
     def diff(self) -> str:
-        """The unified diff of the change, also for new settings.
+        """Return the unified diff of the change, for new settings as well.
 
         Values of secrets that are not ours are left out.
         """
@@ -59,15 +59,15 @@ class Change:
         return "".join(_SECRET.sub(r'\1"..."', line) + "\n" for line in lines)
 
     def now(self) -> Content:
-        """What is there now.
+        """Return what is there now.
 
         Raises:
-            Refused: it cannot be read.
+            Refused: the file cannot be read.
         """
         return there(self.path)
 
     def make(self) -> None:
-        """The change is made, with a backup if that was asked for."""
+        """Make the change, with a backup if that was asked for."""
         beside = self.kept_at or backup_of(self.path)
         if self.backup == "kept" and isinstance(self.before, bytes):
             place(beside, self.before, self.mode)
@@ -76,7 +76,7 @@ class Change:
             beside.unlink(missing_ok=True)
 
     def put(self) -> None:
-        """The new content is in place."""
+        """Put the new content in place, or delete the file if there is none."""
         match self.after:
             case None:
                 self.path.unlink(missing_ok=True)
@@ -91,7 +91,9 @@ class Change:
 def plan_replacement(
     path: Path, content: Content, mode: int, *, known: str | None
 ) -> Change | None:
-    """The change that puts `content` there, with a backup of what somebody else wrote there. None if nothing to do.
+    """Plan to put `content` at `path`, with a backup of what somebody else wrote there.
+
+    None if nothing has to change.
 
     `known` is the digest of what we wrote there ourselves.
     """
@@ -103,10 +105,10 @@ def plan_replacement(
 
 
 def there(path: Path) -> Content:
-    """What lies at `path`. A link is not followed.
+    """Return what lies at `path`. A link is not followed.
 
     Raises:
-        Refused: it cannot be read.
+        Refused: the file cannot be read.
     """
     try:
         return path.readlink() if path.is_symlink() else path.read_bytes()
@@ -114,28 +116,29 @@ def there(path: Path) -> Content:
         return None
     except OSError as error:
         raise Refused(
-            f"{path} cannot be read: {error.strerror}", remedy="mend that, then run it again"
+            f"{path} cannot be read: {error.strerror}",
+            remedy="make it readable, then run the same command again",
         ) from error
 
 
 def digest(content: Content) -> str:
-    """A digest by which the same content is recognized."""
+    """Return a digest by which the same content is recognized."""
     if isinstance(content, Path):
         return f"-> {content}"
     return hashlib.sha256(content or b"").hexdigest()
 
 
 def backup_of(path: Path) -> Path:
-    """Where the content from before our change is kept."""
+    """Return the path where the content from before our change is kept."""
     return path.with_name(path.name + BACKUP)
 
 
 def missing_above(paths: Iterable[Path]) -> set[str]:
-    """The directories that would have to be made for these files."""
+    """Return the directories that would have to be made for these files."""
     return {str(parent) for path in paths for parent in path.parents if not parent.exists()}
 
 
 def place(path: Path, content: bytes, mode: int) -> None:
-    """The file holds `content`. At no moment did it hold only a part of it."""
+    """Write `content` to the file. At no moment does the file have only a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content, durable="file", mode=mode)

@@ -1,4 +1,4 @@
-"""Files that never leave this computer, whoever asks. They are recognised by what they are, not by their name."""
+"""Files that never leave this computer, whoever asks. They are recognized by what they are, not by their name."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _PLACES = (
     ".local/share/keyrings",
     ".password-store",
 )
-"""Paths below a home directory where people keep their keys to other places."""
+"""Paths below a home directory where people keep keys and logins for other services."""
 _MOST = 20_000
 _HEAD_BYTES = 1 << 20
 _FORMS = tuple(
@@ -44,12 +44,12 @@ _FORMS = tuple(
 
 
 def is_key_by_content(content: bytes) -> bool:
-    """Whether those bytes contain a private key, or a login to a cloud, a cluster or a registry."""
+    """Whether these bytes contain a private key, or a login to a cloud, a cluster or a registry."""
     return any(form.search(content) for form in _FORMS)
 
 
 class Guarded:
-    """The protected places of one owner, and every file in them, under whatever other name it has."""
+    """The protected places of one owner, and every file in them, under whatever other name such a file has."""
 
     def __init__(self, places: Iterable[Path], home: Path) -> None:
         self.places = tuple(
@@ -73,7 +73,7 @@ class Guarded:
         return any(p.is_relative_to(real) or real.is_relative_to(p) for p in self.places)
 
     def keys_among(self, directory: Path, files: Mapping[str, Path]) -> Iterator[str]:
-        """The names of those `files` of the work tree in `directory` that are protected.
+        """Yield the names of those `files` that are protected. They belong to the work tree in `directory`.
 
         A file that lies elsewhere, because a link to it was included, is judged by where it lies.
         """
@@ -111,7 +111,7 @@ class Guarded:
             if place.is_file():
                 yield _of(place)
             for folder, inner, names in os.walk(place):
-                # Boxes and the files from them are not keys, and there may be a million of them.
+                # Boxes and the files fetched from them are not keys, and there may be a million of them.
                 inner[:] = [name for name in inner if name not in ("boxes", "kept", "logs")]
                 for name in names:
                     left -= 1

@@ -1,7 +1,8 @@
 """Whether a state directory belongs to a rehearsal, and if so, what is rehearsed and at which address.
 
-Only `gpu-tenant rehearse` writes this, in the state directory itself. Environment variables change neither the
-clock nor an address. Otherwise anyone who can set one would decide what is verified, and when a deadline has come.
+The marker is a file in the state directory itself, and only `gpu-tenant rehearse` writes it. No environment variable
+changes the clock or an address. Otherwise anyone who can set a variable would decide what is verified, and when a
+deadline has passed.
 """
 
 import re
@@ -18,7 +19,7 @@ from gpu_tenant.files.replace_file import replace_file
 _FILE = "rehearsal.json"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 _ONCE = ("GPU_TENANT_REHEARSAL", "GPU_TENANT_REHEARSED")
-"""The variables that older versions obeyed."""
+"""Variables that older versions obeyed."""
 
 
 class Rehearsal(Record):
@@ -29,7 +30,7 @@ class Rehearsal(Record):
 
 
 def rehearsal_of(state: Path) -> Rehearsal | None:
-    """The rehearsal whose state directory that is. None if everything in it is real.
+    """Return the rehearsal that the state directory belongs to. None if everything in it is real.
 
     Raises:
         LocalTrouble: the marker cannot be read, or names an address on another computer.
@@ -47,13 +48,13 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 
 
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
-    """The state directory is marked as that rehearsal's. Its ledger still has to agree."""
+    """Mark the state directory as that rehearsal's. The ledger in it still has to agree."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     replace_file(state / _FILE, rehearsal.model_dump_json(), durable="none")
 
 
 def require_real(state: Path, environ: Mapping[str, str]) -> None:
-    """No variable in the environment claims that a real ledger is a rehearsal's.
+    """Require that no environment variable claims that a real ledger belongs to a rehearsal.
 
     Raises:
         BadRequest: a variable that older versions obeyed is set.
@@ -61,8 +62,8 @@ def require_real(state: Path, environ: Mapping[str, str]) -> None:
     for name in _ONCE:
         if environ.get(name):
             raise BadRequest(
-                f"{name} is set, and {state} is no rehearsal: its clock and its boxes are real",
-                remedy=f"`unset {name}`; {Command('rehearse', 'PROVIDER')} prints what leads to a rehearsal",
+                f"{name} is set, and {state} is not a rehearsal: its clock and its boxes are real",
+                remedy=f"`unset {name}`; {Command('rehearse', 'PROVIDER')} prints how to enter a rehearsal",
             )
 
 

@@ -11,7 +11,7 @@ _OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 
 
 
 class Mounted(OSError):
-    """Something is mounted there, and its content is not ours to remove."""
+    """Something is mounted at `place`, and its content is not ours to remove."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(f"{place} is mounted there")
@@ -19,9 +19,9 @@ class Mounted(OSError):
 
 
 def require_unmounted(directory: Path) -> None:
-    """Nothing is mounted at or below `directory`, according to this system's table of mounts.
+    """Require that nothing is mounted at or below `directory`, according to this system's table of mounts.
 
-    Only the table can tell: a bind mount has the same device number, and looks like any directory.
+    Only the table shows every mount: a bind mount has the same device number, and looks like any directory.
 
     Raises:
         Mounted: something is mounted there.
@@ -31,12 +31,12 @@ def require_unmounted(directory: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """`directory` is gone, with everything in it. No link was followed, and no other device was entered.
+    """Remove `directory` with everything in it. Follow no link, and enter no other device.
 
-    It may be of any depth. What cannot be removed stays.
+    The directory may be of any depth. What cannot be removed stays.
 
     Raises:
-        Mounted: something is mounted in it; nothing in that mount was removed.
+        Mounted: something is mounted in the directory; nothing in that mount was removed.
     """
     require_unmounted(directory)
     try:
@@ -52,9 +52,9 @@ def remove_tree(directory: Path) -> None:
 
 
 def _empty(top: int, directory: Path) -> None:
-    """The open directory is empty, apart from what cannot be removed.
+    """Empty the open directory, apart from what cannot be removed.
 
-    It goes down and up with one directory open at a time, so 3,000 levels are as easy as three.
+    Only one directory is open at a time, on the way down and up, so 3,000 levels are as easy as three.
     """
     device = os.fstat(top).st_dev
     here, names, stuck = os.dup(top), list[str](), set[tuple[int, int]]()
@@ -84,9 +84,9 @@ def _empty(top: int, directory: Path) -> None:
 def _clear_files(
     here: int, device: int, directory: Path, stuck: set[tuple[int, int]]
 ) -> str | None:
-    """Everything but directories is gone there.
+    """Remove everything but directories from the open directory.
 
-    Returns the name of a directory to empty first, None if there is none.
+    Returns the name of a directory to empty first, or None if there is none.
     """
     for name in os.listdir(here):
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)

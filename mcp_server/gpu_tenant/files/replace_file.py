@@ -1,4 +1,4 @@
-"""A file gets new content as a whole: a reader, or a crash, meets the old content or the new, and no part of it."""
+"""Replaces the content of a file as a whole: readers and crashes find the old content or the new, never a part."""
 
 import os
 import secrets
@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 Durable = Literal["none", "file", "directory"]
-"""What a power cut may undo: all of it, which only costs work; the new name, with the old content back; or nothing."""
+"""What a power cut may undo.
+
+`none`: everything, also the content, which only costs work. `file`: only the renaming, so that the old content is
+back. `directory`: nothing.
+"""
 
 
 def replace_file(
@@ -19,7 +23,7 @@ def replace_file(
     mode: int = 0o600,
     draft: str | None = None,
 ) -> None:
-    """The file at `path` holds `content`. See `replacing`."""
+    """Write all of `content` to the file at `path`. If that fails, the file stays as it was. See `replacing`."""
     with replacing(path, durable=durable, mode=mode, draft=draft) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -28,10 +32,10 @@ def replace_file(
 def replacing(
     path: Path, *, durable: Durable, mode: int = 0o600, draft: str | None = None
 ) -> Iterator[BinaryIO]:
-    """What is written to the file in the block becomes the content of `path` when the block ends well.
+    """Replace the content of `path` by what the block writes, when the block ends without an error.
 
-    After an error, `path` is as it was. `draft` is the name of the file that is written first, in the same
-    directory. Only a caller who is the one writer of `path` may choose it.
+    After an error, `path` is as it was. `draft` is the name of the file that is written first, in the same directory.
+    Only a caller that is the one writer of `path` may choose this name.
     """
     written = path.with_name(draft or f".{path.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if draft else os.O_EXCL)
@@ -54,7 +58,7 @@ def replacing(
 
 
 def sync_directory(directory: Path) -> None:
-    """The names in `directory` are on its storage."""
+    """Flush the names in `directory` to its storage."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(opened)

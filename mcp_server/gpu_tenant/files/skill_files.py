@@ -1,4 +1,4 @@
-"""Where the skill's own files are: beside the package in a wheel, at the root in a checkout."""
+"""Where the skill's own files are: beside the package in a wheel, or at the root of a checkout."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ _PACKAGE = Path(gpu_tenant.__file__).parent
 
 
 def skill_directory() -> Path:
-    """The directory that holds SKILL.md, references/, profiles/ and scripts/."""
+    """Return the directory that holds SKILL.md, references/, profiles/ and scripts/."""
     bundled = _PACKAGE / "skill"
     return bundled if bundled.is_dir() else _PACKAGE.parent.parent
 
 
 def script(name: str) -> Path:
-    """The path of the script of that name, which runs on a box."""
+    """Return the path of the script with that name. These scripts run on a box."""
     return skill_directory() / "scripts" / name

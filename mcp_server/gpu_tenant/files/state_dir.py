@@ -22,39 +22,40 @@ _LEFT_BYTES, _LEFT_PART = 2 << 30, 0.05
 _CLEARING = Lock()
 """Held while files are put in place.
 
-Without it, the second of two concurrent threads would move away what the first has just made, or is using.
+Without this lock, the second of two concurrent threads would move away what the first has just made, or is using.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The state directory, and the places of everything in it."""
+    """The state directory, and the place of everything in it."""
 
     root: Path
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Home":
-        """The state directory that this environment asks for.
+        """Return the state directory that this environment asks for.
 
-        The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the
-        environment, or sets its own data directory, would hide the boxes it rented from all other hosts.
+        The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the environment,
+        or
+        sets its own data directory, would hide the boxes it rented from all other hosts.
 
         Raises:
-            BadRequest: it names a relative or an empty directory, which would be another ledger in each
+            BadRequest: the environment names an empty or relative directory. This would be another ledger in each
                 directory from which a command runs.
         """
         named = environ.get("GPU_TENANT_HOME")
         if named is None:
             if not environ.get("HOME", "/").startswith("/"):
                 raise BadRequest(
-                    "HOME is no absolute path, and the ledger would lie in another place each time",
+                    "HOME is not an absolute path, so the ledger would be in another place each time",
                     remedy="set HOME to your home directory, or GPU_TENANT_HOME to the state directory",
                 )
             return cls(Path.home() / ".gpu-tenant")
         place = Path(named).expanduser()
         if not place.is_absolute():
             raise BadRequest(
-                f"GPU_TENANT_HOME is {named!r}, which is no absolute path: each directory would have a ledger",
+                f"GPU_TENANT_HOME is {named!r}, which is not an absolute path: each directory would have a ledger",
                 remedy="`unset GPU_TENANT_HOME` for ~/.gpu-tenant, or set it to an absolute path",
             )
         return cls(place)
@@ -66,22 +67,22 @@ class Home:
 
     @property
     def configuration(self) -> Path:
-        """The owner's settings, in TOML: where keys lie, own boxes, rates."""
+        """The owner's settings, in TOML: where keys are, the owner's own boxes, rates."""
         return self.root / "config.toml"
 
     @property
     def valid_profiles(self) -> Path:
-        """The facts of the profiles that were found valid; without it they are checked again."""
+        """The facts of the profiles that were found valid. Without this file, the profiles are checked again."""
         return self.root / "profiles.json"
 
     @property
     def watchdog(self) -> Path:
-        """The file that says when a watchdog last looked."""
+        """The file that says when a watchdog last looked at the leases."""
         return self.root / "watchdog.json"
 
     @property
     def boxes(self) -> Path:
-        """The local boxes, one directory each."""
+        """The local boxes, with one directory for each."""
         return self.root / "boxes"
 
     @property
@@ -95,33 +96,33 @@ class Home:
         return self.root / "ssh" / "id_ed25519"
 
     def known_hosts(self, lease_id: str) -> Path:
-        """The host keys pinned for one lease."""
+        """Return the file with the host keys that are pinned for one lease."""
         return self.root / "ssh" / "known_hosts" / lease_id
 
     def channels(self, lease_id: str) -> Path:
-        """The configuration of the system's own ssh for one lease's box, for transfers that go through it."""
+        """Return the configuration with which the system's own ssh carries transfers to one lease's box."""
         return self.root / "ssh" / "channels" / lease_id
 
     def brokered(self, lease_id: str) -> Path:
-        """Stands in for the owner's `~/.ssh` if another tool's ssh entries lead to the lease's box."""
+        """Return the stand-in for the owner's `~/.ssh`, for a box reached over another tool's ssh entries."""
         return self.root / "ssh" / "brokered" / lease_id
 
     def ssh_of(self, lease_id: str, usual: Path) -> Path:
-        """The ssh directory whose configuration leads to the lease's box: a copy of another tool's, or the `usual`."""
+        """Return the ssh directory that leads to the box: a copy of another tool's if there is one, or `usual`."""
         own = self.brokered(lease_id)
         return own if own.is_dir() else usual
 
     def readings(self, lease_id: str) -> Path:
-        """The readings that were taken of the lease's jobs, one a line."""
+        """Return the file with the readings of the lease's jobs, one a line."""
         return self.root / "readings" / f"{lease_id}.jsonl"
 
     @property
     def logs(self) -> Path:
-        """The parts of logs that were read on boxes, one directory for each lease."""
+        """The parts of logs that were read on boxes, with one directory for each lease."""
         return self.root / "logs"
 
     def kept(self, lease_id: str) -> Path:
-        """Where a lease's artifacts go unless the owner says otherwise."""
+        """Return where a lease's artifacts are kept unless the owner says otherwise."""
         return self.root / "kept" / lease_id
 
 
@@ -134,10 +135,11 @@ class Reread:
 
 
 def open_cold(path: Path) -> BinaryIO | None:
-    """The regular file at `path`, opened to be read from its storage. None if there is no such file.
+    """Open the regular file at `path` so that it is read from its storage. None if there is no such file.
 
-    The file is dropped from the page cache first if the system allows that, so that the bytes come from the storage
-    and not from memory.
+    If the system allows that, the file is first dropped from the page cache, so that the bytes come from the storage
+    and
+    not from memory.
     """
     opened = open_regular(path)
     if opened is None:
@@ -152,7 +154,7 @@ def open_cold(path: Path) -> BinaryIO | None:
 
 
 def reread(path: Path) -> Reread | None:
-    """The size and hash of the regular file at `path` on its storage. None if there is no such file."""
+    """Return size and hash of the regular file at `path`, read from its storage. None if there is no such file."""
     blocks = reread_blocks(path)
     if blocks is None:
         return None
@@ -164,7 +166,7 @@ def reread(path: Path) -> Reread | None:
 
 
 def link_target(path: Path) -> bytes | None:
-    """The target of the symbolic link at `path`, in bytes. None if there is no link."""
+    """Return the target of the symbolic link at `path`, in bytes. None if there is no link."""
     try:
         return os.fsencode(path.readlink())
     except OSError:
@@ -187,17 +189,17 @@ class Placing:
         self._tree = tree
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
-        """The file `arrived` was moved to `final`. What lay there before is at `superseded`."""
+        """Move the file `arrived` to `final`. What lay there before is moved to `superseded`."""
         os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
-        """`final` is a link to `target`. What lay there before is at `superseded`."""
+        """Make `final` a link to `target`. What lay there before is moved to `superseded`."""
         os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def _cleared(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`. Nothing in it has that name any more."""
+        """Move away what lies at `final`, and return the open directory in which the name is free now."""
         self._tree.spare()
         try:
             directory = self._tree.made(final[:-1])
@@ -211,7 +213,7 @@ class Placing:
         return directory
 
     def _way(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`. Whatever was not a directory on the way to it was moved away."""
+        """Return the open directory of `final`. Whatever is not a directory on the way to it is moved away."""
         up = len(superseded) - len(final)
         for depth in range(1, len(final)):
             try:
@@ -219,7 +221,7 @@ class Placing:
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
-                # It is a file or a link, and what is written through a link could end up anywhere.
+                # A file or a link is in the way. What is written through a link could end up anywhere.
                 self._away(final[:depth], superseded[: up + depth])
         return self._tree.made(final[:-1])
 
@@ -233,7 +235,7 @@ class Placing:
 
 
 def _free(name: str, directory: int) -> str:
-    """A name that is free there, so that something superseded at the same moment is not overwritten."""
+    """Return a name that is free there, so that nothing else superseded at that moment is overwritten."""
     free = name
     with suppress(FileNotFoundError):
         for taken in count(2):
@@ -244,7 +246,7 @@ def _free(name: str, directory: int) -> str:
 
 @contextmanager
 def open_placing(root: Path) -> Iterator[Placing]:
-    """Files can be put in place below `root`. Afterwards all that were are durably there, even after an error.
+    """Let the block put files in place below `root`. Afterwards these files are durably there, even after an error.
 
     No link below `root` is followed: a link that is in the way of a file is superseded, like anything else.
     """
@@ -257,9 +259,9 @@ def open_placing(root: Path) -> Iterator[Placing]:
 
 
 def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
-    """The file `arrived` was durably moved to `final`. What lay there before is at `superseded`.
+    """Move the file `arrived` durably to `final`. What lay there before is moved to `superseded`.
 
-    Both are below `root`, and no link on the way is followed: one that is in the way of `final` is superseded.
+    Both are below `root`. No link on the way is followed: a link that is in the way of `final` is superseded.
     """
     aside = superseded.relative_to(root).parts
     with open_placing(root) as places:
@@ -267,7 +269,7 @@ def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
 
 
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
-    """There is room for `size_bytes` more in `files` more files below `directory`, and a reserve beyond that.
+    """Require room for `size_bytes` more in `files` more files below `directory`, beyond a reserve.
 
     The reserve is for this computer itself. A full disk stops everything, the ledger first.
 

@@ -1,6 +1,6 @@
 """Sets or removes a table in an owner's TOML file. Everything else stays as it was, byte for byte.
 
-`tomlkit` makes the change. Before anybody writes the result, another parser reads it back, and it has to be what
+`tomlkit` makes the change. Before the result is written, another parser reads it back, and it has to be exactly what
 was meant.
 """
 
@@ -13,15 +13,18 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Array, InlineTable, Table, Whitespace
 
-_UNSAFE = "it is written in a way that this program does not change safely"
+_UNSAFE = "it is written in a form that this program cannot change safely"
 _PLACE = "\0"
-"""Marks where a table was removed. No TOML file holds this character."""
+"""Marks where a table was removed. No TOML file can contain this character."""
 _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))+\Z", re.MULTILINE)
-"""Empty lines and comments at the end of a table. They belong to what follows it."""
+"""Empty lines and comments at the end of a table. They belong to what follows the table."""
 
 
 class TomlError(ValueError):
-    """The text is not what its format says. `line` is where reading it ended."""
+    """The text is not valid TOML, or cannot be changed safely.
+
+    `line` is the line of the mistake, as far as it is known.
+    """
 
     def __init__(self, words: str, line: int) -> None:
         super().__init__(words)
@@ -29,10 +32,10 @@ class TomlError(ValueError):
 
 
 def read(text: str) -> dict[str, object]:
-    """The value that `text` holds.
+    """Parse `text`.
 
     Raises:
-        Broken: it is not TOML.
+        TomlError: the text is not TOML.
     """
     try:
         return tomllib.loads(text)
@@ -43,10 +46,10 @@ def read(text: str) -> dict[str, object]:
 
 
 def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> str:
-    """`text` with `values` in the table at `path`. What else the table holds stays.
+    """Return `text` with `values` set in the table at `path`. Everything else in the table stays.
 
     Raises:
-        Broken: `text` is not TOML, `path` leads to something that is no table, or the change is not safe.
+        TomlError: `text` is not TOML, `path` leads to something that is not a table, or the change is not safe.
     """
     meant = read(text)
     table = meant
@@ -80,10 +83,10 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
 
 
 def without_table(text: str, path: tuple[str, str]) -> str:
-    """`text` without the table at `path` and what is below it.
+    """Return `text` without the table at `path` and what is below it.
 
     Raises:
-        Broken: `text` is not TOML, or has the table in a form that cannot be changed safely.
+        TomlError: `text` is not TOML, or has the table in a form that cannot be changed safely.
     """
     outer, inner = path
     meant = read(text)
@@ -105,7 +108,7 @@ def without_table(text: str, path: tuple[str, str]) -> str:
                 if key is not None and key.key == inner:
                     body[at] = (None, Whitespace(_left_of(found, dotted=key.is_dotted())))
     after = tomlkit.dumps(document)
-    # The empty line before a table came with it.
+    # The empty line before a table was added with the table.
     after = re.sub(rf"(\n|\A)\r?\n{_PLACE}", r"\1", after).replace(_PLACE, "")
     if not holder and outer not in read(after):
         del meant[outer]
@@ -123,7 +126,7 @@ def _parse(text: str) -> tomlkit.TOMLDocument:
 
 
 def _append(text: str, path: Sequence[str], values: Mapping[str, object], newline: str) -> str:
-    """The table, appended where nothing follows that would become part of it."""
+    """Return the table as text that can be appended: nothing follows it that would become part of it."""
     table: Mapping[str, object] = values
     for key in reversed(path):
         table = {key: table}
@@ -132,8 +135,8 @@ def _append(text: str, path: Sequence[str], values: Mapping[str, object], newlin
 
 
 def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline: str) -> None:
-    # A new line goes below the table's last one, and not below the remarks on what follows the
-    # table.
+    # A new line goes below the table's last one, but above the remarks, which belong to what follows
+    # the table.
     body = found.value.body if isinstance(found, Table) else []
     remarks = []
     while body and body[-1][0] is None:
@@ -151,7 +154,7 @@ def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline:
 
 
 def _set_items(array: Array, values: Sequence[object]) -> None:
-    """The array holds these items. Comments at the items that stay are where they were."""
+    """Set the items of the array. Comments at items that stay are kept where they are."""
     for at, value in enumerate(values[: len(array)]):
         if array[at] != value:
             array[at] = value

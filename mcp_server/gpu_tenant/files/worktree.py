@@ -1,7 +1,7 @@
 """Which files of a directory make up the work: all that git's rules for `.gitignore` do not exclude.
 
-What they exclude, and what is a link, stays here, and is named with its size: a job that misses its data should not
-be the one to tell.
+Ignored files and links stay on this computer. They are listed with their sizes, so that missing data is noticed at
+the push and not only when a job fails.
 """
 
 import codecs
@@ -22,16 +22,16 @@ from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.paths import escape
 
 _NEVER = frozenset({".git", ".gpu-tenant"})
-"""Always excluded, because a `.git` may hold credentials. If this were an ordinary rule, `!.*` could undo it."""
+"""Always excluded, because a `.git` may contain credentials. If this were an ordinary rule, `!.*` could undo it."""
 
 
 _COUNTED = 20_000
-"""How many left-out files are counted in one place. More are reported as `at least`."""
+"""How many left-out files are counted in one place. If there are more, the number is reported as `at least`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder of the directory that is no part of the work."""
+    """A file or folder of the directory that is not part of the work."""
 
     name: str
     why: Literal["ignored", "link"]
@@ -41,7 +41,7 @@ class LeftOut:
 
     @property
     def words(self) -> str:
-        """As in `data/ (201 files, 200 MB), by .gitignore`."""
+        """The entry in words, such as `data/ (201 files, 200 MB), by .gitignore`."""
         least = "" if self.is_all else "at least "
         count = f"{some(self.files, 'file')}, " if self.name.endswith("/") else ""
         reason = "by .gitignore" if self.why == "ignored" else "a link, which is not followed"
@@ -50,26 +50,28 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """The files of the work by their relative name, and what of the directory is not among them."""
+    """The files of the work by their relative name, and what of the directory is left out."""
 
     files: dict[str, Path]
     left_out: list[LeftOut] = field(default_factory=list)
 
 
 def files_of(directory: Path, include: Sequence[str] = ()) -> dict[str, Path]:
-    """The files of `read_tree`, without a look at what is left out."""
+    """Return the files of `read_tree`, without measuring what is left out."""
     return _read(directory, include)[0]
 
 
 def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
-    """The regular files below `directory` that are not ignored, and those that `include` names all the same.
+    """Return the regular files below `directory` that are not ignored, and those that `include` names all the same.
 
-    `include` has names of files and folders, relative to `directory`. A folder is taken with all that it holds, but
-    for links and `.git`. A link is followed if it is named, and never otherwise: what it points to may lie anywhere.
-    What is left out is told largest first.
+    `include` has names of files and folders, relative to `directory`. A folder is included with everything in it
+    except
+    links and `.git`. A link is followed only if `include` names it, because it may point anywhere. What is left out
+    is
+    sorted by size, the largest first.
 
     Raises:
-        BadRequest: a name in `include` leads out of the directory, or nothing has it.
+        BadRequest: a name in `include` leads out of the directory, or nothing has that name.
     """
     files, rest = _read(directory, include)
     left_out = [
@@ -81,7 +83,7 @@ def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
 
 
 def left_out_lines(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str, ...]:
-    """One line for each of the largest, and one for all others together."""
+    """Return one line for each of the largest, and one line for all others together."""
     others = left_out[most:]
     lines = tuple(one.words for one in left_out[:most])
     if not others:
@@ -97,7 +99,8 @@ def _read(
     files = {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [], rest)}
     for name in include:
         place = _include(directory, name)
-        # By its real path, so that what is judged is what is read, whatever the link leads to later.
+        # Use the real path, so that the file that was judged is the file that is read, whatever the
+        # link leads to later.
         real, inner = place.resolve(), place.relative_to(directory)
         if real.is_file():
             files[os.fspath(inner)] = real
@@ -112,13 +115,13 @@ def _include(directory: Path, name: str) -> Path:
     if pure.is_absolute() or ".." in pure.parts or _NEVER & set(pure.parts) or not pure.parts:
         raise BadRequest(
             f"{name!r} cannot be included: name a file or a folder inside the work tree",
-            remedy=f"as in {Command('push', '.', include='data/')}; a link there is followed when it is named",
+            remedy=f"as in {Command('push', '.', include='data/')}; a link in it is followed only when it is named",
         )
     place = directory / pure
     if not place.is_file() and not place.is_dir():
         raise BadRequest(
             f"nothing in {directory} is named {name!r}",
-            remedy=f"{Command('push', 'DIR')} names what it leaves out; {Option('include')} takes those names",
+            remedy=f"{Command('push', 'DIR')} lists what it leaves out; {Option('include')} takes those names",
         )
     return place
 
@@ -140,7 +143,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
 def _measure(
     directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
 ) -> LeftOut | None:
-    """What is left out at `path`. None if all of it was included."""
+    """Measure what is left out at `path`. None if all of it was included."""
     name = os.fspath(path.relative_to(directory))
     if not path.is_dir():
         if name in taken:
@@ -162,7 +165,7 @@ def _measure(
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of the `.gitignore` that lies in `root`."""
+    """The rules of the `.gitignore` in the directory `root`."""
 
     root: Path
     patterns: Sequence[GitIgnoreSpecPattern]
@@ -178,10 +181,12 @@ class _Rules:
 
 
 def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` matches the entry itself. The folders above it were judged before.
+    """Whether `rule` matches the entry itself. The folders above the entry were judged before.
 
-    We do not use `GitIgnoreSpec`, because it judges a file together with its folders, and so loses files in folders
-    that `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after what a rule took for a folder.
+    We do not use `GitIgnoreSpec`, because it judges a file together with its folders. So it loses files in folders
+    that
+    rules like `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after a name that the rule took for a
+    folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True
@@ -220,7 +225,7 @@ def _is_ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
 
 
 def _patterns(ignore: Path) -> Iterator[GitIgnoreSpecPattern]:
-    # Read as git reads it: a byte order mark is skipped, only a newline ends a line, any byte may be
+    # Read the file as git reads it: a byte order mark is skipped, only a newline ends a line, any byte may be
     # part of a name, and an invalid rule matches nothing.
     text = os.fsdecode(ignore.read_bytes().removeprefix(codecs.BOM_UTF8))
     for line in text.split("\n"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.guard import armed_in
 from gpu_tenant.box.job_queue import Runner
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.billing import Balance
@@ -26,11 +26,13 @@ from gpu_tenant.domain.errors import (
     LeaseHeld,
     LocalTrouble,
 )
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.files.disk_reserve import give_up_reserve
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, last_watch_words
@@ -53,6 +55,8 @@ call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
 """How many bytes a second each transfer of this call may move. None if the caller did not say."""
 
 _LOOKS = frozenset({"look", "wait"})
+_ENDS = frozenset({"teardown", "waive", "attest", "stop"})
+"""What may use the reserve of a full disk."""
 _TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
 """How long a call waits for its turn at a lease; a host gives a call a minute."""
 
@@ -90,6 +94,7 @@ class Context:
         public_key: Callable[[], str],
         environ: Mapping[str, str],
         tending: Literal["on", "off"] = "on",
+        unrecorded: LocalTrouble | None = None,
     ) -> None:
         self.home = home
         self.ledger = ledger
@@ -102,6 +107,8 @@ class Context:
         self.public_key = public_key
         self.environ = environ
         self.tending = tending
+        self.unrecorded = unrecorded
+        """Why nothing is recorded. None if the ledger takes writes. Looks alone go on without."""
         self.watches = False
         """Whether this very process looks after every lease while it runs."""
         self.account = Account.of(profiles.values(), home.root)
@@ -256,9 +263,23 @@ class Context:
 
         Raises:
             LeaseHeld: somebody is acting on it now.
+            LocalTrouble: it is more than a look, and nothing can be recorded.
         """
+        if purpose != "look":
+            self.must_record()
+        if purpose in _ENDS:
+            give_up_reserve(self.home.root, "end")
         with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
             yield
+
+    def must_record(self) -> None:
+        """What is done now is recorded.
+
+        Raises:
+            LocalTrouble: the ledger takes no writes.
+        """
+        if self.unrecorded is not None:
+            raise self.unrecorded
 
     @asynccontextmanager
     async def held_in_turn(
@@ -309,8 +330,10 @@ class Context:
 
     def protection(self, lease: Lease) -> Protection:
         """What ends the lease's bill if this computer dies, as far as that was proved."""
-        profile = self.profile(lease.provider)
-        return protection(profile, lease, last_armed(lease, self.ledger))
+        events = self.ledger.events(lease.id)
+        return protection(
+            self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
+        )
 
     def watched(self) -> str:
         """Who looks after the leases now, in words for a person."""

@@ -8,13 +8,13 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from gpu_tenant.box.guard import arm_again, last_armed
+from gpu_tenant.box.guard import arm_again, armed_now
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
-from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
 from gpu_tenant.domain.ports import Tended, Timed
-from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.reconcile import Listed, rate_words
 from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
@@ -22,9 +22,11 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
+from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import must_be_hours
 from gpu_tenant.leases.readiness import close_connections, made_ready, with_box
 from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.settle import observe
 from gpu_tenant.ledger import Allowed, anything
 
 
@@ -48,11 +50,25 @@ async def change(
             changed = await _agree(context, found, terms)
         else:
             changed = await _change(context, found, action, hours=hours, address=address)
-        words = await _stopped_before(context, changed) if action == "extend" else None
+        words, box = None, None
+        if action == "extend":
+            words = await _stopped_before(context, changed)
+        elif action == "resume" and changed.ready_at is None:
+            # It may only be queued for its GPU: what its provider shows is what happened.
+            changed, words, box = await _as_shown(context, changed)
         words = (
             words or only_there(context, changed) or remarks(found, changed, context.clock.now())
         )
-        return card_of(context, changed, words)
+        return card_of(context, changed, words, box)
+
+
+async def _as_shown(context: Context, lease: Lease) -> tuple[Lease, str | None, Box | None]:
+    """The lease and its box as the provider shows them now, and what a person must hear."""
+    seen = await look(context, lease)
+    if not isinstance(seen, Listed):
+        return lease, None, None
+    lease, words = observe(lease, seen.box, ledger=context.ledger)
+    return lease, words, seen.box
 
 
 def must_be_on_failure(words: str) -> str:
@@ -82,6 +98,11 @@ def _held(context: Context, lease: str, hours: float | None) -> Card:
     now = context.clock.now()
     until = min(now + timedelta(hours=hours), max(now, found.terms.deadline_at))
     if not context.ledger.hold_until(found.id, until, by="said", at=now):
+        if found.state is LeaseState.ACTIVE:
+            raise Refused(
+                f"{found.id} is being parked, and a hold comes too late",
+                remedy=f"{Command('resume', found.id)} once it is",
+            )
         raise Refused(
             f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
             remedy=f"{Command('leases', all=True)} shows it; {Command('provision')} has another box",
@@ -132,7 +153,7 @@ async def _with_terms(
         ) from None
     must_be_doable(terms, context.profile(lease.provider))
     signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
-    if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
+    if lease.parked_at is None and (lease.touched_at or armed_now(lease, context.ledger)):
         moved = terms.deadline_at != lease.terms.deadline_at
         try:
             # Tell the box first. If the ledger promised time that the guard does not know of, jobs

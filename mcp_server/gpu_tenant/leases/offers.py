@@ -18,7 +18,7 @@ from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.gpu_catalog import known_gpu
+from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
 _PATIENCE_S = 15.0
 """In real time, even in a rehearsal: somebody is waiting for the answer."""
@@ -118,7 +118,13 @@ async def find_offers(
         troubles=troubles,
         wish=wish_id,
         next=_next(
-            [quote.id for quote in quotes if quote], shown, counts, troubles, markets, wish_id
+            wish,
+            [quote.id for quote in quotes if quote],
+            shown,
+            counts,
+            troubles,
+            markets,
+            wish_id,
         ),
     )
 
@@ -150,7 +156,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
     reasons = {
-        "another GPU": wish.gpu is not None and _model_name(offer.gpu) != _model_name(wish.gpu),
+        "another GPU": wish.preference(_model_name(offer.gpu)) is None,
         "fewer GPUs": offer.gpu_count < wish.gpu_count,
         "memory unknown": wish.vram_gib is not None and memory_gib is None,
         "less memory": memory_gib is not None and memory_gib < (wish.vram_gib or 0),
@@ -168,7 +174,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
 
 def _model_name(gpu: str) -> str:
     model = known_gpu(gpu)
-    return model.name if model else gpu.casefold()
+    return model.name if model else gpu
 
 
 def _memory_gib(offer: Offer) -> float | None:
@@ -181,14 +187,17 @@ def _memory_gib(offer: Offer) -> float | None:
 
 
 def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
-    """The offers with what each would cost, cheapest work first and unknown prices last."""
-    return sorted(((offer, expected_cost(offer, wish)) for offer in offers), key=_place)
+    """The offers with what each would cost: the preferred GPU first, then the cheapest work. Unknown prices are last."""
+    costed = ((offer, expected_cost(offer, wish)) for offer in offers)
+    return sorted(costed, key=lambda pair: _place(pair[0], pair[1], wish))
 
 
-def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str, str]:
-    offer, cost = costed
+def _place(
+    offer: Offer, cost: Expected, wish: Wish
+) -> tuple[bool, int, Decimal, Decimal, str, str]:
     return (
         cost.total_usd is None,
+        wish.preference(_model_name(offer.gpu)) or 0,
         cost.total_usd or Decimal(0),
         offer.price.running_usd_h or Decimal(0),
         offer.provider,
@@ -226,6 +235,8 @@ def _show_offer(
     offer: Offer, cost: Expected, quote: Quote | None, *, explain: Literal["", "explain"]
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]
+    if known_gpu(offer.gpu) is None:
+        notes.append("no table here knows this GPU: its memory is what the provider states")
     if quote is None:
         notes.append("its price is unknown, which is not zero: it is not rented by a quote")
     elif cost.total_usd is None:
@@ -255,6 +266,7 @@ def _line(text: str) -> str:
 
 
 def _next(
+    wish: Wish,
     quotes: Sequence[str],
     shown: Sequence[tuple[Offer, Expected]],
     counts: Counter[str],
@@ -266,6 +278,13 @@ def _next(
         return f"{Command('provision', quote=list(quotes[:_TRIED]))}: the first that is still to be had"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
+    if unknown := [gpu for gpu in wish.gpus if known_gpu(gpu) is None]:
+        near = " or ".join(nearest_names(unknown[0])[:2])
+        return f"nobody offers {unknown[0]!r} now, and no table here knows a GPU of that name: " + (
+            f"did you mean {near}?"
+            if near
+            else f"{Command('offers')} without it shows what there is"
+        )
     if counts:
         (reason, count), *_ = counts.most_common(1)
         wider = f"{Command('offers')} with a wider wish: {count} left out as {reason!r}"

@@ -11,13 +11,20 @@ from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.model import Box, Lease
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
-from gpu_tenant.leases.readiness import close_connections, fulfil_intent, reach, settled_if_free
+from gpu_tenant.leases.readiness import (
+    close_connections,
+    fulfil_intent,
+    reach,
+    settled_if_free,
+    unguarded_words,
+)
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopen, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
@@ -87,16 +94,19 @@ async def overview(
 ) -> Leases:
     """As `list_leases`. With `at`, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
+    # A watchdog's look arms a guard right after this, and tells whoever it alarms.
+    by: LookedAfter = "watched" if at is not None else context.looked_after
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
-    alarms = [f"{name}: {words}" for name, words in found.alarms]
+    alarms = [f"this computer: {context.unrecorded}"] if context.unrecorded else []
+    alarms += [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
     leases = [
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
     ]
     ended = context.ledger.ended(limit=limit) if which == "all" else []
-    looked = await each(leases, lambda lease: _looked_at(context, lease, found))
+    looked = await each(leases, lambda lease: _looked_at(context, lease, found, by))
     seen = dict(zip((lease.id for lease in leases), looked, strict=True))
     refresh_hosts(context)
     now = context.clock.now()
@@ -178,7 +188,9 @@ def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
     return (ended[0].id, left) if left else None
 
 
-async def _looked_at(context: Context, lease: Lease, found: Survey) -> tuple[Card, str | None]:
+async def _looked_at(
+    context: Context, lease: Lease, found: Survey, by: LookedAfter
+) -> tuple[Card, str | None]:
     """The card of a live lease as its provider has just shown it, and what a person must hear."""
     words: str | None
     settled, listing = lease, found.listings.get(lease.provider)
@@ -188,6 +200,9 @@ async def _looked_at(context: Context, lease: Lease, found: Survey) -> tuple[Car
         settled, words = await settled_if_free(context, lease, listing)
     boxes = listing.boxes if listing else ()
     box = next((box for box in boxes if is_of(box, settled)), None)
+    if by == "unwatched":
+        unguarded = unguarded_words(context, settled, box)
+        words = "; ".join(filter(None, (words, unguarded))) or None
     return card_of(context, settled, words, box), words
 
 

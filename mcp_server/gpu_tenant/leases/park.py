@@ -39,14 +39,17 @@ async def park(
     lease: Lease,
     *,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
+    unless_wanted_since: int | None = None,
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
 
     A provider can stop even a box that has no address. `unsealed="accept"` is for a lease past its end: the box is stopped even if it cannot be sealed
     soon, or if a process outlives its end. With "skip", sealing is not even tried: for a box of which nothing
-    is known, at its owner's request.
+    is known, at its owner's request. `unless_wanted_since` is the line of the ledger after which nobody may have
+    brought more work.
 
     Raises:
+        StillWanted: somebody has; nothing was stopped.
         Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
         JobRunning: the stop would kill a job.
         BoxTrouble: the box could not be asked, or goes on answering.
@@ -88,9 +91,25 @@ async def park(
         if lease.touched_at is not None and unsealed != "skip":
             await _seal(context, lease, unsealed)
         if by_hand:
+            if unless_wanted_since is not None:
+                ledger.must_be_unwanted(lease.id, unless_wanted_since)
             await _stop(context, lease)
-    ledger.still_mine(lease.id)
-    await connector.park(lease)
+    if by_hand:
+        ledger.still_mine(lease.id)
+    else:
+        ledger.parking(
+            lease.id,
+            how=profile.park_how,
+            at=ledger.now(),
+            unless_wanted_since=unless_wanted_since,
+        )
+    try:
+        await connector.park(lease)
+    except ProviderSilent:
+        raise  # it may have been carried out
+    except ProviderTrouble:
+        ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
+        raise
     give_up_at = ledger.now() + timedelta(seconds=_WITHIN_S)
     while ledger.now() < give_up_at:
         seen = await look(context, lease)

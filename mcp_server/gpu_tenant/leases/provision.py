@@ -36,6 +36,7 @@ from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
@@ -211,6 +212,9 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
             it tells.
         BoxTaken: another live lease stands on it.
     """
+    context.must_record()
+    if context.profile(lease.provider).kind != "own" or lease.price_usd_h:
+        keep_reserve(context.home.root)
     connector, ledger = context.connector(lease), context.ledger
     try:
         await _ask_the_price_again(lease, connector)

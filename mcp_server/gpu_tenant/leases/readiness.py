@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from gpu_tenant.box.guard import arm
+from gpu_tenant.box.guard import arm, has_lapsed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
-from gpu_tenant.domain.reconcile import overdue
+from gpu_tenant.domain.reconcile import overdue, rate_words
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
@@ -46,7 +46,11 @@ async def must_run(context: Context, lease: str) -> Lease:
         )
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
         async with context.held_in_turn(found.id, "wait"):
-            found = await let_in(context, found)
+            return await let_in(context, found)
+    if found.state is LeaseState.ACTIVE and has_lapsed(found, context.ledger.events(found.id)):
+        # It woke by itself after it was taken. Whoever works on it next has it guarded again.
+        async with context.held_in_turn(found.id, "wait"):
+            await arm_guard(context, found)
     return found
 
 
@@ -98,6 +102,19 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 async def arm_guard(context: Context, lease: Lease) -> Armed:
     """The box itself holds the deadline, or the answer says why it does not."""
     return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
+
+
+def unguarded_words(context: Context, lease: Lease, box: Box | None) -> str | None:
+    """What its owner must hear of a box that runs again after a stop, and whose guard nobody has armed since."""
+    events = context.ledger.events(lease.id)
+    if lease.state is not LeaseState.ACTIVE or box is None or box.state is not BoxState.READY:
+        return None
+    if way_out(context.profile(lease.provider), lease) is None or not has_lapsed(lease, events):
+        return None
+    return (
+        f"its box runs again, {rate_words(lease)}, and no guard holds its deadline: "
+        f"{Command('audit', lease.id)} looks at it and arms one"
+    )
 
 
 async def reach(context: Context, lease: Lease) -> None:

@@ -55,6 +55,7 @@ async def tear_down(
             `terminating`, and the same call goes on with it.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
+    context.must_record()
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
     lease = ledger.file_permit(permit, at=ledger.now(), unless_wanted_since=unless_wanted_since)

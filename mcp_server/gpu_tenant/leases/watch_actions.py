@@ -8,7 +8,7 @@ from gpu_tenant.artifacts.retention import Retention, Wishes, wishes
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
 from gpu_tenant.box.caretaker import Guard, Standing
-from gpu_tenant.box.guard import bring, last_armed, note_gone
+from gpu_tenant.box.guard import armed_in, bring, has_lapsed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -68,7 +68,12 @@ async def rearm(context: Context, lease: str) -> str | None:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
-    if last_armed(found, context.ledger) is None or context.clock.now() >= found.terms.deadline_at:
+    events = context.ledger.events(found.id)
+    if context.clock.now() >= found.terms.deadline_at:
+        return None
+    if has_lapsed(found, events):
+        return (await arm_guard(context, found)).words
+    if armed_in(events) is None:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
@@ -227,6 +232,17 @@ async def park_overdue(context: Context, lease: str) -> None:
     await _made_still(context, found, unsealed="accept")
 
 
+async def park_when_done(context: Context, lease: str, *, unless_wanted_since: int) -> None:
+    """The box of a lease whose work is done is sealed and stopped, and its disk is kept.
+
+    Raises:
+        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box runs on.
+        Refused, BoxTrouble, ProviderTrouble: as `park`.
+    """
+    found = await must_run(context, lease)
+    await _made_still(context, found, unsealed="refuse", unless_wanted_since=unless_wanted_since)
+
+
 async def park_stray(context: Context, provider: str, box: str) -> Card:
     """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
 
@@ -258,12 +274,16 @@ async def park_stray(context: Context, provider: str, box: str) -> Card:
 
 
 async def _made_still(
-    context: Context, lease: Lease, *, unsealed: Literal["accept", "skip"]
+    context: Context,
+    lease: Lease,
+    *,
+    unsealed: Literal["refuse", "accept", "skip"],
+    unless_wanted_since: int | None = None,
 ) -> None:
     with context.held(lease.id, "park"):
-        if unsealed == "accept":
+        if unsealed != "skip":
             lease = await check_before_stop(context, lease)
-        await park(context, lease, unsealed=unsealed)
+        await park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)
     await close_connections(context, lease)
 
 

@@ -2,16 +2,21 @@
 
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from tempfile import TemporaryDirectory
+from typing import Self, TypeVar
 
 from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
 from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.wording import size
+from gpu_tenant.files.disk_reserve import WANTED_BYTES, free_bytes, has_reserve
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -46,6 +51,8 @@ class Database:
             DiskFull, LocalTrouble: this computer does not let it be written.
         """
         self._path = path
+        self._copy: TemporaryDirectory[str] | None = None
+        self._original = path
         self.clock = clock or WallClock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
@@ -70,18 +77,53 @@ class Database:
             self._db.close()
             raise
 
+    @classmethod
+    def copy_of(cls, path: Path, clock: Clock | None = None) -> Self:
+        """A copy of the ledger at `path` is open, for looks alone: what is written to it is thrown away.
+
+        It is for a disk that takes no writes. The copy lies in memory where the system has such a place.
+
+        Raises:
+            LedgerCorrupt, LedgerTooNew, DiskFull, LocalTrouble: there is no such ledger to be read.
+        """
+        in_memory = Path("/dev/shm")  # noqa: S108 - the directory in it is private
+        place = str(in_memory) if os.access(in_memory, os.W_OK) else None
+        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=place)
+        try:
+            copied = Path(copy.name) / path.name
+            _copy_whole(path, copied)
+            ledger = cls(copied, clock)
+        except OSError as error:
+            copy.cleanup()
+            raise LocalTrouble(
+                f"the ledger {path} cannot be written, and cannot be copied to {copy.name} to be read ({error})",
+                remedy="free some space on both, then run the same command again",
+            ) from error
+        except BaseException:
+            copy.cleanup()
+            raise
+        ledger._copy, ledger._original = copy, path
+        return ledger
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether what is written here is thrown away."""
+        return self._copy is not None
+
     @property
     def directory(self) -> Path:
         """The state directory: where the file lies."""
-        return self._path.parent
+        return self._original.parent
 
     def now(self) -> datetime:
         """The current instant, by the clock that everything in this ledger goes by."""
         return self.clock.now()
 
     def close(self) -> None:
-        """The file is closed. Everything written stays."""
+        """The file is closed. Everything written stays, unless it was a copy."""
         self._db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
 
     def _version(self) -> int:
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -126,17 +168,14 @@ class Database:
             raise self._unreadable(error) from error
 
     def _full(self) -> DiskFull:
-        return DiskFull(
-            f"no room to write to {self._path}; nothing was done",
-            remedy="free some space, then run the same command again",
-        )
+        return disk_is_full(self.directory, "nothing was done")
 
     def _shut(self, error: Exception) -> LocalTrouble:
         """The error for a sound ledger that cannot be written now. It does not suggest restoring an older one."""
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
             remedy=f"see that {self.directory} is yours and takes writes (`ls -ld`, `mount`), then run the "
-            "same command again; until then boxes bill on: look at each provider's own list",
+            f"same command again; until then boxes bill on: {Command('leases')} asks each provider",
         )
 
     def _unreadable(self, error: Exception) -> LedgerCorrupt:
@@ -181,6 +220,38 @@ class Database:
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
         if found != "ok":
             raise self._unreadable(sqlite3.DatabaseError(found))
+
+
+def _copy_whole(path: Path, copy: Path) -> None:
+    """The file, and what of it still lies in its log, was copied at one moment."""
+    parts = [path, path.with_name(path.name + "-wal")]
+    for _ in range(20):
+        before = [_stamp(part) for part in parts]
+        for part in parts:
+            if part.exists():
+                shutil.copyfile(part, copy.with_name(part.name))
+        if before == [_stamp(part) for part in parts]:
+            return
+
+
+def _stamp(part: Path) -> tuple[int, int] | None:
+    try:
+        seen = part.stat()
+    except FileNotFoundError:
+        return None
+    return seen.st_size, seen.st_mtime_ns
+
+
+def disk_is_full(directory: Path, done: str) -> DiskFull:
+    """The error for a state directory on a full disk, with what that leaves: `done`."""
+    free, kept = size(free_bytes(directory)), ""
+    if has_reserve(directory):
+        kept = f"; {Command('teardown')} has a reserve, and works all the same"
+    return DiskFull(
+        f"the disk of {directory} is full: {free} are free, and the ledger wants {size(WANTED_BYTES)}; {done}",
+        remedy=f"free some space there, then run the same command again; {Command('leases')} and "
+        f"{Command('monitor')} look without it{kept}",
+    )
 
 
 @contextmanager

@@ -82,6 +82,17 @@ class Timeline(Holds):
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]
 
+    def kinds_since(self, since: int) -> dict[LeaseId, set[str]]:
+        """What kinds of lines each lease's timeline has got after the line `since` of the ledger."""
+        found: dict[LeaseId, set[str]] = {}
+        for lease_id, kind in self._read(
+            lambda row: (LeaseId(row["lease_id"]), str(row["kind"])),
+            "SELECT lease_id, kind FROM events WHERE seq>? AND lease_id IS NOT NULL",
+            since,
+        ):
+            found.setdefault(lease_id, set()).add(kind)
+        return found
+
     def attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""
         return any(isinstance(event, Attested) for _, event in self.events(lease_id))

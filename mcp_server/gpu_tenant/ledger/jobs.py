@@ -1,14 +1,26 @@
 """What leases are used for: smoke tests beforehand, jobs declared and launched, later claims."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Job, JobId, LeaseId
-from gpu_tenant.ledger.database import record
+from gpu_tenant.ledger.database import Connection, moment, record
 from gpu_tenant.ledger.events import Timeline
 
+_STOPS = tuple(
+    each.kind
+    for each in (
+        timeline.Parking,
+        timeline.RunsOn,
+        timeline.Parked,
+        timeline.Resuming,
+        timeline.Resumed,
+    )
+)
+_STOPS_WITHIN = timedelta(minutes=10)
+"""As long as a stop is waited for; what is not known by then is told by the next look."""
 _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
 
 
@@ -61,9 +73,21 @@ class JobTable(Timeline):
         with self._transaction() as db:
             row = db.execute("SELECT state FROM leases WHERE id=?", (lease_id,)).fetchone()
             is_open = row is not None and row["state"] in ("intended", "active")
+            is_open = is_open and not self._is_being_parked(db, lease_id, at)
             if is_open:
                 self._note(db, lease_id, timeline.Holds(until=until, by=by), at)
         return is_open
+
+    @staticmethod
+    def _is_being_parked(db: Connection, lease_id: str, at: datetime) -> bool:
+        """Whether its provider was asked to stop the box, and what came of that is not known yet."""
+        marks = ", ".join("?" for _ in _STOPS)
+        row = db.execute(
+            f"SELECT kind, at FROM events WHERE lease_id=? AND kind IN ({marks}) ORDER BY seq DESC LIMIT 1",  # noqa: S608 - only marks
+            (lease_id, *_STOPS),
+        ).fetchone()
+        parking = row is not None and row["kind"] == timeline.Parking.kind
+        return parking and abs(at - moment(row["at"])) < _STOPS_WITHIN
 
     def began_s(self, lease_id: LeaseId) -> float | None:
         """When the first job began, in seconds by the box's own clock. None if the box never said."""

@@ -115,6 +115,21 @@ class ProofTable(LeaseTable):
             )
         return self.lease(permit.lease_id)
 
+    def parking(
+        self, lease_id: LeaseId, *, how: str, at: datetime, unless_wanted_since: int | None = None
+    ) -> None:
+        """It is on record that the lease's box is about to be stopped, in the transaction that asks who wants it.
+
+        Raises:
+            StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.
+            LeaseHeld: this process's hold on the lease was broken; nothing was recorded.
+        """
+        with self._transaction() as db:
+            self._must_be_mine(db, lease_id)
+            if unless_wanted_since is not None:
+                self._must_be_unwanted(db, lease_id, unless_wanted_since)
+            self._note(db, lease_id, timeline.Parking(how=how), at)
+
     def must_be_unwanted(self, lease_id: str, since: int) -> None:
         """Nobody brought more work, or announced any, after the line `since` of the ledger.
 

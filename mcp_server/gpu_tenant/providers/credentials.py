@@ -1,4 +1,4 @@
-"""Where a secret is kept, never the secret itself: `env:`, `file:`, `keyring:`, `cmd:`."""
+"""Reads secrets where they are kept. A reference names the place: `env:`, `file:`, `keyring:` or `cmd:`."""
 
 import shlex
 import subprocess
@@ -23,7 +23,7 @@ _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref
 _DOORS = frozenset(
     {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
 )
-"""Variables that lead to programs which hold keys, or which run commands outside our control."""
+"""Variables that lead to programs which hold keys, or which run commands that we do not control."""
 _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 
@@ -33,17 +33,17 @@ class Account:
 
     variables: frozenset[str]
     places: tuple[Path, ...]
-    """Files and directories that hold keys, or say where keys are."""
+    """Files and directories that hold keys, or that say where keys are."""
     configuration: Path
 
     @property
     def guarded(self) -> Guarded:
-        """Those places, and the owner's keys to other clouds and machines, as they are now."""
+        """The places of these keys, and of the owner's keys to other clouds and machines, as they are now."""
         return Guarded(self.places, Path.home())
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """The references that the owner has written under `[references]`. Only these may be commands.
+        """The references that the owner has written under `[references]`, by their name. Only these may be commands.
 
         Raises:
             LocalTrouble: the configuration cannot be read.
@@ -53,16 +53,16 @@ class Account:
 
     @classmethod
     def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
-        """Every key whose place the profiles know, and the state directory itself."""
+        """Collect every key whose place the profiles know, and the state directory itself."""
         known = [profile.credential for profile in profiles if profile.credential]
         files = [Path(place.file).expanduser() for place in known if place.file]
         variables = frozenset(name for place in known for name in place.env)
         return cls(variables, (state, *files), state / "config.toml")
 
     def without(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """That environment without keys, for a command that somebody else may have chosen.
+        """Return that environment without keys, for a command that somebody else may have chosen.
 
-        Nobody can sign in it.
+        No command can sign in this environment.
         """
         kept = {
             name: value
@@ -72,11 +72,10 @@ class Account:
         return {**kept, UNATTENDED: "1"}
 
     def must_not_hold(self, name: str, reference: str) -> None:
-        """The reference does not lead to a key of an account.
+        """Require that the reference does not lead to the key of an account.
 
         Raises:
-            SecretRefused: it does; a job should get a key made for that job, which can be
-                revoked alone.
+            SecretRefused: it leads to such a key. A job should get a key of its own, which can be revoked alone.
         """
         scheme, _, rest = reference.partition(":")
         if scheme == "file":
@@ -88,19 +87,21 @@ class Account:
                     real.is_file() and (real.is_relative_to("/proc") or places.has_key(path))
                 )
             except (OSError, ValueError, RuntimeError):
-                return  # it leads nowhere, and resolving it says so
+                return  # it leads nowhere, and resolving it raises the error that says so
             if is_key:
                 raise _of_account(name)
             if is_odd:
-                raise _nowhere(name, f"{rest[:200]} is no plain file")
+                raise _nowhere(name, f"{rest[:200]} is not a regular file")
         if scheme == "env" and rest in self.variables:
             raise _of_account(name)
 
     def named(self, name: str, reference: str) -> str:
-        """The reference that is meant. A command only if the owner has written down exactly that one.
+        """Return the reference that is meant: `ref:NAME` stands for the owner's reference of that name.
+
+        A command is accepted only if the owner has written down exactly that command.
 
         Raises:
-            SecretRefused: it is a command that the owner has not written down.
+            SecretRefused: the reference is a command that the owner has not written down.
             BadRequest: no reference has that name.
         """
         scheme, _, rest = reference.partition(":")
@@ -120,7 +121,7 @@ class Account:
         return reference
 
     def values(self, environ: Mapping[str, str]) -> frozenset[str]:
-        """The account's keys that can be read here without asking anybody."""
+        """Return the account's keys that can be read here without asking anybody."""
         found = {environ.get(name, "").strip() for name in self.variables}
         for place in self.places:
             with suppress(OSError, UnicodeDecodeError):
@@ -132,18 +133,18 @@ class Account:
 def _of_account(name: str) -> SecretRefused:
     return SecretRefused(
         f"{name} would take the key of your account, or another of your own, to a box that is not yours",
-        remedy="make a key for this job alone, with few rights and an end, and refer to that",
+        remedy="make a key for this job alone, with few rights and an expiry date, and refer to that key",
     )
 
 
 def resolve_all(
     assignments: Sequence[str], environ: Mapping[str, str], *, account: Account
 ) -> dict[str, str]:
-    """Each `NAME=reference` with the value that its reference leads to now.
+    """Resolve each `NAME=reference` to the value that its reference leads to now.
 
     Raises:
         BadRequest: an entry is not a reference, or leads nowhere.
-        SecretRefused: a secret was written out and not referred to, or the value is the key of an account.
+        SecretRefused: an entry contains a secret instead of referring to it, or its value is the key of an account.
     """
     values: dict[str, str] = {}
     for assignment in assignments:
@@ -156,17 +157,17 @@ def resolve_all(
         reference = account.named(name, reference)
         account.must_not_hold(name, reference)
         values[name] = resolve(name, reference, environ=account.without(environ))
-        # However it was found, a copy of a key is that key.
+        # A copy of an account's key is that key, wherever it was found.
         if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
             raise _of_account(name)
     return values
 
 
 def references(assignments: Sequence[str]) -> tuple[str, ...]:
-    """The same entries, fit for the record: each says where its value is found, and holds no value.
+    """Return the same entries in a form that may be recorded: each says where its value is, and contains no value.
 
-    A value that was written out, as text or inside a command, becomes `NAME=text:`. To resolve that again gives the
-    error that the value is not on record.
+    A value that was written out, as text or inside a command, becomes `NAME=text:`. Resolving that again raises the
+    error that the value is not recorded.
     """
     return tuple(map(_read_reference, assignments))
 
@@ -187,10 +188,11 @@ def _looks_secret(name: str, value: str) -> bool:
 def find_credential(
     profile: Profile, configuration: Path, environ: Mapping[str, str]
 ) -> Credential | None:
-    """Where the key of that platform is. None if no configured place and no usual one has it.
+    """Find the key of that platform. None if it is neither in a configured place nor in a usual one.
 
-    The owner's `[credentials]` in the configuration come first: `runpod = "keyring:runpod/me"`. Then come the
-    platform's usual variables and file.
+    The owner's `[credentials]` in the configuration come first, such as `runpod = "keyring:runpod/me"`. The
+    platform's
+    usual variables and file come next.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -210,7 +212,7 @@ def find_credential(
 
 
 def read_table(configuration: Path, table: str) -> Mapping[str, JsonValue]:
-    """The owner's `[table]` in the configuration. Empty if there is none.
+    """Read the owner's `[table]` from the configuration. Empty if there is none.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -221,12 +223,12 @@ def read_table(configuration: Path, table: str) -> Mapping[str, JsonValue]:
         return {}
     except (OSError, ValueError) as error:
         raise LocalTrouble(
-            f"{configuration} cannot be read: {error}", remedy="mend that file"
+            f"{configuration} cannot be read: {error}", remedy="correct that file"
         ) from error
     if not isinstance(said, dict):
         raise LocalTrouble(
-            f"{configuration}: `{table}` is no table",
-            remedy=f"begin it with a line `[{table}]`; what is in it are lines `name = ...` below that",
+            f"{configuration}: `{table}` is not a table",
+            remedy=f"begin the table with a line `[{table}]`, and write its settings as lines `name = ...` below",
         )
     return said
 
@@ -244,18 +246,18 @@ def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) ->
             )
         return key
 
-    # Something that is not a reference may be the key itself, and is not repeated.
+    # Something that is not a reference may be the key itself, so the error does not repeat it.
     scheme, _, _ = reference.partition(":")
     shown = reference if scheme in ("env", "file", "keyring", "cmd") else "the configuration"
     return Credential(source=shown, read=read)
 
 
 def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
-    """The value that the reference leads to now. Errors use `name` to say which value is meant.
+    """Return the value that the reference leads to now. Errors use `name` to say which value is meant.
 
     Raises:
-        BadRequest: it is not a reference, or leads nowhere.
-        SecretRefused: it looks like a secret that was written out.
+        BadRequest: the reference has an unknown form, or leads nowhere.
+        SecretRefused: the reference is text that looks like a secret.
     """
     scheme, _, rest = reference.partition(":")
     match scheme:
@@ -280,7 +282,7 @@ def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
                 )
             return rest
         case _:
-            # The value is not repeated, because it may be the secret itself.
+            # The error does not repeat the value, because it may be the secret itself.
             raise BadRequest(f"the value of {name} is not a reference", remedy=f"write {_FORMS}")
 
 
@@ -296,7 +298,7 @@ def _from_command(name: str, rest: str, environ: Mapping[str, str]) -> str:
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise _nowhere(name, f"`{rest}` does not run ({type(error).__name__})") from None
+        raise _nowhere(name, f"`{rest}` cannot be run ({type(error).__name__})") from None
     if ran.returncode:
         raise _nowhere(name, f"`{rest}` ended with status {ran.returncode}")
     return ran.stdout.strip()

@@ -1,4 +1,4 @@
-"""The one HTTP client for providers' REST APIs: it calls politely, and tells their answers apart."""
+"""The one HTTP client for providers' REST APIs. It keeps to their limits, and turns refusals into errors."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 USER_AGENT = f"gpu-tenant/{__version__}"
-"""A name of our own, because one provider answers a library's default with 403."""
+"""Our own name, because one provider answers a library's default name with 403."""
 
 _TIMEOUT_S = 30.0
 _TRIES = 4
@@ -51,7 +51,7 @@ _SECRET_FIELDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Calls that a provider wants apart: `method` on paths that `path` matches, `seconds` apart."""
+    """A rule of a provider: calls of `method` on paths that match `path` must be `seconds` apart."""
 
     method: Method | Literal["*"]
     path: str
@@ -68,10 +68,10 @@ class Reply:
 
     @property
     def json(self) -> Json:
-        """The body as JSON. None if it is empty.
+        """The body as JSON. None if the body is empty.
 
         Raises:
-            ProviderSilent: it is something else, so nothing can be concluded.
+            ProviderSilent: the body is not JSON, so nothing can be concluded from it.
         """
         if not self.text:
             return None
@@ -88,7 +88,7 @@ class Reply:
         """The body as a JSON object.
 
         Raises:
-            ProviderSilent: it is something else.
+            ProviderSilent: the body is not a JSON object.
         """
         answer = self.json
         if not isinstance(answer, dict):
@@ -100,7 +100,7 @@ class Reply:
 
 @dataclass(slots=True)
 class _Pace:
-    """When the next call may be sent, by the provider's allowance and the required spacing."""
+    """When the next call may be sent, according to the provider's allowance and the required spacing."""
 
     free_at: dict[Spacing, datetime] = field(default_factory=dict)
     remaining: int | None = None
@@ -110,8 +110,8 @@ class _Pace:
 class Wire:
     """One provider's API behind one base URL and one credential.
 
-    Safe calls (GET, and those that the caller marks `repeatable`) are sent again after a lost
-    answer, a 5xx or a 429. Others are sent once, because repeating a create may mean paying twice.
+    Safe calls are GETs, and those that the caller marks `repeatable`. They are sent again after a lost answer, a 5xx
+    or a 429. Other calls are sent once, because repeating a create may mean paying twice.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Wire:
         parts = urlsplit(base_url)
         if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
             raise BadRequest(
-                f"{base_url} is not https, and a key would travel in clear",
+                f"{base_url} is not https, so a key would be sent unencrypted",
                 remedy="use an https address, or one on this computer",
             )
         self._title = title
@@ -141,9 +141,9 @@ class Wire:
         self._pace = _Pace()
 
     def asked_with(self, salt: str) -> Asking:
-        """Where and with which key the provider is asked.
+        """Return where the provider is asked, and a hash of the key with which it is asked.
 
-        The key is a hash, and `salt` is needed to make it again.
+        The hash can be made again only with `salt`.
         """
         key = self._credential.read() if self._credential else ""
         return Asking(where=place(self._base), key=key_hash(key, salt))
@@ -156,7 +156,7 @@ class Wire:
         expect: Sequence[int] = (200,),
         urgent: Literal["", "teardown"] = "",
     ) -> Reply:
-        """The answer to a GET, as `call`."""
+        """Send a GET. See `call`."""
         return await self.call("GET", path, query=query, expect=expect, urgent=urgent)
 
     async def call(
@@ -170,20 +170,20 @@ class Wire:
         repeatable: Literal["", "repeatable"] = "",
         urgent: Literal["", "teardown"] = "",
     ) -> Reply:
-        """The provider's answer, whose status is one of `expect`.
+        """Send a request, and return the provider's answer, whose status is one of `expect`.
 
         `urgent="teardown"` may use the part of the allowance that other calls leave alone.
 
         Raises:
-            CredentialRefused: 401, or 403.
-            NoFunds: 402.
-            RateLimited: 429, after every wait that was worth it. The request was not carried out.
-            ProviderSilent: no answer, or 5xx: the request may have been carried out. Also for an answer that is
-                too large, or does not end within a call's time, counted over all attempts.
-            ProviderTrouble: any other status that is not expected; with the provider's words.
+            CredentialRefused: the status is 401 or 403.
+            NoFunds: the status is 402.
+            RateLimited: the status is 429, after every wait that was worthwhile. The request was not carried out.
+            ProviderSilent: there was no answer, or the status is 5xx: the request may have been carried out. Also if
+                the answer is too large, or not complete within a call's time, counted over all attempts.
+            ProviderTrouble: any other unexpected status, with the provider's words.
         """
-        # Imported here, because it takes a tenth of the start of a verb, and most verbs ask no
-        # provider. It is loaded before the first attempt, so that no attempt's time pays for it.
+        # Imported here, because the import takes a tenth of the start of a verb, and most verbs ask no
+        # provider. It happens before the first attempt, so that no attempt's time pays for it.
         import httpx2
 
         lost = turned_away = 0
@@ -196,12 +196,11 @@ class Wire:
                     reply = await self._send(method, path, query, body)
             except TimeoutError:
                 raise silent(
-                    f"{self._title} did not end its answer to {method} {path} within "
+                    f"{self._title} did not complete its answer to {method} {path} within "
                     f"{self._bounds.call_s:g} s"
                 ) from None
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                # InvalidURL: a page name that is a million letters long does not fit into an
-                # address.
+                # InvalidURL: a page name of a million letters does not fit into an address.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
                     remedy=f"{Command('leases')} looks again; the meter of a box may be running",
@@ -212,7 +211,7 @@ class Wire:
                 if answer.status in expect:
                     return answer
                 problem = self.trouble(method, path, answer)
-                # A call that got a 429 was not carried out, so any call may be sent again.
+                # A call that got a 429 was not carried out, so any such call may be sent again.
                 wait_s = _retry_after_s(reply, self._clock.now())
                 if isinstance(problem, RateLimited) and self._worth_waiting(wait_s, turned_away):
                     turned_away += 1
@@ -255,7 +254,7 @@ class Wire:
             ) as answer,
         ):
             # Unpacked here, within a limit. The library would unpack any answer, however large it
-            # grows.
+            # becomes.
             text = await unpack(
                 answer.aiter_raw(),
                 answer.headers.get("Content-Encoding", ""),
@@ -265,7 +264,7 @@ class Wire:
             return Reply(answer.status_code, answer.headers, text.decode("utf-8", errors="replace"))
 
     async def _wait_for_turn(self, method: str, path: str, urgent: str) -> None:
-        """The provider's spacing has passed, and some of its allowance is left."""
+        """Wait until the provider's spacing has passed, and some of its allowance is left."""
         pace, now = self._pace, self._clock.now()
         if not urgent and pace.remaining is not None and pace.remaining <= _RESERVE:
             wait_s = (pace.renewed_at - now).total_seconds() if pace.renewed_at else 0
@@ -284,19 +283,19 @@ class Wire:
             if spacing.method in ("*", method) and re.fullmatch(spacing.path, path)
         ]
         for spacing in apart:
-            # The slot is taken before the wait, so that many callers line up behind each other.
+            # The slot is taken before the wait, so that many callers queue up behind each other.
             now = self._clock.now()
             mine = max(now, pace.free_at.get(spacing, now))
             pace.free_at[spacing] = mine + timedelta(seconds=spacing.seconds)
             if mine > now:
                 await self._clock.sleep((mine - now).total_seconds())
         for spacing in apart[:-1]:
-            # Waiting for a later slot made this call later than its earlier slots say.
+            # The wait for a later slot has made this call later than the time noted for its earlier slots.
             free_at = self._clock.now() + timedelta(seconds=spacing.seconds)
             pace.free_at[spacing] = max(pace.free_at[spacing], free_at)
 
     def _note_allowance(self, reply: Reply) -> None:
-        """The tightest allowance window in the answer's headers is recorded."""
+        """Record the tightest allowance window in the answer's headers."""
         # Headers that cannot be read are ignored. The answer matters more than its headers.
         with contextlib.suppress(ValueError, OverflowError):
             windows = _windows(reply.headers, self._clock.now())
@@ -304,23 +303,23 @@ class Wire:
                 self._pace.remaining, self._pace.renewed_at = min(windows)
 
     def _without_key(self, text: str) -> str:
-        """The text without the key. Some servers answer with the request that they got, key and all."""
+        """Return the text without the key. Some servers answer with the request that they got, including the key."""
         return text.replace(self._credential.read(), "(redacted)") if self._credential else text
 
     def trouble(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
-        """What that answer means if nothing more specific is known, with the provider's words."""
+        """Return the error for that answer if nothing more specific is known, with the provider's words."""
         status = reply.status
         what = f"{self._title} answered {method} {path} with {status}: {words(reply.text)}"
         if status == 401 or status == 403:
             source = self._credential.source if self._credential else "none"
             return CredentialRefused(
                 f"{what} (key from {source})",
-                remedy=f"see that the key is right and may do this; {Command('doctor')}",
+                remedy=f"check that the key is right and may do this; {Command('doctor')}",
             )
         if status == 402:
             return NoFunds(what, remedy="add credit in the provider's console, or rent elsewhere")
         if status == 429:
-            return RateLimited(what, remedy="wait a minute, then the same command again")
+            return RateLimited(what, remedy="wait a minute, then run the same command again")
         if status >= 500:
             return ProviderSilent(
                 what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
@@ -329,9 +328,9 @@ class Wire:
 
 
 def place(base_url: str) -> str:
-    """Where that address is.
+    """Return where that address is.
 
-    The port on this computer is left out, because a rehearsal may have another each time.
+    The port is left out for an address on this computer, because a rehearsal may have another port each time.
     """
     parts = urlsplit(base_url)
     is_here = parts.hostname in ("127.0.0.1", "::1")
@@ -339,19 +338,19 @@ def place(base_url: str) -> str:
 
 
 def key_hash(key: str, salt: str) -> str:
-    """A hash that tells keys apart and reveals nothing of them."""
+    """Return a hash that differs between keys and reveals nothing of them."""
     return hmac.new(salt.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def rejection(status: int, body: str, what: str) -> Rejected:
-    """A refusal with `status` and `body`, whose meaning its connector may know."""
+    """Return the error for a refusal with `status` and `body`. The connector may know what it means."""
     refusal = Rejected(what, remedy=f"{Command('leases')} shows what runs")
     refusal.status, refusal.body = status, body
     return refusal
 
 
 def redact(value: Json) -> Json:
-    """The same value without what must not be shown: keys, tokens, environments, user data."""
+    """Return the same value without what must not be shown: keys, tokens, environments, user data."""
     if isinstance(value, dict):
         return {
             key: "(redacted)" if _SECRET_FIELDS.search(key) else redact(inner)
@@ -361,7 +360,7 @@ def redact(value: Json) -> Json:
 
 
 def words(body: str) -> str:
-    """What a provider said, safe to show in a sentence: short, without secrets and control characters."""
+    """Return what a provider said, safe to show in a sentence: short, without secrets and control characters."""
     with contextlib.suppress(ValueError, RecursionError):
         body = json.dumps(redact(json.loads(body)))
     text = " ".join(plain(body).split())
@@ -369,7 +368,7 @@ def words(body: str) -> str:
 
 
 def _retry_after_s(reply: Reply, now: datetime) -> float:
-    """How many seconds the provider asks us to wait. 5 if it does not say."""
+    """Return how many seconds the provider asks us to wait. 5 if it does not say."""
     said = reply.headers.get("Retry-After", "")
     try:
         if said.replace(".", "", 1).isdigit():
@@ -383,14 +382,14 @@ _POLICY = re.compile(r'"(?P<name>\w+)";r=(?P<left>\d+);t=(?P<seconds>\d+)')
 
 
 def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datetime]]:
-    """The number of calls left, and when the window is renewed, in either form that providers use."""
+    """Read how many calls are left, and when each window is renewed, in both forms that providers use."""
     found = [
         (int(match["left"]), now + timedelta(seconds=int(match["seconds"])))
         for match in _POLICY.finditer(headers.get("RateLimit", ""))
     ]
     left, reset = headers.get("ratelimit-remaining", ""), headers.get("ratelimit-reset", "")
     if left.isdigit() and reset.isdigit():
-        # One provider gives the seconds left, others seconds since the epoch.
+        # One provider gives the seconds that are left, others give seconds since the epoch.
         seconds = int(reset)
         at = (
             now + timedelta(seconds=seconds)
@@ -403,7 +402,7 @@ def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datet
 
 @cache
 def _certificates(trusted: Literal["all", "none"]) -> ssl.SSLContext:
-    """The certificates that TLS trusts. They are cached, because to read this computer's takes 50 ms."""
+    """Load the certificates that TLS trusts. They are cached, because reading this computer's takes 50 ms."""
     if trusted == "none":
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""A provider's list read row by row, so that a row that cannot be read hides no other."""
+"""Reads a provider's list row by row, so that an unreadable row hides no other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a row that cannot be read still says about which box it describes."""
+    """What an unreadable row still says about which box it describes."""
 
     id: str | None
     mark: str | None
     mark_is_told: bool
-    """Whether `mark` is certain. If not, the row may be of a box with any mark."""
+    """Whether `mark` is certain. If not, the row may describe a box with any mark."""
 
     @classmethod
     def told(cls, identity: object, texts: Sequence[object]) -> Self:
-        """The subject, from the field that holds its id and all the fields that may hold its mark."""
+        """Find the subject from the field that holds the row's id and all the fields that may hold its mark."""
         has_id = isinstance(identity, str | int) and not isinstance(identity, bool)
         marks = [text for text in texts if isinstance(text, str) and text.startswith(MARK_PREFIX)]
         are_texts = all(text is None or isinstance(text, str) for text in texts)
@@ -40,12 +40,12 @@ class Subject:
 
 
 def in_fields(identity: str, mark: str) -> Callable[[Mapping[str, object]], Subject]:
-    """A function that tells a row's subject by the fields of those names."""
+    """Return a function that reads a row's subject from the fields of those names."""
     return lambda row: Subject.told(row.get(identity), [row.get(mark)])
 
 
 def try_read(read: Callable[[R], A], row: R) -> A | Exception:
-    """The result of reading that row, or why it cannot be read."""
+    """Return the result of reading that row, or the error if it cannot be read."""
     try:
         return read(row)
     except _NONSENSE as error:
@@ -55,10 +55,11 @@ def try_read(read: Callable[[R], A], row: R) -> A | Exception:
 def read_each(
     provider: str, rows: Iterable[R], read: Callable[[R], Box], subject: Callable[[R], Subject]
 ) -> Sequence[Box]:
-    """Every row as its box. A row that cannot be read but has its id is a box of unknown state and price.
+    """Read every row as its box. An unreadable row that has its id becomes a box of unknown state and price.
 
     Raises:
-        PartlyListed: a row does not even say which box it is; the error carries all that could be read.
+        PartlyListed: an unreadable row does not say for certain which box, or which mark, it is about. The error
+            carries every box that could be read.
     """
     boxes: list[Box] = []
     nameless = 0
@@ -72,12 +73,12 @@ def read_each(
             about = Subject(None, None, mark_is_told=False)
         if about.id:
             boxes.append(_unknown(provider, about.id, about.mark, box))
-        # Counted although its box is listed: with an unknown mark it may be any lease's box.
+        # Counted although its box is listed: if its mark is unknown, it may be any lease's box.
         nameless += not (about.id and about.mark_is_told)
     if nameless:
         raise PartlyListed(
             f"{provider}'s list has {nameless} of {nameless + len(boxes)} rows that cannot be read; "
-            "what it omits may be there",
+            "a box that the rest of the list lacks may be in one of them",
             remedy="look in the provider's console, and try again in a minute",
             shown=boxes,
         )
@@ -89,7 +90,7 @@ def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> 
     if isinstance(error, ProviderTrouble):
         why = quote_text(error.message)
     elif isinstance(error, ValidationError):
-        # Names where it is odd, and never the value, because a row may hold a secret.
+        # Names the field that is wrong, and never its value, because a row may hold a secret.
         first = error.errors(include_input=False, include_context=False)[0]
         why = quote_text(".".join(str(part) for part in first["loc"]))
     return Box(

@@ -1,7 +1,7 @@
 """The facts in the front matter of `profiles/<slug>.md`, parsed, and checked against `profiles/_schema.json`.
 
-`profiles.py` imports this only for a file that was not checked before: YAML and jsonschema take longer to
-import than most commands take.
+`profiles.py` imports this module only for a file that was not checked before: YAML and jsonschema take longer to
+load than most commands take in all.
 """
 
 import json
@@ -25,12 +25,12 @@ _NUMBERS = {
 
 # The parser in C reads all profiles in a sixth of the time.
 class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML that reads `no`, `off`, `22:30` and `2026-11-20` as text, and refuses a fact stated twice."""
+    """A loader that reads `no`, `off`, `22:30` and `2026-11-20` as text, and refuses a fact that is stated twice."""
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Hashable, object]:
-        """The mapping, in which no key was overwritten by a later one of the same name."""
+        """Return the mapping, and refuse a key that occurs twice instead of overwriting the first value."""
         stated: set[str] = set()
         for key, _ in node.value:
             if key.value in stated:
@@ -57,10 +57,10 @@ Leaf = str | float | list["Leaf"] | Facts
 
 
 def checked(path: Path) -> tuple[Facts, str]:
-    """The front matter and the body of a profile that is what the schema says.
+    """Return the front matter and the body of a profile that conforms to the schema.
 
     Raises:
-        LocalTrouble: it is not; one sentence, which names the profile.
+        LocalTrouble: the profile does not conform; the error names it in one sentence.
     """
     facts, body = read(path)
     schema = json.loads((path.parent / "_schema.json").read_text(encoding="utf-8"))
@@ -76,10 +76,10 @@ def checked(path: Path) -> tuple[Facts, str]:
 
 
 def read(path: Path) -> tuple[Facts, str]:
-    """The front matter and the body of a profile, unchecked.
+    """Return the front matter and the body of a profile, unchecked.
 
     Raises:
-        LocalTrouble: it cannot be read, there is no front matter, or it is not YAML.
+        LocalTrouble: the file cannot be read, has no front matter, or its front matter is not YAML.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -100,5 +100,5 @@ def read(path: Path) -> tuple[Facts, str]:
 
 def _wrong(path: Path, what: str) -> LocalTrouble:
     return LocalTrouble(
-        f"{path.name}: {what}", remedy="mend that profile; `make test` checks them all"
+        f"{path.name}: {what}", remedy="correct that profile; `make test` checks all profiles"
     )

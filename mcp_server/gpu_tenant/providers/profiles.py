@@ -1,7 +1,7 @@
-"""Platform facts, read from `profiles/<slug>.md`. Each was checked against `profiles/_schema.json`.
+"""Platform facts, read from `profiles/<slug>.md`. Each profile was checked against `profiles/_schema.json`.
 
-Parsing and checking all of them takes longer than most commands. So what was found valid is noted, by the hash
-of all that decides about it, and a profile that nobody has changed since is believed.
+Parsing and checking all profiles takes longer than most commands. So the facts of valid profiles are noted under a
+hash of everything that decides about them, and a profile that nobody has changed since is not checked again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MADE: dict[str, Profile] = {}
 
 
 def load_profiles(directory: Path, noted: Path | None = None) -> dict[str, Profile]:
-    """Every profile of `directory`, by its slug.
+    """Return every profile of `directory`, by its slug.
 
-    `noted` is the file where the facts of valid profiles are noted, for the next process.
+    `noted` is the file where the facts of valid profiles are noted for the next process.
 
     Raises:
-        LocalTrouble: a profile is not what the schema says; one sentence, which names the profile.
+        LocalTrouble: a profile does not conform to the schema; the error names it in one sentence.
     """
     paths = sorted(directory.glob("*.md"))
     judges = _judges(directory)
@@ -42,10 +42,10 @@ def load_profiles(directory: Path, noted: Path | None = None) -> dict[str, Profi
 
 
 def load_profile(path: Path) -> Profile:
-    """The profile in that file.
+    """Return the profile in that file.
 
     Raises:
-        LocalTrouble: it is not what the schema says.
+        LocalTrouble: the profile does not conform to the schema.
     """
     from gpu_tenant.providers.profile_facts import checked
 
@@ -56,17 +56,17 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        return b""  # never valid, so it is read again, and then the error is told
+        return b""  # never valid, so the file is read again, which raises the error
 
 
 def _judges(directory: Path) -> bytes:
-    """The hash of what decides whether a profile is valid: the schema, and the code that reads it."""
+    """Return the hash of what decides whether a profile is valid: the schema, and the code that reads profiles."""
     code = Path(__file__).with_name("profile_facts.py")
     return sha256((directory / "_schema.json").read_bytes() + code.read_bytes()).digest()
 
 
 def _make(keys: dict[Path, str], noted: Path | None) -> None:
-    """Each of them is in `_MADE`; what had to be checked for that is noted."""
+    """Add each of these profiles to `_MADE`, and note the facts of those that had to be checked."""
     known = _notes(noted)
     missing = [path for path, key in keys.items() if key not in known]
     if missing:
@@ -80,19 +80,19 @@ def _make(keys: dict[Path, str], noted: Path | None) -> None:
 
 
 def _notes(noted: Path | None) -> dict[str, tuple[Facts, str]]:
-    """The facts and the body of each profile that was valid, by its hash."""
+    """Read the notes: the facts and the body of each valid profile, by its hash."""
     if noted is None:
         return {}
     try:
         return dict(json.loads(noted.read_bytes()))
     except (OSError, ValueError, TypeError):
-        return {}  # all are checked again
+        return {}  # then all profiles are checked again
 
 
 def _note(known: dict[str, tuple[Facts, str]], noted: Path | None) -> None:
     if noted is None:
         return
-    # If it fails, the next process checks them again. A full disk must not stop a command.
+    # If it fails, the next process checks the profiles again. A full disk must not stop a command.
     with suppress(OSError):
         noted.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(noted, json.dumps(known), durable="none")
@@ -121,7 +121,7 @@ def _profile(facts: Facts, body: str) -> Profile:
             "accounted_paths": tuple(
                 _at(entry, "path")
                 for entry in cast("list[Facts]", facts["paths"])
-                # Unknown survival is treated as loss: those bytes must be accounted for.
+                # If survival is unknown, it is treated as loss: those bytes must be accounted for.
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
             "places": tuple(_place(entry) for entry in cast("list[Facts]", facts["paths"])),
@@ -141,7 +141,7 @@ def _profile(facts: Facts, body: str) -> Profile:
 
 
 def _at(facts: Leaf, *keys: str) -> Leaf:
-    """The value at the end of `keys`, without its source, date and confidence."""
+    """Return the value at the end of `keys`, without its source, date and confidence."""
     for key in keys:
         facts = cast("Facts", facts)[key]
     return facts["v"] if isinstance(facts, dict) and "v" in facts else facts
@@ -162,7 +162,7 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 
 
 def _sources(facts: Facts) -> Iterator[dict[str, Leaf]]:
-    """Every fact by its place. A plain value has the source, date and confidence of the whole file."""
+    """Yield every fact with its place. A plain value has the source, date and confidence of the whole file."""
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
@@ -183,7 +183,7 @@ _ON_THE_WAY_OUT = ("paths", "verbs", "billing", "gone", "clocks", "interrupt", "
 
 
 def _doubts(facts: Facts) -> Iterator[str]:
-    """Facts about billing and destruction that rest on too little, as `where: what`."""
+    """Yield the facts about billing and destruction that are not well supported, as `where: what`."""
     for section in _ON_THE_WAY_OUT:
         for where, leaf in _leaves(facts.get(section, {}), section):
             value = leaf["v"] if isinstance(leaf, dict) else leaf
@@ -193,7 +193,7 @@ def _doubts(facts: Facts) -> Iterator[str]:
 
 
 def _leaves(facts: Leaf, where: str) -> Iterator[tuple[str, Leaf]]:
-    """Every fact below this one, by its dotted place. A list's entry is named by its path or id."""
+    """Yield every fact below this one, with its dotted place. An entry of a list is named by its path or id."""
     if isinstance(facts, dict) and "v" not in facts:
         for key, value in facts.items():
             yield from _leaves(value, f"{where}.{key}")

@@ -16,12 +16,12 @@ T = TypeVar("T")
 _LOOKS_AGAIN = f"{Command('leases')} looks again; the meter of a box may be running"
 PIECE_BYTES = 1 << 16
 _ABANDONED = 8
-"""How many calls of one client may hang at a time. With that many, no further call is started."""
+"""How many calls of one client may hang at a time. While that many hang, no further call is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of one call and of one list, in real time, whatever clock the lease goes by."""
+    """The limits of one call and of one list. Times are real time, whatever clock the lease goes by."""
 
     call_s: float = 60
     list_s: float = 120
@@ -35,7 +35,7 @@ BOUNDS = Bounds()
 
 
 class Leafing:
-    """One list that is read page by page, within limits."""
+    """The limits of one list that is read page by page."""
 
     def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:
         self._whose = whose
@@ -44,10 +44,10 @@ class Leafing:
         self._until = asyncio.get_running_loop().time() + bounds.list_s
 
     def turn(self, size_bytes: int = 0) -> None:
-        """A page of that size was read, and the next may be asked for.
+        """Count a page of that size. The next page may be asked for if this raises nothing.
 
         Raises:
-            ProviderSilent: the list is longer than any real one, or takes too long.
+            ProviderSilent: the list is longer than any real list, or takes too long.
         """
         self._pages += 1
         self._bytes += size_bytes
@@ -60,7 +60,7 @@ class Leafing:
 
 
 async def await_list(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T:
-    """The result of `asking`, if it came within the time for a list.
+    """Return the result of `asking`, within the time for a list.
 
     Raises:
         ProviderSilent: it took longer.
@@ -73,18 +73,17 @@ async def await_list(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) 
 
 
 def silent(what: str) -> ProviderSilent:
-    """The error for an answer from which nothing can be concluded: the request may have been carried out."""
+    """Return the error for an answer from which nothing can be concluded: the request may have been carried out."""
     return ProviderSilent(what, remedy=_LOOKS_AGAIN)
 
 
 async def unpack(
     pieces: AsyncIterator[bytes], encoding: str, whose: str, bounds: Bounds = BOUNDS
 ) -> bytes:
-    """The body of an answer, unpacked, within the size limit.
+    """Return the body of an answer, unpacked, within the size limit.
 
     Raises:
-        ProviderSilent: it is larger, cannot be unpacked, or is packed in a way that was not
-            asked for.
+        ProviderSilent: the body is too large, cannot be unpacked, or is packed in a way that was not asked for.
     """
     whole = bytearray()
     if encoding.strip().lower() in ("", "identity"):
@@ -107,7 +106,7 @@ async def unpack(
 
 
 def read_bounded(pieces: Iterable[bytes], whose: str, bounds: Bounds = BOUNDS) -> bytes:
-    """All of `pieces`, within the size limit.
+    """Return all of `pieces`, within the size limit.
 
     Raises:
         ProviderSilent: they are larger.
@@ -125,7 +124,7 @@ def _add(whole: bytearray, piece: bytes, whose: str, bounds: Bounds) -> None:
 
 
 class Aside:
-    """Calls of a client that blocks, each in a thread of its own.
+    """Runs the calls of a client that blocks, each in a thread of its own.
 
     A call that hangs holds up nobody. Its caller gets an error when the time is over, and the program can still end.
     """
@@ -136,11 +135,12 @@ class Aside:
         self._hanging: list[threading.Thread] = []
 
     async def do(self, work: Callable[[], T], what: str) -> T:
-        """What `work` returned or raised.
+        """Run `work` in a thread, and return or raise what it does.
 
         Raises:
-            ProviderSilent: the time is over, and `work` may have been carried out, or may be later. Or too many
-                earlier calls still hang.
+            ProviderSilent: the time is over, and `work` may or may not be carried out, even later. Or too many
+                earlier
+                calls still hang.
         """
         self._hanging = [thread for thread in self._hanging if thread.is_alive()]
         if len(self._hanging) >= _ABANDONED:
@@ -160,7 +160,7 @@ class Aside:
             result, trouble = None, None
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller
                 trouble = error
             with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
                 loop.call_soon_threadsafe(tell, result, trouble)

@@ -1,9 +1,9 @@
 """Moves files between a box and this computer, fast and whole.
 
-It verifies the bytes while they arrive. It knows channels and files, and nothing of leases.
+The bytes are verified while they arrive. This package knows channels and files, and nothing of leases.
 
-`channel_pool` opens as many channels as `concurrency` finds worthwhile. Each has a thread (`worker`) that speaks
-the `protocol` with the courier, our program on the box. Downloads are cut into `chunks`, gathered in a
-`partial_file` each, and read back (`readback`) as they arrive. `download` puts that together. Uploads are in
-`upload_worker` and `upload_state`.
+`channel_pool` opens as many channels as `concurrency` finds worthwhile. Each channel has a thread (`worker`) that
+speaks the `protocol` with the courier, which is our program on the box. A download is cut into `chunks`. The
+bytes of each file are gathered in a `partial_file` and read back (`readback`) as they arrive. `download` combines
+these steps. Uploads are in `upload_worker` and `upload_state`.
 """

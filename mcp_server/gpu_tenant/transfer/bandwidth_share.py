@@ -21,12 +21,15 @@ from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.transfer.fair_share import Bucket, Usd, allot, rates
 
 LOOK_S = 0.5
-"""How old what we know about the other transfers may be."""
+"""How old our information about the other transfers may be."""
 SILENT_S = 30
-"""A transfer that has written nothing for so long moves nothing. It is suspended, or waits for a dead link."""
+"""A transfer that has written nothing for this long is taken to move nothing.
+
+It is suspended, or waits for a dead link.
+"""
 _SMOOTH_S = 3
 _GROWS = 2
-"""A transfer that moves less than its part may still grow by this factor until the next look."""
+"""A transfer that moves less than its part may still grow by this factor until the others are next read."""
 _ENTRY_BYTES = 512
 _TRIES = 3
 _OPENING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -48,10 +51,10 @@ class _Entry:
     """The file in which one transfer tells the others about itself. It is locked while the transfer runs."""
 
     def __init__(self, place: Path) -> None:
-        """The file exists and is locked.
+        """Create the file and lock it.
 
         Raises:
-            OSError: it could not be made or locked.
+            OSError: the file cannot be created or locked.
         """
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         for _ in range(_TRIES):
@@ -61,7 +64,7 @@ class _Entry:
                 fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(self._opened).st_nlink:
                     return
-            # Before it was locked, another process took it for that of a dead process and removed it.
+            # Before it was locked, another process took it for the file of a dead process and removed it.
             self.close()
         raise OSError(f"no entry below {place} could be kept")
 
@@ -83,7 +86,7 @@ class _Entry:
 
 
 def _read(path: Path) -> _Said | None:
-    """What the transfer in that file says. None if it cannot be read, or its process is dead.
+    """Read what that file's transfer says about itself. None if the file is unreadable or its process is dead.
 
     The file of a dead process is removed.
     """
@@ -94,7 +97,9 @@ def _read(path: Path) -> _Said | None:
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        with suppress(ValueError):  # it is half written, or from a later version of this program
+        with suppress(
+            ValueError
+        ):  # the file is half written, or from a later version of this program
             return _Said.model_validate_json(os.pread(opened, _ENTRY_BYTES, 0))
         return None
     else:
@@ -106,7 +111,7 @@ def _read(path: Path) -> _Said | None:
 
 
 class TransferShare:
-    """One transfer among all of this user's. All of its threads may use it at the same time."""
+    """The part of the link that one transfer has. All threads of the transfer may use this object at once."""
 
     def __init__(
         self,
@@ -132,7 +137,7 @@ class TransferShare:
         self._look()
 
     def connections(self, wanted: int) -> int:
-        """How many of the `wanted` connections this transfer may use now, at least one."""
+        """Return how many of the `wanted` connections this transfer may use now. It is at least one."""
         with self._lock:
             if self._wants != max(1, wanted):
                 self._wants = max(1, wanted)
@@ -142,7 +147,7 @@ class TransferShare:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """How long to wait before asking for `n_bytes` more. They count as asked for from now on."""
+        """Return how long to wait before asking for `n_bytes` more. These bytes count as asked for from now on."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()
@@ -151,14 +156,14 @@ class TransferShare:
             return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
 
     def left(self) -> None:
-        """The other transfers may use its part. A thread that still asks gets the last known answer."""
+        """Leave this transfer's part to the other transfers. A thread that still asks gets the last known answer."""
         with self._lock:
             entry, self._entry = self._entry, None
         if entry is not None:
             entry.close()
 
     def _look(self) -> None:
-        """The others' files were read and this one's written, unless that was done less than `LOOK_S` ago."""
+        """Read the other transfers' files and write this one's, unless that was done less than `LOOK_S` ago."""
         at_s = self._monotonic()
         with self._lock:
             entry = self._entry
@@ -172,7 +177,7 @@ class TransferShare:
         try:
             others = entry.others(at_s=at_s)
         except OSError:
-            others = []  # then this transfer counts as the only one
+            others = []  # then this transfer behaves as if it were the only one
         with self._lock:
             self._others = others
             self._divide()
@@ -212,7 +217,7 @@ class TransferShare:
 
 
 class Resting:
-    """A turn that uses the link for at most a share of the time, with one connection.
+    """A turn that uses one connection, for at most a given share of the time.
 
     For the rest of the time the link is free for everything else, at both ends.
     """
@@ -224,11 +229,11 @@ class Resting:
         self._asked_s: float | None = None
 
     def connections(self, wanted: int) -> int:
-        """At most one, whatever is wanted."""
+        """Return at most one, whatever is wanted."""
         return self._turn.connections(min(wanted, 1))
 
     def pause_s(self, n_bytes: int) -> float:
-        """The longer of two waits: the one the turn asks for, and the rest due after the last bytes."""
+        """Return the longer of two waits: the turn's, and the rest that is due after the last bytes."""
         at_s = self._monotonic()
         moved_s = 0.0 if self._asked_s is None else at_s - self._asked_s
         rest_s = max(0.0, moved_s) * (1 / self._share - 1)
@@ -237,7 +242,7 @@ class Resting:
 
 
 class Share:
-    """How much one call may use of the link that all of its user's transfers share."""
+    """How much of the link one call may use. All transfers of a user share the link."""
 
     def __init__(
         self,
@@ -249,7 +254,7 @@ class Share:
     ) -> None:
         """`limit_bytes_s` is for all transfers together, `call_bytes_s` for each transfer of this call.
 
-        If the limit of the call is the larger one, this call uses it in place of the common limit.
+        If the limit of the call is larger, it replaces the common limit for this call.
         """
         if limit_bytes_s is not None and call_bytes_s is not None:
             limit_bytes_s = max(limit_bytes_s, call_bytes_s)
@@ -258,9 +263,9 @@ class Share:
 
     @contextmanager
     def joined(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
-        """While the block runs, all other transfers know of this one, also those in other processes.
+        """Make this transfer known to all other transfers, in every process, while the block runs.
 
-        If that is impossible, the transfer goes on as if it were the only one. Nothing here stops a transfer.
+        If that is impossible, the transfer continues as if it were the only one. Nothing here stops a transfer.
         """
         entry = None
         with suppress(OSError):
@@ -283,10 +288,10 @@ class Share:
 
 
 def share_of(home: Home, call_bytes_s: int | None) -> Share:
-    """The share of a call, from the owner's configuration and the limit that was given for this call.
+    """Return the share of a call: from the owner's configuration and the limit that was given for this call.
 
     Raises:
-        BadRequest: what the configuration names is not a rate.
+        BadRequest: the configured limit is not a rate.
         LocalTrouble: the configuration cannot be read.
     """
     limit = limit_of(home.configuration)
@@ -294,22 +299,22 @@ def share_of(home: Home, call_bytes_s: int | None) -> Share:
 
 
 def limit_of(configuration: Path) -> int | None:
-    """How many bytes a second all transfers together may move. None if the owner has set no limit.
+    """Return how many bytes a second all transfers together may move. None if the owner has set no limit.
 
     Raises:
-        BadRequest: what the configuration names is not a rate.
+        BadRequest: the configured limit is not a rate.
         LocalTrouble: the configuration cannot be read.
     """
     said = read_table(configuration, "transfers")
     unknown = sorted(name for name in said if name != "limit_mb_s")
     limit = said.get("limit_mb_s", math.inf)
-    # To Python, True is a number. To a person it is no rate.
+    # For Python, True is a number. For a person it is not a rate.
     rate = float(limit) if isinstance(limit, int | float) and limit is not True else 0.0
     if unknown or not rate > 0:
         what = (
             f"[transfers] has no {unknown[0]!r}"
             if unknown
-            else f"limit_mb_s = {limit!r} is no rate"
+            else f"limit_mb_s = {limit!r} is not a rate"
         )
         raise BadRequest(
             f"{configuration}: {what}",
@@ -320,7 +325,7 @@ def limit_of(configuration: Path) -> int | None:
 
 
 def bytes_a_second(words: str) -> int:
-    """The rate that `20M` means: 20 million bytes a second.
+    """Return the rate in bytes a second that words like `20M` mean: 20 million.
 
     Raises:
         BadRequest: the words are not a rate.
@@ -329,7 +334,7 @@ def bytes_a_second(words: str) -> int:
     rate = int(Decimal(found[1]) * _UNITS[found[2].upper()]) if found else 0
     if not rate:
         raise BadRequest(
-            f"{words!r} is no rate",
-            remedy="say bytes a second with K, M or G behind the number: `--limit 20M`",
+            f"{words!r} is not a rate",
+            remedy="give bytes a second as a number with K, M or G: `--limit 20M`",
         )
     return rate

@@ -1,6 +1,6 @@
 """The channels of one transfer: as many as are worthwhile, each with a thread that works over it.
 
-The event loop looks at the threads many times a second. They know nothing of the loop.
+The event loop looks at the threads many times a second. The threads know nothing of the loop.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.transfer.concurrency import FAR, MOST, NEAR, Pace
 from gpu_tenant.transfer.protocol import Conversation
 from gpu_tenant.transfer.shared_state import BandwidthTurn, P, Transfer
-from gpu_tenant.transfer.worker import Hand, Way
+from gpu_tenant.transfer.worker import ChannelWorker, Way
 
 _LOOK_S = 0.05
 _DIALLED_AT_ONCE = 10
-"""With more connections waiting to log in, OpenSSH's daemon begins to drop some."""
+"""If more connections than this wait to log in, OpenSSH's daemon begins to drop some."""
 _WORTH_A_CONNECTION_BYTES = 2 << 20
 _REFUSED = 5
-"""After so many channels in a row that carried nothing, no more are opened for a while."""
+"""After this many channels in a row that carried nothing, no more are opened for a while."""
 _REFUSED_FOR_S = 60
 _GREETED_WITHIN_S = 60
 _NEAR_OPENS_S = 0.25
 _TRIPS_KNOWN_S, _TRIPS_KNOWN = 5, 3
 _HELD_BACK_S = 1
 _STALL_S = 120
-_AGAIN = "what arrived is kept; run the same command again to go on from there"
+_AGAIN = "what arrived is kept; run the same command again to continue from there"
 
 _START = """\
 import sys, zlib
@@ -52,13 +52,13 @@ class Opened(Protocol[P]):
 
     def __call__(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
-    ) -> Hand[P]:
-        """The thread, not yet started."""
+    ) -> ChannelWorker[P]:
+        """Return the thread, not yet started."""
         ...
 
 
-class Carriage(Generic[P]):
-    """The threads of one transfer, managed from the event loop."""
+class ChannelPool(Generic[P]):
+    """The channels of one transfer with their threads, managed from the event loop."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Carriage(Generic[P]):
         self._most = self._refused_at = MOST
         self.expect(total_bytes)
         self._pace = Pace()
-        self._couriers: list[Hand[P]] = []
+        self._couriers: list[ChannelWorker[P]] = []
         self._dialling: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(_DIALLED_AT_ONCE)
         self._refused, self._was_ready = 0, False
@@ -87,9 +87,9 @@ class Carriage(Generic[P]):
         self._rates: deque[tuple[float, int]] = deque()
 
     def begin(self, news: Literal["some", "unknown"] = "unknown") -> None:
-        """The first channel is being opened over the kept connection.
+        """Start to open the first channel, over the kept connection.
 
-        If something is sure to come, others are, too.
+        If it is certain that something will come, start to open others as well.
         """
         self._dial("kept")
         if news == "some":
@@ -98,23 +98,23 @@ class Carriage(Generic[P]):
             self._loop.call_later(_NEAR_OPENS_S, self._dial_far)
 
     def _dial_far(self) -> None:
-        """If the first channel is not open yet, the box is far away. More are opened now, as each takes long."""
+        """If the first channel is not open yet, the box is far away. Open more now, as each takes long."""
         is_open = any(courier.way == "kept" for courier in self._couriers)
         if not is_open and not self._work.has_ended:
             for _ in range(FAR - NEAR):
                 self._dial("own")
 
     def expect(self, total_bytes: int) -> None:
-        """The transfer is known to move so many bytes in all. This limits the number of connections."""
+        """Set how many bytes the transfer will move in all. This limits the number of connections."""
         self._most = 1 + total_bytes // _WORTH_A_CONNECTION_BYTES
 
     async def look(self) -> None:
-        """Progress was reported, missing channels are being opened, and a short time has passed or `wake` was called.
+        """Report progress, start to open missing channels, and wait a short time or until `wake` is called.
 
         Raises:
-            BoxUnreachable: the link broke; what came is here, and the next call goes on from it.
+            BoxUnreachable: the link broke; what came is here, and the next call continues from there.
             BoxTrouble: the box does not start the program that moves its files.
-            Exception: the error that has ended the transfer.
+            Exception: the error that ended the transfer.
         """
         self._look()
         alarm = self._loop.call_later(_LOOK_S, self._rouse)
@@ -123,7 +123,7 @@ class Carriage(Generic[P]):
         self._sleep = self._loop.create_future()
 
     async def end(self, *others: Thread) -> None:
-        """Every thread has ended, the `others` included."""
+        """End every thread, the `others` included, and wait until they have ended."""
         self._work.stop()
         for task in self._dialling:
             task.cancel()
@@ -137,7 +137,7 @@ class Carriage(Generic[P]):
         self._report()
 
     def wake(self) -> None:
-        """The event loop looks at the threads soon. May be called from any thread."""
+        """Make the event loop look at the threads soon. This may be called from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._rouse)
 
@@ -146,10 +146,10 @@ class Carriage(Generic[P]):
             self._sleep.set_result(None)
 
     def _look(self) -> None:
-        """Progress is reported, and missing channels are being opened.
+        """Report progress, and start to open missing channels.
 
         Raises:
-            Exception: the error that has ended the transfer.
+            Exception: the error that ended the transfer.
         """
         self._report()
         if self._work.trouble is not None:
@@ -165,20 +165,20 @@ class Carriage(Generic[P]):
         self._was_ready = self._was_ready or any(courier.is_ready for courier in (*over, *ready))
         if not self._couriers and not self._dialling and not self._work.is_over:
             raise self._refusal or BoxUnreachable(
-                "the link broke under a transfer"
+                "the link broke during a transfer"
                 if self._was_ready
-                else "the box did not start what moves its files",
+                else "the box did not start the program that moves its files",
                 remedy=_AGAIN,
             )
         self._find_pace(ready)
 
-    def _find_pace(self, ready: Sequence[Hand[P]]) -> None:
+    def _find_pace(self, ready: Sequence[ChannelWorker[P]]) -> None:
         now = time.monotonic()
         self._pace.round_trip_s, self._pace.queued_s = _trips(ready, now)
         if now - self._work.held_back_until < _HELD_BACK_S:
             self._pace.queued_s = (
                 math.inf
-            )  # the transfer's own limit holds it back, so more connections would only wait as well
+            )  # the transfer's own limit holds it back, so more connections would only wait, too
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST
@@ -195,7 +195,7 @@ class Carriage(Generic[P]):
         for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
             courier.number = number
         self._work.want(wanted, rate)
-        # To a far box a few more are opened ahead, so that they are ready if they turn out to pay.
+        # For a far box a few more are opened ahead, so that they are ready if they turn out to pay.
         target = min(wanted + self._pace.spare, most)
         missing = target - len(self._couriers) - len(self._dialling)
         if self._refused >= _REFUSED:
@@ -206,7 +206,7 @@ class Carriage(Generic[P]):
             self._dial("own")
 
     def _rate_bytes_s(self, now: float) -> float:
-        """How many bytes a second moved over the link lately. 0 while unknown."""
+        """Return how many bytes a second have moved over the link recently. 0 while unknown."""
         if not self._rates or now - self._rates[-1][0] >= _LOOK_S / 2:
             self._rates.append((now, self._work.linked_bytes))
         while self._rates[0][0] < now - 2:
@@ -221,17 +221,17 @@ class Carriage(Generic[P]):
         task.add_done_callback(lambda _: self._rouse())
 
     async def _dialled(self, way: Way) -> None:
-        """A courier works over a new channel, or the attempt to open one has failed."""
+        """Open a channel and let a courier work over it. If opening fails, keep the error."""
         async with self._gate:
             mark, packed = secrets.token_hex(16), _packed()
             argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
             try:
                 channel = await self._transport.open(argv, way=way)
             except TenantError as trouble:
-                # The other channels may do without this one. If none is left, this error is raised.
+                # The transfer can work over the other channels. If none is left, this error is raised.
                 self._refused, self._refusal = self._refused + 1, trouble
                 return
-            except Exception as trouble:  # noqa: BLE001 - told by whoever waits for the transfer
+            except Exception as trouble:  # noqa: BLE001 - raised again by the code that waits for the transfer
                 self._work.fail(trouble)
                 return
             courier = self._opened(
@@ -253,8 +253,8 @@ class Carriage(Generic[P]):
             self._reported_bytes = came
 
 
-def _trips(ready: Sequence[Hand[P]], now: float) -> tuple[float, float | None]:
-    """The shortest round trip, and how much longer than that they take lately. None if unknown."""
+def _trips(ready: Sequence[ChannelWorker[P]], now: float) -> tuple[float, float | None]:
+    """Return the shortest round trip, and how much longer the latest ones take (None if unknown)."""
     shortest = min((c.round_trip_s for c in ready if c.round_trip_s is not None), default=0.0)
     newest = sorted(trip for courier in ready for trip in tuple(courier.trips))[-_TRIPS_KNOWN:]
     lately = [took_s for at, took_s in newest if now - at < _TRIPS_KNOWN_S]

@@ -1,4 +1,4 @@
-"""What a download has yet to ask for, cut into pieces of the size that the asking thread wants."""
+"""What a download has yet to request, cut into pieces of the size that the requesting thread wants."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,15 +9,15 @@ from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.transfer.partial_file import Partial, Span
 
 SMALL_BYTES = 1 << 20
-"""A smaller file is asked for whole, together with others."""
+"""A file smaller than this is requested whole, together with others."""
 LEAST_BYTES = 256 << 10
 """A piece of a large file is at least this large if so much is left, because each answer has a fixed cost."""
 BLOCK_BYTES = 16 << 10
-"""The unit of comparison. A change of any size costs one block. A block's digest is 1/2000 of its size."""
+"""The unit of comparison. Any change costs at least one block. A block's digest is 1/2000 of its size."""
 _COMPARED_BYTES = 64 << 20
 _MOST_FILES = 256
 _MOST_OPEN = 128
-"""How many files may be open, also those that wait to be read back.
+"""How many files may be open at once, including those that wait to be read back.
 
 Beyond that, the download waits for the disk.
 """
@@ -26,7 +26,7 @@ _MOST_SPANS = 512
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A file to download: where its bytes are gathered, and an older version of it that is here, if any."""
+    """A file to download. Its bytes are gathered in `partial`. `basis` is an older version here, if any."""
 
     entry: SealedFile
     partial: Path
@@ -42,15 +42,15 @@ class Large:
     missing: deque[Span]
     uncompared: deque[Span] = field(default_factory=deque)
     asked: int = 0
-    """How many pieces of it are under way."""
+    """How many pieces of the file are under way."""
     matched: int = 0
-    """How many of its bytes were found in the older version."""
+    """How many bytes of the file were found in the older version."""
     proved_bytes: int = 0
-    """How much of it, from the beginning, was read back."""
+    """How many bytes, from the beginning of the file, were read back."""
 
     @property
     def at(self) -> str:
-        """Where it is on the box."""
+        """Where the file is on the box."""
         return self.coming.entry.at
 
 
@@ -63,36 +63,36 @@ class Stretch:
 
     @property
     def size_bytes(self) -> int:
-        """How much was asked for."""
+        """How many bytes were requested."""
         return sum(span.size_bytes for span in self.spans)
 
     def left(self) -> list[Span]:
-        """The spans that have not arrived, neither with this piece nor in another way."""
+        """Return the spans that have not arrived, either with this piece or in another way."""
         return self.file.partial.lacking(self.spans)
 
 
 @dataclass(eq=False, slots=True)
 class Bundle:
-    """Small files, each whole."""
+    """Small files, each of them whole."""
 
     files: deque[Coming]
 
     @property
     def size_bytes(self) -> int:
-        """How much of it has yet to come."""
+        """How many bytes have yet to come."""
         return sum(one.entry.size_bytes for one in self.files)
 
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """A span of a large file to compare with the older version that is here."""
+    """A span of a large file to compare with the older version on this computer."""
 
     file: Large
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How much comes over the link: only digests."""
+        """How many bytes come over the link: only digests."""
         return self.span.size_bytes // BLOCK_BYTES * 8
 
 
@@ -100,7 +100,7 @@ Piece = Stretch | Bundle | Comparison
 
 
 class Pieces:
-    """What to ask for next: large files in order, comparisons first, then small files. Not safe for threads."""
+    """What to request next: large files in order, comparisons first, then small files. Not safe for threads."""
 
     def __init__(self) -> None:
         self._waiting: deque[Coming] = deque()
@@ -108,12 +108,12 @@ class Pieces:
         self.open: list[Large] = []
 
     def add(self, coming: Iterable[Coming]) -> None:
-        """Those files will be asked for, too. The largest come first, so that none is left alone at the end."""
+        """Add files to request. The largest are requested first, so that none is left alone at the end."""
         for one in sorted(coming, key=lambda one: -one.entry.size_bytes):
             (self._waiting if one.entry.size_bytes >= SMALL_BYTES else self._small).append(one)
 
     def take(self, size_bytes: int) -> Piece | None:
-        """A piece of about that size. None if there is nothing to ask for now.
+        """Return a piece of about that size. None if there is nothing to request now.
 
         Raises:
             OSError: the partial file of the next file cannot be opened.
@@ -143,7 +143,7 @@ class Pieces:
         return Bundle(files)
 
     def give_back(self, piece: Piece) -> None:
-        """The rest of the piece will be asked for again, before anything else of its kind."""
+        """Make the rest of the piece available again, before anything else of its kind."""
         match piece:
             case Stretch(file=file):
                 file.asked -= 1
@@ -155,13 +155,13 @@ class Pieces:
                 self._small.extendleft(reversed(files))
 
     def close(self, file: Large) -> None:
-        """The file is finished, or left for another attempt."""
+        """Close a file that is finished, or left for another attempt."""
         self.open.remove(file)
         file.partial.close()
 
 
 def _open_file(coming: Coming) -> Large:
-    """The opened file, with what is missing of it, or what to compare if an older version is here."""
+    """Open the file, and find what is missing of it, or what to compare if an older version is here."""
     partial = Partial(coming.partial, coming.entry.size_bytes)
     missing = partial.missing()
     if coming.basis is None:

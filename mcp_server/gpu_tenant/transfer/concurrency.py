@@ -1,25 +1,25 @@
-"""How many connections a transfer uses: as many as make it faster, and no more.
+"""Decides how many connections a transfer uses: as many as make it faster, and no more.
 
 A `Pace` is in one of two states:
 
     SEARCHING with n connections
-        Waits until all n work. For the first half of the judging time they find their speed.
-        In the second half the rate is measured. Then the first line that is true decides:
-          far, first count, and the rate still grows    measure again with the same n
-          the link is full: it has a queue              SETTLED with n
-          more connections did not pay                  SETTLED with the last n that paid
-          (slow far connections get a second chance in the first search)
-          n is the most, or the processors are busy     SETTLED with n
-          otherwise                                     SEARCHING with 2 n, or 4 n if doubling nearly doubled the rate
+        Waits until all n work. In the first half of the judging time the connections find their speed.
+        In the second half the rate is measured. Then the first line below that applies decides:
+          a far box, the first count, and the rate still grows    measure again with the same n
+          the link is full: it has a queue                        SETTLED with n
+          more connections did not pay                            SETTLED with the last n that paid
+          (in the first search, slow far connections get a second chance before that)
+          n is the maximum, or the processors are busy            SETTLED with n
+          otherwise                     SEARCHING with 2 n, or with 4 n if doubling nearly doubled the rate
 
     SETTLED with n connections
           after _AGAIN_S                                SEARCHING with n: the link may have changed
-          far, no queue, and two low rates in a row     SEARCHING with 2 n, or the most that was ever tried
+          far, no queue, and two low rates in a row     SEARCHING with 2 n, or with the most that was ever tried
 
-Where the numbers come from. `make bench-transfers` measures transfers against other programs, and
-`tests/bench/results/transfers.md` has the last run. A number that it settled says so. The others are judgement:
-no measurement of them alone is on record, and `tests/unit/test_transfer_pace.py` has simulated links on which they
-do what they should.
+Where the numbers come from: `make bench-transfers` compares transfers with other programs, and
+`tests/bench/results/transfers.md` has the results of the last run. A number that was settled by this bench says so.
+The others are judgment: no measurement of them alone is recorded. `tests/unit/test_transfer_pace.py` has simulated
+links on which they work as they should.
 """
 
 import os
@@ -28,78 +28,78 @@ from dataclasses import dataclass, field
 MOST = 52
 """Each connection is a process on this computer and takes 2 MB or more.
 
-Measured: with 52, the row with the highest peak (`loss-0.5`) takes 190 MB, below the bench's bar of 200 MB. It
-was 64 at first, then 56.
+Measured: with 52 connections, the row with the highest peak (`loss-0.5`) takes 190 MB, below the bench's limit of
+200 MB. The value was 64 at first, then 56.
 """
 NEAR, FAR = 2, 4
-"""How many connections to begin with. Judgement.
+"""How many connections to begin with. Judgment.
 
-A near box is limited by processors. A far one is limited by how much a single connection may have in flight.
+The limit of a near box is the processors. The limit of a far box is how many bytes one connection may have in flight.
 """
 FAR_S = 0.03
-"""A box counts as far from this round-trip time on, in seconds. Judgement. The bench's far links have 0.08."""
+"""A box counts as far from this round-trip time on, in seconds. Judgment. The bench's far links have 0.08."""
 _PAYS = 1.15
 """Doubling the connections pays when the transfer becomes faster by at least this factor.
 
-Judgement. The unit tests hold that a rate which varies by a fifth by itself gathers no connections over a far link.
+Judgment. Unit tests prove that a rate which varies by a fifth by itself does not add connections over a far link.
 """
 _LINEAR = 1.6
-"""If doubling the connections gains at least this factor, the link is far from full. Judgement; 2 is the ideal."""
+"""If doubling the connections gains at least this factor, the link is far from full. Judgment; 2 is the ideal."""
 _LEAST_WINDOW_S = 0.5
-"""The rate is measured for at least this long. Judgement."""
+"""The rate is measured for at least this long. Judgment."""
 _ROUND_TRIPS = 10
-"""How many round trips a new connection takes to find its speed, if it loses nothing. Judgement."""
+"""How many round trips a new connection takes to find its speed, if it loses nothing. Judgment."""
 _AGAIN_S = 30
-"""How long a settled count is kept before a new search. Judgement."""
+"""How long a settled count is kept before a new search. Judgment."""
 _CALM = 4
-"""A later search measures each count for this many times as long, unless a low rate started it.
+"""A later search measures each count this many times as long, unless a low rate started the search.
 
-Judgement: such a search is in no hurry, and more time tells a gain from chance.
+Judgment: such a search is in no hurry, and with more time a gain can be told from chance.
 """
 _SWIFT_BYTES_S = 50e6
-"""Per core. Connections that loss or a window holds back seldom reach this rate.
+"""Bytes a second for each core. Connections that are limited by loss or a window seldom reach this rate.
 
-It was 40e6 for each connection at first. The measurement behind the change is not on record.
+The value was 40e6 for each connection at first. The measurement behind the change is not recorded.
 """
 _SLOW_BYTES_S = 6e6
 """A far connection that is slower than this, on a link that is not full, keeps losing packets.
 
-It was 4e6 at first. The measurement behind the change is not on record.
+The value was 4e6 at first. The measurement behind the change is not recorded.
 """
 _MOST_SPARE = 8
-"""How many connections at most are opened ahead of need. Judgement."""
+"""How many connections at most are opened ahead of need. Judgment."""
 _BUSY = 0.75
-"""The threads of one Python process have little more than one core.
+"""This share of one core counts as fully busy. Judgment.
 
-This share of a core counts as all. Judgement.
+The threads of one Python process can use little more than one core.
 """
 _QUEUED_S, _QUEUED_SHARE = 0.015, 0.2
-"""A round trip that exceeds the shortest by both of these waits in a queue: the link is full. Judgement.
+"""A link is full when a round trip exceeds the shortest by both of these: it waits in a queue. Judgment.
 
-The first is in seconds, the second a share of the shortest round trip.
+The first is in seconds, the second is a share of the shortest round trip.
 """
 _USUAL_WINDOWS = 5
-"""The usual rate is a mean over about this many windows. Judgement."""
+"""The usual rate is a mean over about this many windows. Judgment."""
 _SAGS, _SAGS_IN_VAIN = 0.85, 2
-"""A link without a queue that carries less than this share of its usual rate has room for more connections.
+"""If a link without a queue carries less than this share of its usual rate, it has room for more connections.
 
-After this many attempts in vain, a low rate no longer leads to more. Judgement.
+After this many attempts without a gain, a low rate no longer adds connections. Judgment.
 """
 
 
 @dataclass
 class Pace:
-    """Adds connections until the link is full or adding more does not pay, and starts again when there is room.
+    """Adds connections until the link is full or adding more does not pay, and searches again when there is room.
 
-    A link is full when it has a queue: a round trip that is measured beside the transfer has to wait in it. Where
-    no queue shows, the gain decides, and the smallest count that paid is kept. Times are in seconds on any one
-    clock. Amounts are in bytes since the beginning.
+    A link is full when it has a queue, in which a round trip that is measured beside the transfer has to wait. If no
+    queue shows, the gain decides, and the smallest count that paid is kept. Times are in seconds on any one clock.
+    Amounts are in bytes since the beginning.
     """
 
     round_trip_s: float = 0.0
-    """The shortest round trip measured."""
+    """The shortest round trip that was measured."""
     queued_s: float | None = None
-    """How much longer than the shortest a round trip takes now, also where we make it wait ourselves.
+    """How much longer than the shortest a round trip takes now, including a wait that our own limit causes.
 
     None if unknown.
     """
@@ -133,7 +133,7 @@ class Pace:
     def look(
         self, at_s: float, done_bytes: int, *, working: int, most: int, busy_s: float = 0.0
     ) -> int:
-        """How many connections there should be, while `working` of them work and `most` are allowed.
+        """Return how many connections there should be, while `working` of them work and `most` are allowed.
 
         `busy_s` is the processor time that this process has used so far.
         """
@@ -169,9 +169,9 @@ class Pace:
 
     @property
     def spare(self) -> int:
-        """How many connections may be opened ahead of need, because opening one takes long.
+        """How many connections may be opened ahead of need, because opening a connection takes long.
 
-        They are soon needed, or soon known not to pay.
+        Soon they are either needed, or known not to pay.
         """
         if self.settled or not self.is_far:
             return 0
@@ -184,7 +184,7 @@ class Pace:
 
     @property
     def _judging_s(self) -> float:
-        """How long one count is judged. A later search can take more time, to tell a gain from chance."""
+        """How long one count is judged. A later search may take longer, so that a gain can be told from chance."""
         is_calm = not self._is_first and not self._is_after_sag
         return self._window_s * (_CALM if is_calm else 1)
 
@@ -225,7 +225,7 @@ class Pace:
         self._again_at = at_s + _AGAIN_S
 
     def _watch(self, at_s: float, done_bytes: int, wanted: int) -> None:
-        """A far link whose rate falls, and that is not full, gets more connections."""
+        """Add connections if the rate of a far link falls although the link is not full."""
         since_s, before = self._watched or (at_s, done_bytes)
         took_s = at_s - since_s
         if self._watched is not None and took_s < self._window_s:
@@ -239,7 +239,7 @@ class Pace:
         # gain.
         if has_sagged and is_sagging and self._in_vain < _SAGS_IN_VAIN:
             self.settled, self._began, self._is_after_sag = False, None, True
-            # At least as many as were ever tried. Those that were given up as not paying were
+            # Use at least as many connections as were ever tried. Those that were given up as not paying were
             # needed after all.
             self._wanted = self._paid = max(2 * wanted, self._tried)
             self._below = (wanted, rate)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from gpu_tenant.domain.ports import Transport
-from gpu_tenant.transfer.channel_pool import Carriage
+from gpu_tenant.transfer.channel_pool import ChannelPool
 from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download_state import DownloadState
 from gpu_tenant.transfer.download_worker import Courier
@@ -20,9 +20,9 @@ from gpu_tenant.transfer.worker import Way
 class Arrival:
     """The channels over which files can be downloaded while the block runs.
 
-    `news="some"` says that something is sure to come. Then the channels are opened at once, before it is known
-    which files. `on_bytes` is told how many bytes arrive, as they do. Bytes that were here from an earlier attempt
-    do not count.
+    `news="some"` says that files are certain to come. Then the channels are opened at once, before it is known which
+    files these are. `on_bytes` is called with the number of bytes that arrive, as they do. Bytes that were here from
+    an earlier attempt do not count.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Arrival:
         self._work = DownloadState(turn)
         self._told: list[Arrived | Lost] = []
         self._news, self._total_bytes = news, 0
-        self._carriage = Carriage(
+        self._pool = ChannelPool(
             self._work, self._opened, transport, turn, total_bytes=0, on_bytes=on_bytes
         )
         self._prover = Prover(self._work, self._tell)
@@ -54,18 +54,18 @@ class Arrival:
         trace: TracebackType | None,
     ) -> None:
         if self._has_begun:
-            # Not to be cut short by a cancellation, because threads are still writing.
+            # A cancellation must not cut this short, because threads are still writing.
             await asyncio.shield(self._end())
 
     async def _end(self) -> None:
-        await self._carriage.end(self._prover)
+        await self._pool.end(self._prover)
         self._work.leave()
 
     async def bring(self, coming: Sequence[Coming]) -> AsyncGenerator[Arrived | Lost, None]:
-        """Yields each file once, when it has arrived and was read back, or when it cannot be fetched.
+        """Yield each file once: when it has arrived and was read back, or when it cannot be fetched.
 
         Raises:
-            BoxUnreachable: the link broke; what came is here, and the next attempt goes on from it.
+            BoxUnreachable: the link broke; what came is here, and the next attempt continues from there.
             BoxTrouble: the box does not start the program that sends its files.
             OSError: a partial file cannot be written, or read back.
         """
@@ -75,10 +75,10 @@ class Arrival:
         if not self._has_begun:
             self._begin()
         self._total_bytes += sum(one.entry.size_bytes for one in coming)
-        self._carriage.expect(self._total_bytes)
+        self._pool.expect(self._total_bytes)
         self._work.add(coming)
         while left:
-            await self._carriage.look()
+            await self._pool.look()
             while self._told:
                 left -= 1
                 yield self._told.pop(0)
@@ -86,7 +86,7 @@ class Arrival:
     def _begin(self) -> None:
         self._has_begun = True
         self._prover.start()
-        self._carriage.begin(self._news)
+        self._pool.begin(self._news)
 
     def _opened(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
@@ -95,7 +95,7 @@ class Arrival:
 
     def _tell(self, what: Sequence[Arrived | Lost]) -> None:
         self._told.extend(what)
-        self._carriage.wake()
+        self._pool.wake()
 
 
 async def carry_files(
@@ -105,7 +105,7 @@ async def carry_files(
     turn: BandwidthTurn,
     on_bytes: Callable[[int], None],
 ) -> AsyncGenerator[Arrived | Lost, None]:
-    """As `Arrival.bring`, over channels that are opened for these files only."""
+    """Do what `Arrival.bring` does, over channels that are opened for these files only."""
     async with (
         Arrival(transport, turn, on_bytes=on_bytes) as arrival,
         aclosing(arrival.bring(coming)) as arriving,

@@ -1,4 +1,4 @@
-"""What the threads of one download share: which pieces are under way, what has arrived, what went wrong."""
+"""What the threads of one download share: which pieces are under way, what has arrived, and what went wrong."""
 
 import time
 from collections import Counter
@@ -14,13 +14,13 @@ _SAVED_EVERY_S = 0.5
 _BREAKS = 3
 _UNREADABLE = "the box cannot read it to its end"
 _LAST_PIECES = 4
-"""Toward the end, each wanted thread gets the rest in at least so many pieces."""
+"""Toward the end, each wanted thread gets the rest in at least this many pieces."""
 _LATE_S = 2.0
-"""A piece is late after this time. Pieces are cut so that they arrive in a fifth of it."""
+"""A piece is late after this time. Pieces are cut so that they arrive in a fifth of this time."""
 
 
 class DownloadState(Transfer[Piece]):
-    """The work of downloading files. Its threads wait for more until it is stopped."""
+    """The state of one download. Its threads wait for more files until it is stopped."""
 
     def __init__(self, turn: BandwidthTurn) -> None:
         super().__init__(turn)
@@ -36,7 +36,7 @@ class DownloadState(Transfer[Piece]):
         self._broken: Counter[tuple[str, int]] = Counter()
 
     def add(self, coming: Sequence[Coming]) -> None:
-        """Those files will be downloaded, too."""
+        """Add files to download."""
         with self._changed:
             self._pieces.add(coming)
             self._unproved += len(coming)
@@ -50,13 +50,13 @@ class DownloadState(Transfer[Piece]):
         even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
         return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
 
-    def _taken(self, piece: Piece, hand: PieceRequester) -> None:
-        self._under_way[piece] = (time.monotonic(), hand)
+    def _taken(self, piece: Piece, worker: PieceRequester) -> None:
+        self._under_way[piece] = (time.monotonic(), worker)
 
     def _late(self) -> Piece | None:
-        """The rest of a piece that is overdue, to be asked for a second time, but not a third. None if there is none.
+        """Return the rest of an overdue piece, to be requested a second time, but not a third. None if there is none.
 
-        Otherwise one connection that has become slow could hold up the end of a transfer.
+        Without this, one connection that has become slow could hold up the end of a transfer.
         """
         before = time.monotonic() - _LATE_S
         for piece, (asked_at, _) in self._under_way.items():
@@ -68,14 +68,14 @@ class DownloadState(Transfer[Piece]):
         return None
 
     def came(self, size_bytes: int, over: Literal["link", "disk"]) -> None:
-        """So many bytes of files arrived, over the link or from an older version on this computer's disk."""
+        """Count bytes of files that arrived, over the link or from an older version on this computer's disk."""
         with self._changed:
             self.came_bytes += size_bytes
             if over == "link":
                 self.linked_bytes += size_bytes
 
     def done(self, piece: Piece) -> None:
-        """The piece was received completely."""
+        """Record that the piece was received completely."""
         with self._changed:
             del self._under_way[piece]
             if not isinstance(piece, Bundle):
@@ -85,9 +85,9 @@ class DownloadState(Transfer[Piece]):
             self._changed.notify_all()
 
     def _dismiss(self, file: Large) -> None:
-        """Channels that still bring parts of this whole file are cut.
+        """Cut the channels that still bring parts of this file, which is already whole.
 
-        Nothing may write to it while it is read back.
+        Nothing may write to the file while it is read back.
         """
         for piece, (_, courier) in self._under_way.items():
             if not isinstance(piece, Bundle) and piece.file is file:
@@ -98,9 +98,9 @@ class DownloadState(Transfer[Piece]):
         self._pieces.give_back(piece)
 
     def broke(self, piece: Piece) -> None:
-        """A channel ended while that piece was due over it.
+        """Record that a channel ended while that piece was due over it.
 
-        A file at which `_BREAKS` channels have ended cannot be read on the box, and is given up.
+        If `_BREAKS` channels end at the same place of a file, the box cannot read the file, and it is given up.
         """
         with self._changed:
             place = _place(piece)
@@ -115,7 +115,7 @@ class DownloadState(Transfer[Piece]):
             self.lose(piece.file, _UNREADABLE)
 
     def wrote(self, coming: Coming) -> None:
-        """A small file is in its partial file."""
+        """Record that a small file was written to its partial file."""
         with self._changed:
             if not self._written:
                 self._written_since = time.monotonic()
@@ -123,9 +123,9 @@ class DownloadState(Transfer[Piece]):
             self._written_bytes += coming.entry.size_bytes
 
     def compared(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
-        """The parts that differ from the older version will be fetched.
+        """Request the parts that differ from the older version (`other`).
 
-        If nothing of the file has matched so far, all the rest will be fetched, too.
+        If nothing of the file has matched so far, request all the rest without comparing it.
         """
         with self._changed:
             file.matched += sum(span.size_bytes for span in same)
@@ -136,7 +136,7 @@ class DownloadState(Transfer[Piece]):
             self._changed.notify_all()
 
     def lose(self, file: Large, why: str) -> None:
-        """The large file is given up, because the box cannot deliver it."""
+        """Give up the large file, because the box cannot deliver it."""
         with self._changed:
             if file in self._pieces.open:
                 file.missing.clear()
@@ -148,21 +148,20 @@ class DownloadState(Transfer[Piece]):
                 self._given_up.append(file)
 
     def lose_small(self, coming: Coming, why: str) -> None:
-        """The small file is given up, because the box cannot deliver it."""
+        """Give up the small file, because the box cannot deliver it."""
         with self._changed:
             self._lost.append((coming, why))
             self._unproved -= 1
 
-    # the prover
+    # called by the thread that reads back
 
     def provable(
         self, *, least_bytes: int, least_s: float
     ) -> tuple[list[Large], list[Coming], list[tuple[Coming, str]]] | None:
-        """Waits for files to read back. Returns large ones, small ones and lost ones. None when the work is stopped.
+        """Wait for files to read back. Return large files, small files and lost files. None when the work is stopped.
 
-        A large file is returned when it is whole, or `least_bytes` of it are new. Small files are returned when
-        together
-        they have `least_bytes`, when the first has waited `least_s`, or when nothing else is under way.
+        A large file is returned when it is whole, or when `least_bytes` of it are new. Small files are returned when
+        together they have `least_bytes`, when the first has waited `least_s`, or when nothing else is under way.
         """
         while True:
             with self._changed:
@@ -181,20 +180,20 @@ class DownloadState(Transfer[Piece]):
             self._save()
 
     def proved(self, count: int) -> None:
-        """So many more small files were read back."""
+        """Record that `count` more small files were read back."""
         with self._changed:
             self._unproved -= count
             self._changed.notify_all()
 
     def close(self, file: Large) -> None:
-        """The large file was read back to its end. Nothing writes to it any more."""
+        """Close a large file that was read back to its end. Nothing writes to it any more."""
         with self._changed:
             self._pieces.close(file)
             self._unproved -= 1
             self._changed.notify_all()
 
     def _save(self) -> None:
-        """What is here of large files is on record. This writes at most every `_SAVED_EVERY_S`."""
+        """Record which parts of large files are here. This writes at most once in `_SAVED_EVERY_S`."""
         if time.monotonic() - self._saved_at < _SAVED_EVERY_S:
             return
         self._saved_at = time.monotonic()
@@ -209,16 +208,16 @@ class DownloadState(Transfer[Piece]):
         return not self._unproved
 
     def leave(self) -> None:
-        """What is here of every file stays, and is on record. Call this only when every thread has ended."""
+        """Close every file. What is here stays, and is recorded. Call this only when every thread has ended."""
         for file in (*self._pieces.open, *self._given_up):
             with suppress(OSError):
                 file.partial.close()
 
 
 def _place(piece: Piece) -> tuple[str, int] | None:
-    """Which file the piece is about, and from which byte on.
+    """Return the file that the piece belongs to, and the position of the first byte that is missing.
 
-    None if another channel has brought all of it meanwhile.
+    None if another channel has brought the whole piece meanwhile.
     """
     if isinstance(piece, Bundle):
         return (piece.files[0].entry.at if piece.files else ""), 0

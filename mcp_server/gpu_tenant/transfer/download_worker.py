@@ -1,4 +1,4 @@
-"""Downloads files over one channel: ranges of large files, rows of small files, digests of what may be here."""
+"""Downloads over one channel: ranges of large files, batches of small files, and digests for comparison."""
 
 import os
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from gpu_tenant.transfer.download_state import DownloadState
 from gpu_tenant.transfer.partial_file import Span
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken, spans_asked
 from gpu_tenant.transfer.receive_to_file import Pouring
-from gpu_tenant.transfer.worker import Hand, Way
+from gpu_tenant.transfer.worker import ChannelWorker, Way
 
 _PARTS = 4
-"""A piece is written in at least so many parts."""
+"""A piece is written in at least this many parts."""
 
 
-class Courier(Hand[Piece]):
+class Courier(ChannelWorker[Piece]):
     """The thread that downloads pieces from a box over one channel, and writes them where they belong."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, LEAST_BYTES, 16 << 20
@@ -79,7 +79,7 @@ class Courier(Hand[Piece]):
         match head.letter:
             case b"D":
                 if head.size_bytes != sum(span.size_bytes for span in spans):
-                    raise LinkBroken("other bytes came than were asked for")
+                    raise LinkBroken("the answer does not fit the request")
                 for span in spans:
                     self._receive_span(file, span)
             case b"Z":
@@ -114,7 +114,7 @@ class Courier(Hand[Piece]):
             case b"Z":
                 content = self._talk.unpacked(head.size_bytes, size)
             case b"D":
-                raise LinkBroken("other bytes came than were asked for")
+                raise LinkBroken("the answer does not fit the request")
             case _:
                 self._work.lose_small(coming, self._why(head))
                 return
@@ -135,7 +135,7 @@ class Courier(Hand[Piece]):
         theirs = self._talk.body(head.size_bytes)
         self._carried(head.size_bytes)
         opened = open_regular(basis)
-        if opened is None:  # the older version was moved away meanwhile
+        if opened is None:  # the older version has been moved away since
             self._work.compared(file, [span], [])
             return
         try:
@@ -149,12 +149,12 @@ class Courier(Hand[Piece]):
 
     def _why(self, head: Answer) -> str:
         if head.letter != b"E":
-            raise LinkBroken("another answer came than was asked for")
+            raise LinkBroken("the answer does not fit the request")
         return self._talk.body(head.size_bytes).decode(errors="replace")
 
 
 def _compare(mine: bytes, theirs: bytes | bytearray, span: Span) -> tuple[list[Span], list[Span]]:
-    """The runs of blocks whose digests are equal, and the other runs."""
+    """Return the runs of blocks whose digests are equal, and the runs whose digests differ."""
     same: list[Span] = []
     other: list[Span] = []
     for at in range(0, span.size_bytes, BLOCK_BYTES):

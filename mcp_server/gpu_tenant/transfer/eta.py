@@ -1,4 +1,4 @@
-"""How far a transfer is, how fast it goes, and what the remaining time costs."""
+"""How far a transfer is, how fast it goes, and what the rest of it costs."""
 
 from collections import deque
 from decimal import Decimal
@@ -8,21 +8,21 @@ from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.wording import size, span
 
 WINDOW_S = 15
-"""The rate is the mean over this time. So a short stall lowers it, but does not make it zero."""
+"""The rate is the mean over this time, so that a short stall lowers it without making it zero."""
 _LEAST_S = 1
 _APART_S = 0.25
 _WORTH_SAYING_S = 5
 
 
 class Eta:
-    """Is told how many bytes are here and how many there are in all, and estimates the rest. Safe for threads.
+    """Estimates the rest of a transfer from how many bytes are here and how many there are in all. Safe for threads.
 
     Bytes that were here at the first call were not moved by this transfer and do not count for the rate. Times
     (`at_s`) are in seconds on any one clock.
     """
 
     def __init__(self, usd_h: Decimal | None = None) -> None:
-        """`usd_h` is the price of the box. None means unknown, and then no cost is given."""
+        """`usd_h` is the price of the box. If the price is None (unknown), no cost is estimated."""
         self._usd_h = usd_h
         self._lock = Lock()
         self.done_bytes = self.total_bytes = 0
@@ -31,11 +31,11 @@ class Eta:
         self._points: deque[tuple[float, int]] = deque()
 
     def heard(self, done_bytes: int, total_bytes: int, *, at_s: float) -> None:
-        """`done_bytes` of `total_bytes` are here now."""
+        """Record that `done_bytes` of `total_bytes` are here now."""
         with self._lock:
-            # Fewer bytes than before mean that something arrived damaged and comes again. The rate
-            # must not become negative. Another total means another transfer, of which some may be
-            # here already.
+            # There can be fewer bytes than before, when something arrived damaged and comes again. The
+            # rate must not become negative then. Another total means another transfer, and some of its
+            # bytes may be here already.
             same = self._points and total_bytes == self.total_bytes
             more = max(0, done_bytes - self.done_bytes) if same else 0
             self.done_bytes, self.total_bytes = done_bytes, total_bytes
@@ -53,7 +53,7 @@ class Eta:
             self._points.popleft()
 
     def bytes_s(self, *, at_s: float) -> float | None:
-        """The mean rate over the last `WINDOW_S`. None before it can be measured."""
+        """Return the mean rate over the last `WINDOW_S`. None before it can be measured."""
         with self._lock:
             self._forget(at_s)
             if not self._points or at_s - self._points[0][0] < _LEAST_S:
@@ -62,19 +62,19 @@ class Eta:
             return (self._moved_bytes - moved) / (at_s - began_s)
 
     def left_s(self, *, at_s: float) -> float | None:
-        """How long the rest takes at that rate. None if nothing moves, or all is here."""
+        """Return how long the rest takes at that rate. None if nothing moves, or everything is here."""
         rate, rest = self.bytes_s(at_s=at_s), self.total_bytes - self.done_bytes
         return rest / rate if rate and rest > 0 else None
 
     def left_usd(self, *, at_s: float) -> Decimal | None:
-        """What the box costs until the transfer is done. None if unknown."""
+        """Return what the box costs until the transfer is done. None if unknown."""
         left_s = self.left_s(at_s=at_s)
         if left_s is None or self._usd_h is None:
             return None
         return (self._usd_h * Decimal(round(left_s)) / 3600).quantize(CENT)
 
     def words(self, *, at_s: float) -> str:
-        """All of this in words for a person, without what is unknown."""
+        """Return all of this in words for a person, leaving out what is unknown."""
         said = [f"{size(self.done_bytes)} of {size(self.total_bytes)}"]
         rate, left_s = self.bytes_s(at_s=at_s), self.left_s(at_s=at_s)
         still_s = 0.0 if self._moved_at_s is None else at_s - self._moved_at_s

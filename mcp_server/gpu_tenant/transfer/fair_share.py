@@ -1,4 +1,4 @@
-"""How one link is divided between transfers whose boxes have different prices. The most expensive comes first."""
+"""How transfers for boxes of different prices divide one link. The most expensive comes first."""
 
 import math
 from collections import defaultdict
@@ -7,16 +7,16 @@ from decimal import Decimal
 from statistics import median
 
 MOST_CONNECTIONS = 64
-"""How many connections one user has at once, over all boxes. With more, a home router may drop them all."""
+"""How many connections one user has at once, over all boxes. With more, a home router may drop all of them."""
 LEAST_REST = 8
-"""How many connections the others may have together even if the most expensive transfer needs fewer.
+"""How many connections the other transfers may have together even if the most expensive transfer needs fewer.
 
-Its own box may be what is slow.
+The most expensive transfer may need few because its own box is slow.
 """
 FLOOR = 0.1
 """This part of the link is divided equally and not by price, so that no transfer starves."""
 BURST_S = 0.25
-"""How much unused time a transfer may make up for."""
+"""How many seconds of unused time a transfer may make up for."""
 
 Usd = Decimal | float | None
 
@@ -24,11 +24,12 @@ Usd = Decimal | float | None
 def allot(
     wants: Sequence[int], prices: Sequence[Usd], *, most: int = MOST_CONNECTIONS
 ) -> list[int]:
-    """How many of the connections it wants each transfer may use. Each gets at least one.
+    """Return how many of the connections that it wants each transfer may use. Each gets at least one.
 
-    The transfer with the highest price gets what it wants. Several with that price get the same number. The others
-    divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that is more: when the
-    link is the bottleneck, the first gets half of it by wanting more. All together have at most `most`, or one each.
+    The transfer with the highest price gets what it wants. If several have that price, each of them gets the same
+    number. The others divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that is
+    more. So if the link is the bottleneck, the first gets half of it by wanting more. All transfers together have at
+    most `most` connections, or one each.
     """
     if not wants:
         return []
@@ -53,10 +54,10 @@ def allot(
 def rates(
     limit_bytes_s: float, prices: Sequence[Usd], could_bytes_s: Sequence[float | None]
 ) -> list[float]:
-    """How many bytes a second each transfer may move, by price. The sum is the limit.
+    """Return how many bytes a second each transfer may move, by price. The sum is the limit.
 
-    What a transfer could not use anyway (its box is slow, its link is broken) goes to the others. In
-    `could_bytes_s`, None means that the transfer could use any rate.
+    A transfer whose box is slow or whose link is broken cannot use its whole part. The others get what it leaves.
+    `could_bytes_s` has the rates that the transfers could use. None means any rate.
     """
     parts = parts_of(prices)
     least = limit_bytes_s * FLOOR / max(1, len(parts))
@@ -76,7 +77,7 @@ def rates(
 
 
 def parts_of(prices: Sequence[Usd]) -> list[float]:
-    """Which part of the link each transfer gets for its price, with `FLOOR` in it. The sum is 1."""
+    """Return the part of the link that each transfer gets for its price, `FLOOR` included. The sum is 1."""
     weights = _weights(prices)
     whole, equal = sum(weights), 1 / max(1, len(weights))
     by_price = [weight / whole if whole else equal for weight in weights]
@@ -91,7 +92,7 @@ def _weights(prices: Sequence[Usd]) -> list[float]:
 
 
 def _level(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
-    """How many each gets: one, and then by weight as many as fit. Equals get the same. A remainder stays unused."""
+    """Give each transfer one, and then by weight as many as fit. Equals get the same. A remainder stays unused."""
     given = [1] * len(wants)
     steps: dict[float, list[int]] = defaultdict(list)
     for i, (want, weight) in enumerate(zip(wants, weights, strict=True)):
@@ -115,7 +116,7 @@ class Bucket:
         self._at_s = at_s
 
     def pause_s(self, n_bytes: int, *, bytes_s: float, at_s: float) -> float:
-        """How long to wait before moving `n_bytes` more. They count as moved from now on."""
+        """Return how long to wait before moving `n_bytes` more. These bytes count as moved from now on."""
         passed_s = max(0.0, at_s - self._at_s)
         self._at_s = max(self._at_s, at_s)
         self._owed_bytes = max(-BURST_S * bytes_s, self._owed_bytes - passed_s * bytes_s)

@@ -1,4 +1,4 @@
-"""A file whose parts arrive in any order. A record of what is here survives a crash of either end."""
+"""A file whose parts arrive in any order. A record of the parts that are here survives a crash of either end."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class Span(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position of the first byte after it."""
+        """The position of the first byte after the span."""
         return self.first + self.size_bytes
 
 
@@ -41,7 +41,7 @@ class Spans:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes they cover."""
+        """How many bytes the spans cover."""
         return sum(self._ends) - sum(self._firsts)
 
     @property
@@ -50,7 +50,7 @@ class Spans:
         return self._ends[0] if self._firsts and self._firsts[0] == 0 else 0
 
     def add(self, span: Span) -> None:
-        """The span is covered, too."""
+        """Add a span to the set."""
         if not span.size_bytes:
             return
         low = bisect_left(self._ends, span.first)
@@ -60,7 +60,7 @@ class Spans:
         self._firsts[low:high], self._ends[low:high] = [first], [end]
 
     def lacking(self, span: Span) -> Iterator[Span]:
-        """The parts of the span that are not covered."""
+        """Yield the parts of the span that are not covered."""
         at = span.first
         place = bisect_right(self._ends, at)
         while at < span.end:
@@ -72,15 +72,15 @@ class Spans:
             place += 1
 
     def missing(self, size_bytes: int) -> list[Span]:
-        """The parts of a file of that size that are not covered."""
+        """Return the parts of a file of that size that are not covered."""
         return list(self.lacking(Span(0, size_bytes)))
 
 
 class Partial:
-    """The bytes of a file that are here so far, and beside them a record of which those are.
+    """The bytes of a file that have arrived so far, and beside the file a record of which bytes these are.
 
-    The record is written after the bytes, but may reach the disk before them. After a power cut it may claim more
-    than the disk holds. So a file is believed only when it was read back to its end.
+    The record is written after the bytes, but may reach the disk before them. So after a power cut the record may
+    claim more than the disk holds. This is why a file is trusted only when it was read back to its end.
     """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
@@ -89,7 +89,7 @@ class Partial:
         self._record = _record_of(path)
         self._lock = Lock()
         if not path.exists():
-            forget(path)  # a record without its file is about one that is gone
+            forget(path)  # a record without its file belongs to a file that is gone
         self._spans = Spans(_read_record(path, size_bytes))
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         self._fd = os.open(path, flags, 0o600)
@@ -111,21 +111,21 @@ class Partial:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it is here."""
+        """Whether the whole file is here."""
         return self._spans.front == self.size_bytes
 
     def missing(self) -> list[Span]:
-        """The spans that are not here yet."""
+        """Return the spans that are not here yet."""
         with self._lock:
             return self._spans.missing(self.size_bytes)
 
     def lacking(self, spans: Sequence[Span]) -> list[Span]:
-        """The parts of those spans that are not here yet."""
+        """Return the parts of those spans that are not here yet."""
         with self._lock:
             return [gap for span in spans for gap in self._spans.lacking(span)]
 
     def write(self, content: memoryview, at: int) -> None:
-        """The bytes are in the file at that position. They bypass the page cache if the buffer is aligned for it.
+        """Write the bytes to the file at that position. If the buffer is aligned for that, bypass the page cache.
 
         Raises:
             OSError: the bytes cannot be written.
@@ -141,13 +141,13 @@ class Partial:
             content, at = content[count:], at + count
 
     def filled(self, span: Span) -> None:
-        """The bytes of `span` count as here."""
+        """Count the bytes of `span` as here."""
         with self._lock:
             self._spans.add(span)
             self._is_synced = False
 
     def sync(self) -> None:
-        """Everything written before is on the storage.
+        """Flush everything that was written so far to the storage.
 
         Raises:
             OSError: it could not be flushed.
@@ -157,7 +157,7 @@ class Partial:
             getattr(os, "fdatasync", os.fsync)(self._fd)
 
     def save(self) -> None:
-        """The record says what is in the file."""
+        """Write to the record which bytes are in the file."""
         with self._lock:
             spans = list(self._spans)
         if spans == self._saved:
@@ -167,8 +167,10 @@ class Partial:
         self._saved = spans
 
     def close(self) -> None:
-        """Nothing more is written. What is here stays, and is on record."""
-        with suppress(OSError):  # without it, the next attempt fetches more than it needs to
+        """Save the record, and close the file. What is here stays."""
+        with suppress(
+            OSError
+        ):  # without the record, the next attempt fetches more than it needs to
             self.save()
         self._leave()
 
@@ -179,22 +181,22 @@ class Partial:
 
 
 def held_bytes(path: Path, size_bytes: int) -> int:
-    """How many bytes of a file of that size an earlier attempt has left at `path`."""
+    """Return how many bytes of a file of that size an earlier attempt has left at `path`."""
     return Spans(_read_record(path, size_bytes)).size_bytes
 
 
 def names_of(path: Path) -> tuple[str, str]:
-    """The names of the partial file at `path` and of its record."""
+    """Return the names of the partial file at `path` and of its record."""
     return path.name, _record_of(path).name
 
 
 def forget(path: Path) -> None:
-    """There is no record of the partial file at `path`. It was verified, or will begin anew."""
+    """Delete the record of the partial file at `path`, which was verified, or will be fetched anew."""
     _record_of(path).unlink(missing_ok=True)
 
 
 def discard(path: Path) -> None:
-    """The partial file at `path` and its record are gone: what came is not what was wanted."""
+    """Delete the partial file at `path` and its record, because what came is not what was wanted."""
     path.unlink(missing_ok=True)
     forget(path)
 
@@ -204,7 +206,7 @@ def _record_of(path: Path) -> Path:
 
 
 def _read_record(path: Path, size_bytes: int) -> Sequence[Span]:
-    """The spans on record. None if the record is damaged or does not fit the file."""
+    """Return the recorded spans. Empty if the record is damaged or does not fit the file."""
     try:
         held = json.loads(_record_of(path).read_text(encoding="utf-8"))
         spans = [Span(int(a), int(b)) for a, b in held["spans"]]

@@ -1,4 +1,4 @@
-"""The protocol between this program and the courier on a box: requests of one line, answers of known length."""
+"""The protocol between this program and the courier on a box: one-line requests, and answers of known length."""
 
 import json
 import socket
@@ -18,11 +18,11 @@ _MOST_IN_MEMORY_BYTES = 64 << 20
 
 
 class LinkBroken(Exception):
-    """The channel ended, or something other than an answer came. The requests may be made again."""
+    """The channel ended, or what came over it was not an answer. The requests may be made again."""
 
 
 class Answer(NamedTuple):
-    """The head of an answer: what kind of body follows, and of how many bytes."""
+    """The head of an answer: the kind of body that follows, and its size in bytes."""
 
     letter: bytes
     number: int
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Conversation:
-    """One channel, which nothing else uses. Every method blocks."""
+    """One channel, used by one thread only. Every method blocks."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -38,10 +38,10 @@ class Conversation:
         self._number = 0
 
     def greet(self, script: bytes, mark: str) -> None:
-        """The script runs on the box as the courier, and whatever a login script printed has been skipped.
+        """Start the script on the box as the courier, and skip whatever a login script printed.
 
         Raises:
-            LinkBroken: the courier never answered.
+            LinkBroken: the courier did not answer.
         """
         self._say(script)
         end, said = f"{mark}\n".encode(), b""
@@ -51,22 +51,22 @@ class Conversation:
                 raise LinkBroken("a login script prints without end")
 
     def round_trip_s(self) -> float:
-        """How long a request and an answer without a payload take.
+        """Measure how long a request and an answer without a payload take.
 
         Raises:
-            LinkBroken: it was not answered.
+            LinkBroken: the request was not answered.
         """
         asked_at = time.monotonic()
         self.ask("echo", {})
         if self.head().size_bytes:
-            raise LinkBroken("another answer came than was asked for")
+            raise LinkBroken("the answer does not fit the request")
         return time.monotonic() - asked_at
 
     def ask(self, verb: str, request: Mapping[str, object], body: bytes | memoryview = b"") -> int:
-        """The number of the request, which was sent together with `body`.
+        """Send a request together with `body`, and return the number of the request.
 
         Raises:
-            LinkBroken: it was not sent.
+            LinkBroken: the request could not be sent.
         """
         self._number += 1
         line = json.dumps({"id": self._number, "do": verb, **request}).encode() + b"\n"
@@ -75,31 +75,31 @@ class Conversation:
         return self._number
 
     def head(self) -> Answer:
-        """The head of the next answer.
+        """Read the head of the next answer.
 
         Raises:
-            LinkBroken: none came.
+            LinkBroken: no answer came.
         """
         answer = Answer(*_HEAD.unpack(self._exactly(_HEAD.size)))
         if answer.letter not in (b"D", b"Z", b"S", b"A", b"E"):
-            raise LinkBroken("what came is no answer")
+            raise LinkBroken("what came is not an answer")
         return answer
 
     def body(self, size_bytes: int) -> bytes | bytearray:
-        """The body of an answer, of that size, in memory.
+        """Read the body of an answer into memory. `size_bytes` is the size that its head stated.
 
         Raises:
-            LinkBroken: it did not come, or is larger than an answer may be.
+            LinkBroken: the body did not come completely, or is larger than any answer may be.
         """
         if size_bytes > _MOST_IN_MEMORY_BYTES:
-            raise LinkBroken("an answer of that size was never asked for")
+            raise LinkBroken("the answer is larger than any that is ever asked for")
         return self._exactly(size_bytes)
 
     def unpacked(self, size_bytes: int, held_bytes: int) -> bytes:
-        """The content of a compressed body of `size_bytes`. Uncompressed it has `held_bytes`.
+        """Read a compressed body of `size_bytes`, and return its content, which must have `held_bytes`.
 
         Raises:
-            LinkBroken: the body is not that.
+            LinkBroken: the body cannot be decompressed to `held_bytes` bytes.
         """
         inflater = zlib.decompressobj()
         try:
@@ -107,13 +107,14 @@ class Conversation:
         except zlib.error as error:
             raise LinkBroken(str(error)) from error
         if not inflater.eof or len(content) != held_bytes:
-            raise LinkBroken("a packed answer holds something else than was asked for")
+            raise LinkBroken("a compressed answer has another size than was asked for")
         return content
 
     def into(self, buffer: memoryview) -> int:
-        """How many of the body's next bytes are in `buffer`: all that fit, or what came before the channel ended.
+        """Read the next bytes of the body into `buffer`, and return how many were read.
 
-        They are waited for in one call, because a call for each piece would cost a switch of threads.
+        These are fewer than fit only if the channel ended. One call waits for all of them, because a call for each
+        piece would cost a switch of threads.
         """
         got = 0
         while got < len(buffer):
@@ -127,11 +128,11 @@ class Conversation:
         return got
 
     def hang_up(self) -> None:
-        """A thread that waits for an answer is told that none will come."""
+        """Tell the thread that waits for an answer that none will come."""
         self._channel.hang_up()
 
     def close(self) -> None:
-        """This end is closed. Only the thread that uses the channel may call this."""
+        """Close this end of the channel. Only the thread that uses the channel may call this."""
         self._channel.hang_up()
         self._reader.close()
         self._writer.close()
@@ -152,5 +153,5 @@ class Conversation:
 
 
 def spans_asked(spans: Sequence[Span]) -> list[list[int]]:
-    """The spans in the form that a request has them."""
+    """Return the spans in the form that a request needs."""
     return [[span.first, span.size_bytes] for span in spans]

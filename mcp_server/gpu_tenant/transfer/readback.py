@@ -13,9 +13,9 @@ from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
 from gpu_tenant.transfer.download_state import DownloadState
 
 _STEP_BYTES = 32 << 20
-"""How much is read back at a time. Less means too many flushes. More leaves too much for the end."""
+"""How much is read back at a time. With less there are too many flushes. With more, too much is left for the end."""
 _STEP_S = 1.0
-"""Small files are flushed together once in this time, because each flush holds up the threads that create files."""
+"""Small files are flushed together, once in this time: each flush holds up the threads that create files."""
 _SIDE_BY_SIDE = 4
 """How many small files are read back at once. The storage flushes and reads several in the time of one."""
 
@@ -38,7 +38,7 @@ class Lost:
 
 
 class Prover(Thread):
-    """Reads each file back from its beginning, as far as it is complete, until the work is over."""
+    """Reads each file back from its beginning, as far as the file has arrived, until the work is over."""
 
     def __init__(
         self, work: DownloadState, tell: Callable[[Sequence[Arrived | Lost]], None]
@@ -49,19 +49,19 @@ class Prover(Thread):
         self._rereaders = [Rereader(SMALL_BYTES) for _ in range(_SIDE_BY_SIDE)]
 
     def run(self) -> None:
-        """The body of the thread: see the class."""
+        """Read files back until the work is over."""
         try:
             with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="prover") as threads:
                 while self._prove(threads):
                     pass
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
+        except BaseException as error:  # noqa: BLE001 - raised again by the code that waits for the transfer
             self._work.fail(error)
         finally:
             for reading in self._rereading.values():
                 reading.close()
 
     def _prove(self, threads: ThreadPoolExecutor) -> bool:
-        """Whether there may be more to do."""
+        """Read back what can be read back now. Return whether there may be more to do."""
         todo = self._work.provable(least_bytes=_STEP_BYTES, least_s=_STEP_S)
         if todo is None:
             return False
@@ -92,7 +92,7 @@ class Prover(Thread):
 
 
 def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived]:
-    """Those files are durable on the storage. The hashes are of what was read back from there.
+    """Make those files durable on the storage, read them back from there, and hash what was read.
 
     Raises:
         OSError: a file cannot be flushed or read, or is gone.
@@ -102,6 +102,6 @@ def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived
     for coming in small:
         held = rereader.read(coming.partial)
         if held is None:
-            raise OSError(errno.ENOENT, "what had arrived was taken away", str(coming.partial))
+            raise OSError(errno.ENOENT, "a file that had arrived was removed", str(coming.partial))
         arrived.append(Arrived(coming, len(held), sha256(held).hexdigest()))
     return arrived

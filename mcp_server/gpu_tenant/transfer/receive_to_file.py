@@ -1,7 +1,7 @@
-"""Writes what comes over a channel into a file, past the page cache where file system and platform allow that.
+"""Writes what comes over a channel into a file, past the page cache if the file system and platform allow that.
 
-The cache does not help a file that is read back from the storage anyway. To fill it costs as much as decrypting
-the bytes.
+The cache does not help with a file that is read back from the storage anyway, and filling the cache costs as much as
+decrypting the bytes.
 """
 
 import errno
@@ -23,12 +23,12 @@ class Pouring:
         self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
 
     def pour(self, partial: Partial, span: Span, most_bytes: int = _BUFFER_BYTES) -> int:
-        """The next bytes of the body are in the file, from the beginning of `span` on. Returns how many.
+        """Write the next bytes of the body to the file, from the beginning of `span` on. Return how many these are.
 
-        `most_bytes` limits how much is read at a time. Large reads are worthwhile only where much comes.
+        `most_bytes` limits how much is read at a time. Large reads are worthwhile only if much comes.
 
         Raises:
-            LinkBroken: the channel ended; what had come before is in the file, and counts as here.
+            LinkBroken: the channel ended; what came before is in the file, and counts as here.
             OSError: the file cannot be written.
         """
         wanted = self._wanted(span, most_bytes)
@@ -41,7 +41,7 @@ class Pouring:
         return got
 
     def copy(self, source: int, partial: Partial, span: Span) -> None:
-        """The bytes of `span` were copied from the same place of the open file `source`.
+        """Copy the bytes of `span` from the same place of the open file `source`.
 
         Raises:
             OSError: `source` ends before them, or the partial file cannot be written.
@@ -55,9 +55,9 @@ class Pouring:
             span = Span(span.first + got, span.size_bytes - got)
 
     def _put(self, partial: Partial, span: Span) -> None:
-        """The buffer's first bytes are in the file, except where bytes were already.
+        """Write the buffer's first bytes to the file, except where the file has bytes already.
 
-        Those may have been read back.
+        Bytes that the file has may already have been read back, and must not change.
         """
         view = memoryview(self._buffer)
         for gap in partial.lacking([span]):
@@ -66,7 +66,7 @@ class Pouring:
             partial.filled(gap)
 
     def _wanted(self, span: Span, most_bytes: int) -> int:
-        """How many bytes to take next, so that the write ends where an unbuffered write can begin or end."""
+        """Return how many bytes to take next so that the write ends where an unbuffered write can begin or end."""
         to_boundary = -span.first % ALIGNED_BYTES
         if to_boundary:
             return min(to_boundary, span.size_bytes)

@@ -1,4 +1,4 @@
-"""What the threads of one transfer share, for uploads and downloads alike."""
+"""What the threads of one transfer share, both for uploads and for downloads."""
 
 import time
 from collections.abc import Sized
@@ -6,7 +6,7 @@ from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
 _PACKED_BELOW_BYTES_S = 32e6
-"""A processor compresses faster than this. On a faster link compression does not pay."""
+"""Compress on links that are slower than this. A processor compresses faster, so on a faster link it does not pay."""
 
 _BESIDE_S = 0.15
 
@@ -15,11 +15,11 @@ class BandwidthTurn(Protocol):
     """How much of the link this transfer may use, beside the user's other transfers."""
 
     def connections(self, wanted: int) -> int:
-        """How many of the wanted connections it may use now."""
+        """Return how many of the wanted connections the transfer may use now."""
         ...
 
     def pause_s(self, n_bytes: int) -> float:
-        """How long to wait before asking for `n_bytes` more."""
+        """Return how long to wait before asking for `n_bytes` more."""
         ...
 
 
@@ -28,7 +28,7 @@ class Portion(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How much of it goes over the link."""
+        """How many bytes of the portion go over the link."""
         ...
 
 
@@ -40,66 +40,67 @@ class PieceRequester(Protocol):
 
     @property
     def number(self) -> int:
-        """Its place among the others."""
+        """The place of this thread among the others."""
         ...
 
     @property
     def asked(self) -> Sized:
-        """The pieces that it has asked for and has no answer to yet."""
+        """The pieces that this thread has requested and has no answer to yet."""
         ...
 
     def hang_up(self) -> None:
-        """It asks for nothing more, and gives back the pieces that it has no answer to."""
+        """Stop this thread: it requests nothing more, and gives back the pieces that it has no answer to."""
         ...
 
 
 class Transfer(Generic[P]):
-    """The state of one transfer. Its threads may use it at once. They wait here for pieces until it is over."""
+    """The state of one transfer. All its threads may use it at once. Here they wait for pieces until it is over."""
 
     def __init__(self, turn: BandwidthTurn) -> None:
         self._turn = turn
         self._changed = Condition()
         self._stopped = False
         self.trouble: BaseException | None = None
-        """The error that ended it. None while there is none."""
+        """The error that ended the transfer. None while there is no error."""
         self.wanted = 1
         self.came_bytes = 0
-        """How much of the files is in place by now, whether it came over the link or from a disk."""
+        """How many bytes of the files are in place by now, whether they came over the link or from a disk."""
         self.linked_bytes = 0
-        """How much of that came over the link."""
+        """How many of these bytes came over the link."""
         self.held_back_until = 0.0
-        """Until when, on the monotonic clock, the last piece that was held back had to wait for its turn."""
+        """Until when the piece that was last held back had to wait for its turn, on the monotonic clock."""
         self.packs = False
         """Whether the link is so slow that compression pays."""
 
-    def take(self, hand: PieceRequester, size_bytes: int) -> P | None:
-        """The next piece for that thread. None if there is none, or if it should first read an answer that is due.
+    def take(self, worker: PieceRequester, size_bytes: int) -> P | None:
+        """Return the next piece for a thread. None if there is none, or if the thread should first read an answer.
 
-        A thread with nothing to do waits here until there is a piece, or nothing to wait for. The first thread beyond
-        the wanted number waits for a moment only, so that it can measure round trips.
+        A thread with nothing to do waits here until there is a piece, or until there is nothing to wait for. The
+        first
+        thread beyond the wanted number waits only for a moment, so that it can measure round trips.
         """
         while True:
             with self._changed:
                 if self._is_ended():
                     return None
-                is_wanted = hand.number < self.wanted
+                is_wanted = worker.number < self.wanted
                 piece = self._next(size_bytes) if is_wanted else None
-                if piece is None and hand.asked:
+                if piece is None and worker.asked:
                     return None
                 piece = piece or (self._late() if is_wanted else None)
                 if piece is None:
                     if self._is_ended():
                         return None
-                    is_beside = hand.number == self.wanted
+                    is_beside = worker.number == self.wanted
                     self._changed.wait(_BESIDE_S if is_beside else 0.5)
                     if is_beside:
                         return None
                     continue
-                self._taken(piece, hand)
+                self._taken(piece, worker)
             return self._in_turn(piece)
 
     def _in_turn(self, piece: P) -> P | None:
-        """The piece, once it is this transfer's turn. None if the transfer ended first."""
+        """Wait for this transfer's turn, and return the piece. None if the transfer ended first."""
         at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
         if at > time.monotonic():
             self.held_back_until = at
@@ -112,7 +113,7 @@ class Transfer(Generic[P]):
         return piece
 
     def give_back(self, piece: P) -> None:
-        """The piece may be asked for again, because the channel it was asked for on will not answer."""
+        """Make the piece available again, because the channel over which it was requested will not answer."""
         with self._changed:
             self._take_back(piece)
             self._changed.notify_all()
@@ -129,41 +130,41 @@ class Transfer(Generic[P]):
         with self._changed:
             return self._is_ended() or self._is_done()
 
-    def want(self, hands: int, rate_bytes_s: float) -> None:
-        """So many threads may ask for more, and compression is on if the link is slow enough."""
+    def want(self, workers: int, rate_bytes_s: float) -> None:
+        """Let `workers` threads ask for more, and compress if the link is slow enough for that."""
         with self._changed:
-            if hands != self.wanted:
-                self.wanted = hands
+            if workers != self.wanted:
+                self.wanted = workers
                 self._changed.notify_all()
             self.packs = 0 < rate_bytes_s < _PACKED_BELOW_BYTES_S
 
     def fail(self, trouble: BaseException) -> None:
-        """The transfer cannot go on. The first error is the one that is kept."""
+        """End the transfer with an error. Of several errors, the first is kept."""
         with self._changed:
             self.trouble = self.trouble or trouble
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """No thread starts anything more."""
+        """Let no thread start anything more."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
-    # what uploads and downloads do differently. Called with the lock held
+    # What uploads and downloads do differently. These methods are called with the lock held.
 
     def _next(self, size_bytes: int) -> P | None:
-        """The next piece, of about that size. None if there is none now."""
+        """Return the next piece, of about that size. None if there is none now."""
         raise NotImplementedError
 
     def _late(self) -> P | None:
-        """A piece to ask for a second time because its answer is overdue. None if there is none."""
+        """Return a piece to request a second time because its answer is overdue. None if there is none."""
         return None
 
-    def _taken(self, piece: P, hand: PieceRequester) -> None:
-        """The piece is that thread's from now on."""
+    def _taken(self, piece: P, worker: PieceRequester) -> None:
+        """Record that the thread now works on the piece."""
 
     def _take_back(self, piece: P) -> None:
-        """The piece will be asked for again."""
+        """Make the piece available again."""
         raise NotImplementedError
 
     def _is_done(self) -> bool:

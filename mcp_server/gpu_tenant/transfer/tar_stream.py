@@ -12,7 +12,7 @@ _CHUNK_BYTES = 256 << 10
 
 
 async def at_once(size_bytes: int) -> None:
-    """Returns at once, because there is no limit to wait for."""
+    """Return at once, because there is no limit to wait for."""
 
 
 async def archive(
@@ -21,7 +21,7 @@ async def archive(
     heading: bytes = b"",
     before: Callable[[int], Awaitable[None]] = at_once,
 ) -> AsyncIterator[bytes]:
-    """Yields the heading and then the files as a pax archive. A tar holds names as they are, unescaped.
+    """Yield the heading, and then the files as a pax archive. A pax archive holds names as they are, unescaped.
 
     `before` is awaited with the size of each chunk before the chunk is yielded.
 
@@ -56,7 +56,8 @@ def _parts(files: Mapping[str, Path]) -> Iterator[bytes]:
                 yield part
             if sent != member.size:
                 raise CaretakerFailed(
-                    f"{path} changed while it was sent", remedy="push again when it is quiet"
+                    f"{path} changed while it was sent",
+                    remedy="push again when nothing writes to it",
                 )
             yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
     yield b"\0" * tarfile.BLOCKSIZE * 2

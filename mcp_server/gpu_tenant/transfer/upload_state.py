@@ -24,16 +24,16 @@ Identity = tuple[int, int, int, int]
 
 
 class FileChanged(Exception):
-    """A local file is no longer what it was when it was hashed."""
+    """A local file has changed since it was hashed."""
 
 
 def identity(seen: os.stat_result) -> Identity:
-    """What stays the same as long as a file is neither written to nor replaced."""
+    """Return what stays the same as long as a file is neither written to nor replaced."""
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class Upload:
     """A large file to upload: what it was when it was hashed, and where its bytes are gathered on the box."""
 
     name: str
@@ -41,16 +41,16 @@ class Going:
     size_bytes: int
     seen: Identity
     key: str
-    """Names exactly these bytes under this name. An upload that began under the same key may be continued."""
+    """Stands for this name and exactly these bytes. An upload that began under the same key may be continued."""
     at: str
     record: Path
-    """The local record of what the box has acknowledged."""
+    """The local file that records what the box has acknowledged."""
     older: str | None = None
-    """Where an older version of it is on the box. None if there is none."""
+    """Where an older version of the file is on the box. None if there is none."""
 
 
 def acknowledged_spans(record: Path, key: str, size_bytes: int) -> Spans:
-    """Which of those bytes the box has, by the record. None of them if the record is about something else."""
+    """Read from the record which bytes the box has. Empty if the record belongs to another upload."""
     try:
         held = json.loads(record.read_text(encoding="utf-8"))
         spans = [Span(int(first), int(size)) for first, size in held["spans"]]
@@ -62,7 +62,7 @@ def acknowledged_spans(record: Path, key: str, size_bytes: int) -> Spans:
 
 
 def key_of(record: Path) -> str | None:
-    """The key of the upload that the record is about. None if there is no readable record."""
+    """Return the key of the upload that the record belongs to. None if there is no readable record."""
     try:
         return str(json.loads(record.read_text(encoding="utf-8"))["key"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -70,47 +70,47 @@ def key_of(record: Path) -> str | None:
 
 
 @dataclass(eq=False, slots=True)
-class Leaving:
-    """A large file that is being uploaded, over several connections."""
+class OpenUpload:
+    """A large file while it is uploaded over several connections."""
 
-    going: Going
+    upload: Upload
     fd: int
     there: Spans
-    """What the box has acknowledged."""
+    """The spans that the box has acknowledged."""
     missing: deque[Span]
     uncompared: deque[Span] = field(default_factory=deque)
     equal: deque[Span] = field(default_factory=deque)
-    """What the box should copy from the older version."""
+    """The spans that the box should copy from the older version."""
     matched: int = 0
     is_saved: bool = True
 
     def read(self, span: Span) -> bytes:
-        """The bytes of the span.
+        """Read the bytes of the span.
 
         Raises:
-            Changed: the file is not the one that was hashed.
+            FileChanged: the file has changed since it was hashed.
         """
         content = os.pread(self.fd, span.size_bytes, span.first)
-        if len(content) != span.size_bytes or identity(os.fstat(self.fd)) != self.going.seen:
-            raise FileChanged(self.going.name)
+        if len(content) != span.size_bytes or identity(os.fstat(self.fd)) != self.upload.seen:
+            raise FileChanged(self.upload.name)
         return content
 
     @property
     def is_whole(self) -> bool:
-        """Whether the box has acknowledged all of it."""
-        return self.there.front == self.going.size_bytes
+        """Whether the box has acknowledged the whole file."""
+        return self.there.front == self.upload.size_bytes
 
 
 @dataclass(eq=False, slots=True)
 class UploadSpan:
     """A span to send."""
 
-    file: Leaving
+    file: OpenUpload
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How much goes over the link."""
+        """How many bytes go over the link."""
         return self.span.size_bytes
 
 
@@ -118,12 +118,12 @@ class UploadSpan:
 class UploadComparison:
     """A span to compare with the older version on the box."""
 
-    file: Leaving
+    file: OpenUpload
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How much comes over the link: only digests."""
+        """How many bytes come over the link: only digests."""
         return self.span.size_bytes // BLOCK_BYTES * 8
 
 
@@ -131,24 +131,24 @@ class UploadComparison:
 class Copying:
     """Spans for the box to copy from the older version."""
 
-    file: Leaving
+    file: OpenUpload
     spans: list[Span]
     size_bytes: int = 0
-    """How much goes over the link: nothing."""
+    """How many bytes go over the link: none."""
 
 
 Piece = UploadSpan | UploadComparison | Copying
 
 
-class Outgoing(Transfer[Piece]):
-    """The state of one push. It ends when its last file is on the box."""
+class UploadState(Transfer[Piece]):
+    """The state of one push. It ends when the last file is on the box."""
 
-    def __init__(self, going: Iterable[Going], turn: BandwidthTurn) -> None:
+    def __init__(self, uploads: Iterable[Upload], turn: BandwidthTurn) -> None:
         super().__init__(turn)
-        self._waiting = deque(sorted(going, key=lambda one: -one.size_bytes))
-        self._open: list[Leaving] = []
+        self._waiting = deque(sorted(uploads, key=lambda one: -one.size_bytes))
+        self._open: list[OpenUpload] = []
         self._unfinished = len(self._waiting)
-        self._whole: list[Going] = []
+        self._whole: list[Upload] = []
         self._saved_at = time.monotonic()
 
     # senders
@@ -177,10 +177,12 @@ class Outgoing(Transfer[Piece]):
             case Copying(file=file, spans=spans):
                 file.equal.extendleft(reversed(spans))
 
-    def arrived(self, file: Leaving, spans: Sequence[Span], over: Literal["link", "disk"]) -> None:
-        """The box has acknowledged those spans.
+    def arrived(
+        self, file: OpenUpload, spans: Sequence[Span], over: Literal["link", "disk"]
+    ) -> None:
+        """Record that the box has acknowledged those spans.
 
-        They were sent over the link, or copied from an older version on its disk.
+        They were sent over the link, or copied from an older version on the box's disk.
         """
         with self._changed:
             for span in spans:
@@ -193,10 +195,10 @@ class Outgoing(Transfer[Piece]):
             self._save()
             self._changed.notify_all()
 
-    def compared(self, file: Leaving, same: Sequence[Span], other: Sequence[Span]) -> None:
-        """What differs from the older version will be sent.
+    def compared(self, file: OpenUpload, same: Sequence[Span], other: Sequence[Span]) -> None:
+        """Send what differs from the older version (`other`), and copy what is the `same`.
 
-        If nothing has matched so far, all the rest will be, too.
+        If nothing has matched so far, send all the rest without comparing it.
         """
         with self._changed:
             file.matched += len(same)
@@ -207,8 +209,8 @@ class Outgoing(Transfer[Piece]):
                 file.uncompared.clear()
             self._changed.notify_all()
 
-    def dissolve(self, file: Leaving, spans: Sequence[Span]) -> None:
-        """The older version cannot be used any more, for those spans or any others. All will be sent."""
+    def dissolve(self, file: OpenUpload, spans: Sequence[Span]) -> None:
+        """Send those spans and all others, because the older version cannot be used any more."""
         with self._changed:
             for left in (spans, file.equal, file.uncompared):
                 file.missing.extend(left)
@@ -216,34 +218,34 @@ class Outgoing(Transfer[Piece]):
             file.uncompared.clear()
             self._changed.notify_all()
 
-    def _finish(self, file: Leaving) -> None:
+    def _finish(self, file: OpenUpload) -> None:
         if file.is_whole and file in self._open:
             self._open.remove(file)
             self._close(file)
-            self._whole.append(file.going)
+            self._whole.append(file.upload)
             self._unfinished -= 1
 
     def _save(self) -> None:
-        """What the box has is on record. This writes at most every `_SAVED_EVERY_S`."""
+        """Record what the box has. This writes at most once in `_SAVED_EVERY_S`."""
         if time.monotonic() - self._saved_at >= _SAVED_EVERY_S:
             self._saved_at = time.monotonic()
             for file in self._open:
                 _save(file)
 
-    def _close(self, file: Leaving) -> None:
+    def _close(self, file: OpenUpload) -> None:
         _save(file)
         os.close(file.fd)
 
     # called by the event loop, which waits for the senders
 
-    def finished(self) -> list[Going]:
-        """The files that are complete on the box now. Each is returned once."""
+    def finished(self) -> list[Upload]:
+        """Return the files that have become complete on the box. Each file is returned once."""
         with self._changed:
             whole, self._whole = self._whole, []
         return whole
 
     def leave(self) -> None:
-        """What the box has of every file is on record. Call this only when every thread has ended."""
+        """Record what the box has of every file. Call this only when every thread has ended."""
         for file in self._open:
             self._close(file)
         self._open.clear()
@@ -255,23 +257,23 @@ class Outgoing(Transfer[Piece]):
         return super()._is_ended() or self._is_done()
 
 
-def _open_file(going: Going) -> Leaving:
-    """The opened file, with what is missing on the box, or what to compare if an older version is there.
+def _open_file(upload: Upload) -> OpenUpload:
+    """Open the file, and find what the box lacks, or what to compare if an older version is there.
 
     Raises:
-        Changed: it is not the file that was hashed.
+        FileChanged: the file has changed since it was hashed.
     """
     try:
-        fd = os.open(going.path, _READING)
+        fd = os.open(upload.path, _READING)
     except OSError:
-        raise FileChanged(going.name) from None
-    if identity(os.fstat(fd)) != going.seen:
+        raise FileChanged(upload.name) from None
+    if identity(os.fstat(fd)) != upload.seen:
         os.close(fd)
-        raise FileChanged(going.name)
-    there = acknowledged_spans(going.record, going.key, going.size_bytes)
-    missing = there.missing(going.size_bytes)
-    if going.older is None:
-        return Leaving(going, fd, there, deque(missing))
+        raise FileChanged(upload.name)
+    there = acknowledged_spans(upload.record, upload.key, upload.size_bytes)
+    missing = there.missing(upload.size_bytes)
+    if upload.older is None:
+        return OpenUpload(upload, fd, there, deque(missing))
     compared: deque[Span] = deque()
     for gap in missing:
         first = gap.first
@@ -280,16 +282,16 @@ def _open_file(going: Going) -> Leaving:
             end = min(first // BLOCK_BYTES * BLOCK_BYTES + _COMPARED_BYTES, gap.end)
             compared.append(Span(first, end - first))
             first = end
-    return Leaving(going, fd, there, deque(), compared)
+    return OpenUpload(upload, fd, there, deque(), compared)
 
 
-def _save(file: Leaving) -> None:
+def _save(file: OpenUpload) -> None:
     if file.is_saved:
         return
     file.is_saved = True
-    record = file.going.record
-    held = {"key": file.going.key, "spans": [list(span) for span in file.there]}
-    with suppress(OSError):  # then the next push sends more than necessary
+    record = file.upload.record
+    held = {"key": file.upload.key, "spans": [list(span) for span in file.there]}
+    with suppress(OSError):  # without the record, the next push sends more than necessary
         replace_file(record, json.dumps(held), durable="none", draft=f"{record.name}.new")
 
 

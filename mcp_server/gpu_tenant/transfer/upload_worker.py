@@ -1,4 +1,4 @@
-"""Uploads large files to a box in ranges, over as many channels as are worthwhile, with a thread for each."""
+"""Uploads large files to a box in ranges, over as many channels as are worthwhile, with one thread for each."""
 
 import json
 import zlib
@@ -7,27 +7,27 @@ from contextlib import suppress
 from hashlib import sha256
 
 from gpu_tenant.domain.ports import Transport
-from gpu_tenant.transfer.channel_pool import Carriage
+from gpu_tenant.transfer.channel_pool import ChannelPool
 from gpu_tenant.transfer.chunks import BLOCK_BYTES
 from gpu_tenant.transfer.partial_file import Span
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken, spans_asked
 from gpu_tenant.transfer.shared_state import BandwidthTurn
 from gpu_tenant.transfer.upload_state import (
     Copying,
-    Going,
-    Outgoing,
     Piece,
+    Upload,
     UploadComparison,
     UploadSpan,
+    UploadState,
 )
-from gpu_tenant.transfer.worker import Hand, Way
+from gpu_tenant.transfer.worker import ChannelWorker, Way
 
 _SAMPLE_BYTES = 64 << 10
 _PAYS_BELOW = 0.8
 
 
 class NotTaken(Exception):
-    """The box does not accept the bytes of a file. Has the file's name and the reason."""
+    """The box does not accept the bytes of a file. `name` is the file, `why` the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
@@ -35,48 +35,49 @@ class NotTaken(Exception):
 
 
 async def send_files(
-    going: Sequence[Going],
+    uploads: Sequence[Upload],
     *,
     transport: Transport,
     turn: BandwidthTurn,
     on_bytes: Callable[[int], None],
-) -> AsyncGenerator[Going, None]:
-    """Yields each file once, when the box has acknowledged all of it. What the box already had is not sent again.
+) -> AsyncGenerator[Upload, None]:
+    """Upload files, and yield each one once the box has acknowledged all of it.
 
-    `on_bytes` is told how many bytes were acknowledged, as they are. Bytes that were there before do not count.
+    What the box already has is not sent again. `on_bytes` is called with the number of bytes that were acknowledged,
+    as they are. Bytes that the box already had do not count.
 
     Raises:
-        BoxUnreachable: the link broke; what was acknowledged is on record, and the next call goes on from it.
+        BoxUnreachable: the link broke; what was acknowledged is recorded, and the next call continues from there.
         BoxTrouble: the box does not start the program that takes the files.
         NotTaken: the box does not accept a file.
-        Changed: a local file is no longer what it was when it was hashed.
+        FileChanged: a local file has changed since it was hashed.
         OSError: a local file cannot be read.
     """
-    if not going:
+    if not uploads:
         return
-    job = Outgoing(going, turn)
+    job = UploadState(uploads, turn)
 
     def opened(
         talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
     ) -> Sender:
         return Sender(talk, job, script, way=way, mark=mark, wake=wake)
 
-    total = sum(one.size_bytes for one in going)
-    carriage = Carriage(job, opened, transport, turn, total_bytes=total, on_bytes=on_bytes)
-    left = len(going)
+    total = sum(one.size_bytes for one in uploads)
+    pool = ChannelPool(job, opened, transport, turn, total_bytes=total, on_bytes=on_bytes)
+    left = len(uploads)
     try:
-        carriage.begin()
+        pool.begin()
         while left:
-            await carriage.look()
+            await pool.look()
             for one in job.finished():
                 left -= 1
                 yield one
     finally:
-        await carriage.end()
+        await pool.end()
         job.leave()
 
 
-class Sender(Hand[Piece]):
+class Sender(ChannelWorker[Piece]):
     """The thread that sends pieces to a box over one channel, and reads its acknowledgements."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
@@ -85,7 +86,7 @@ class Sender(Hand[Piece]):
     def __init__(
         self,
         talk: Conversation,
-        job: Outgoing,
+        job: UploadState,
         script: bytes,
         *,
         way: Way,
@@ -93,12 +94,12 @@ class Sender(Hand[Piece]):
         wake: Callable[[], None],
     ) -> None:
         super().__init__(talk, job, script, way=way, mark=mark, wake=wake)
-        self._work: Outgoing = job
+        self._work: UploadState = job
 
     def _broke(self) -> None:
-        """The acknowledgements that arrived before the link broke were read.
+        """Read the acknowledgements that arrived before the link broke.
 
-        Those pieces need not be sent again.
+        The pieces that they acknowledge need not be sent again.
         """
         with suppress(LinkBroken):
             while self.asked:
@@ -110,12 +111,12 @@ class Sender(Hand[Piece]):
             self._wake()
 
     def _ask(self, piece: Piece) -> None:
-        going = piece.file.going
+        upload = piece.file.upload
         match piece:
             case UploadSpan(file=file, span=span):
                 content = file.read(span)
                 asked: dict[str, object] = {
-                    "at": going.at,
+                    "at": upload.at,
                     "first": span.first,
                     "size": span.size_bytes,
                 }
@@ -125,10 +126,10 @@ class Sender(Hand[Piece]):
                     self._talk.ask("write", asked, content)
             case UploadComparison(span=span):
                 compared = {"first": span.first, "size": span.size_bytes, "block": BLOCK_BYTES}
-                self._talk.ask("sums", {"at": going.older, **compared})
+                self._talk.ask("sums", {"at": upload.older, **compared})
             case Copying(spans=spans):
-                copied = {"from": going.older, "spans": spans_asked(spans)}
-                self._talk.ask("copy", {"at": going.at, **copied})
+                copied = {"from": upload.older, "spans": spans_asked(spans)}
+                self._talk.ask("copy", {"at": upload.at, **copied})
 
     def _hear(self, piece: Piece) -> None:
         head, file = self._talk.head(), piece.file
@@ -145,22 +146,22 @@ class Sender(Hand[Piece]):
             case Copying(spans=spans), b"E" if _refusal_of(head, body)[0] != "DISK_FULL":
                 self._work.dissolve(file, spans)
             case _:
-                raise NotTaken(file.going.name, _refusal_of(head, body)[1])
+                raise NotTaken(file.upload.name, _refusal_of(head, body)[1])
 
 
 def _refusal_of(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
-    """The code and the message of a refusal."""
+    """Return the code and the message of a refusal."""
     if head.letter != b"E":
-        raise LinkBroken("another answer came than was asked for")
+        raise LinkBroken("the answer does not fit the request")
     try:
         told = json.loads(body)
         return str(told["code"]), str(told["message"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise LinkBroken("what came is no answer") from error
+        raise LinkBroken("what came is not an answer") from error
 
 
 def _pack(content: bytes) -> bytes:
-    """The content, compressed, if a sample says that this pays. Otherwise nothing."""
+    """Return the compressed content, or nothing if a sample shows that compression does not pay."""
     first = max(0, len(content) - _SAMPLE_BYTES) // 2
     sample = content[first : first + _SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) >= _PAYS_BELOW * len(sample):
@@ -169,7 +170,7 @@ def _pack(content: bytes) -> bytes:
 
 
 def _compare(piece: UploadComparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
-    """The parts of the span that the older version on the box has as well, and the parts that differ."""
+    """Return the parts of the span that are equal in the older version on the box, and the parts that differ."""
     same: list[Span] = []
     other: list[Span] = []
     span, step = piece.span, Sender.MOST_BYTES

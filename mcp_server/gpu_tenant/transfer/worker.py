@@ -1,4 +1,4 @@
-"""The thread of one channel. It asks for pieces, a few ahead of the answers, and reads the answers in order."""
+"""The thread of one channel. It requests pieces, a few ahead of the answers, and reads the answers in order."""
 
 import time
 from collections import deque
@@ -16,13 +16,14 @@ _AHEAD = 2
 """How many pieces are under way at once, so that the link is never idle between an answer and the next request."""
 _PIECE_S = 0.4
 _TRIPS = 3
-"""How many of its newest round trips each thread remembers."""
+"""How many of its latest round trips each thread remembers."""
 
 
-class Hand(Thread, Generic[P]):
+class ChannelWorker(Thread, Generic[P]):
     """Works over one channel until there is nothing left to do, or the link breaks.
 
-    Only as many of the ready threads ask for more as the job wants. `number` is this one's place among them.
+    Of the threads that are ready, only as many request pieces as the job wants. `number` is the place of this thread
+    among them.
     """
 
     FIRST_BYTES: ClassVar[int]
@@ -43,17 +44,17 @@ class Hand(Thread, Generic[P]):
         self.way, self.number = way, 0
         self.is_ready = self.is_over = False
         self.trips: deque[tuple[float, float]] = deque(maxlen=_TRIPS)
-        """The newest round trips without a payload: when each ended, on the monotonic clock, and how long it took."""
+        """The latest round trips without a payload: when each ended, on the monotonic clock, and how long it took."""
         self.round_trip_s: float | None = None
-        """The shortest round trip so far. None before the first."""
+        """The shortest round trip so far. None before the first round trip."""
         self.carried_bytes = 0
-        """How much went over its link."""
+        """How many bytes went over this thread's link."""
         self.is_waiting = False
-        """Whether something should come over its link now."""
+        """Whether this thread expects something to come over its link now."""
         self.moved_at = 0.0
-        """When something last moved, on the monotonic clock. For use while `is_waiting`."""
+        """When something last moved over the link, on the monotonic clock. Meaningful only while `is_waiting`."""
         self.is_hearing = False
-        """Whether the thread is reading the answer to the oldest request."""
+        """Whether the thread is reading the answer to its oldest request."""
         self.asked: deque[P] = deque()
         self._asked_at: deque[float] = deque()
         self._heard_at = 0.0
@@ -62,7 +63,7 @@ class Hand(Thread, Generic[P]):
         self._size_bytes = self.FIRST_BYTES
 
     def run(self) -> None:
-        """The body of the thread: see the class."""
+        """Greet the courier, then move pieces until there is nothing left to do or the link breaks."""
         try:
             try:
                 self._talk.greet(self._script, self._mark)
@@ -72,7 +73,7 @@ class Hand(Thread, Generic[P]):
                 self._carry()
             except LinkBroken:
                 self._broke()
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
+        except BaseException as error:  # noqa: BLE001 - raised again by the code that waits for the transfer
             self._work.fail(error)
         finally:
             for piece in reversed(self.asked):
@@ -82,7 +83,7 @@ class Hand(Thread, Generic[P]):
             self._wake()
 
     def hang_up(self) -> None:
-        """The link is cut, so the thread ends soon."""
+        """Cut the link, so that the thread ends soon."""
         self._talk.hang_up()
 
     def _carry(self) -> None:
@@ -104,7 +105,7 @@ class Hand(Thread, Generic[P]):
                 self._travel()
 
     def _travel(self) -> None:
-        """One more round trip was measured, while the link carried nothing else for this thread."""
+        """Measure one more round trip, while the link carries nothing else for this thread."""
         self._is_due()
         took_s = self._talk.round_trip_s()
         self.is_waiting = False
@@ -126,12 +127,12 @@ class Hand(Thread, Generic[P]):
         self.is_waiting, self.moved_at = True, time.monotonic()
 
     def _carried(self, size_bytes: int) -> None:
-        """So many more bytes went over the link."""
+        """Count `size_bytes` more bytes as moved over the link."""
         self.carried_bytes += size_bytes
         self.moved_at = time.monotonic()
 
     def _find_size(self, size_bytes: int, took_s: float) -> None:
-        """A piece is as large as what moves within `_PIECE_S`.
+        """Set the size of the next piece to what moves within `_PIECE_S`.
 
         So a broken link costs little, and no piece ends long after the others.
         """
@@ -143,15 +144,15 @@ class Hand(Thread, Generic[P]):
     # what uploads and downloads do differently
 
     def _ask(self, piece: P) -> None:
-        """The request for the piece was sent."""
+        """Send the request for the piece."""
         raise NotImplementedError
 
     def _hear(self, piece: P) -> None:
-        """The answer to the oldest request came, and everything in it is in its place."""
+        """Read the answer to the oldest request, and put everything in it in its place."""
         raise NotImplementedError
 
     def _heard(self, piece: P) -> None:
-        """The piece is finished."""
+        """Record that the piece is finished."""
 
     def _broke(self) -> None:
-        """The link has ended, and nothing more comes over it."""
+        """Handle the end of the link: nothing more comes over it."""

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def ensure_key(path: Path) -> Path:
             with contextlib.suppress(FileExistsError):
                 os.link(part, path)
             part.unlink()
-        path.chmod(0o600)
+        if stat.S_IMODE(path.stat().st_mode) != 0o600:
+            path.chmod(
+                0o600
+            )  # only where it has to: a disk that takes no writes must not hide a box
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():
             content = asyncssh.read_private_key(path).export_public_key()

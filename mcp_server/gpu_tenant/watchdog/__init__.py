@@ -1,1 +1,1 @@
-"""Looks at every lease when nobody else does, and holds it to its terms."""
+"""The watchdog: looks at every lease when nobody else does, and enforces the lease's terms."""

@@ -1,4 +1,4 @@
-"""The end of a lease, in this order: proved and torn down, else parked, else paid for, else as its owner signed."""
+"""Ending a lease: verify and tear down; else park; else keep paying for the rescue; else do as the owner signed."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -30,11 +30,11 @@ from gpu_tenant.sweeps.commands import vacate
 T = TypeVar("T")
 
 STOP_GRACE_S = 60
-"""The time between asking a job to save its work and killing it."""
+"""How long a job has to save its work, between the request to stop and the kill."""
 
 
 class LeaseAlarms:
-    """What a person hears from one look at a lease: what is wrong, and what was done about it."""
+    """Tells a person what one look at a lease found wrong, and what it did about that."""
 
     def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
         self._ledger = ledger
@@ -43,7 +43,7 @@ class LeaseAlarms:
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
-        """A person hears of this until a look no longer raises it."""
+        """Raise an alarm, and keep it open until a look at the lease no longer raises it."""
         self.raised.add(key)
         self._ledger.raise_alarm(
             key, words, level=level, lease_id=self._lease_id, at=self._ledger.now()
@@ -60,19 +60,25 @@ class DeadMan:
         self._was_silent = False
 
     async def end(self, lease: Lease, cause: Outrun) -> None:
-        """An attempt was made to end the lease: it was proved and torn down, or parked, or paid for."""
+        """Try to end the lease: verify and tear it down, else park it, else raise an alarm while it bills.
+
+        An attempt that is not due yet is not made: an alarm says how the last one went.
+
+        Raises:
+            LeaseHeld: another process is acting on the lease.
+        """
         tenancy, now = self._tenancy, self._tenancy.clock.now()
         tried = attempts(tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
             self._told.alarm("end", f"{cause.words}; {self._stands(lease)}", Level.URGENT)
             return
         with tenancy.ledger.hold(lease.id, "end", at=now):
-            pass  # while somebody else holds it, nothing is tried, and no attempt is counted
+            pass  # If another process holds the lease, stop here: this does not count as an attempt.
         ending = timeline.Ending(term=cause.term, words=cause.words)
         tenancy.ledger.note(lease.id, ending, at=now)
         self._told.done(f"{cause.words}: it is being ended")
         unsaved = await self._saved(lease)
-        # A box that was silent just now is not waited for again while it bills. It is parked first.
+        # If the box did not answer just now, do not wait for it again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
         if refused is None:
             return
@@ -100,12 +106,15 @@ class DeadMan:
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
     async def _saved(self, lease: Lease) -> str | None:
-        """The jobs have ended, and what they wrote is here and in the store. Returns why not, or None."""
+        """Stop the lease's jobs, and bring what they wrote here and into the store.
+
+        Returns the first failure in words. None if there was no failure.
+        """
         tenancy = self._tenancy
         if lease.touched_at is None:
             return None
         met: list[str] = []
-        # Otherwise the next cell would begin as soon as one is stopped.
+        # Take the lease out of its sweeps first: else stopping one cell would start the next.
         await _try_step(vacate(tenancy.context, lease.id), met)
         standing = await _try_step(watch_actions.standing_of(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
@@ -116,14 +125,19 @@ class DeadMan:
         return met[0] if met else None
 
     async def tear_down(self, lease: Lease) -> str | None:
-        """Why the lease may not be ended. None if it has ended, or its end goes on by itself."""
+        """Verify the lease's work and tear its box down.
+
+        Returns why the teardown was refused. None if the box is torn down, or if the teardown is permitted
+        and the
+        next looks complete it.
+        """
         try:
             torn = await self._tenancy.verify_and_teardown(lease.id)
         except LeaseHeld:
             raise
         except ProviderTrouble as trouble:
-            # Its end was permitted, and every look asks again. Or a person must act, and has been
-            # told how.
+            # The teardown was permitted, and every look asks the provider again. Or a person must act,
+            # and has been told how.
             self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
             return None
         except TenantError as refusal:
@@ -132,12 +146,12 @@ class DeadMan:
         return None
 
     def _ended(self, words: str) -> None:
-        """A person also hears of the end, once."""
+        """Report the end of the lease, and notify a person of it."""
         self._told.done(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
     async def go_on_ending(self, lease: Lease) -> None:
-        """A permitted teardown that was cut short is proved anew and goes on, at growing intervals."""
+        """Prove again, and continue, a permitted teardown that was cut short. Attempts come at growing intervals."""
         words = awaits_owner(self._tenancy.context, lease.id)
         if words is not None:
             self._told.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
@@ -146,25 +160,25 @@ class DeadMan:
         tried = attempts(self._tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
             self._told.alarm(
-                "teardown", f"its teardown is not through; {self._stands(lease)}", Level.URGENT
+                "teardown", f"its teardown is not complete; {self._stands(lease)}", Level.URGENT
             )
             return
         self._tenancy.ledger.note(lease.id, timeline.Ending(term="teardown"), at=now)
         refused = await self.tear_down(lease)
         if refused is None:
             return
-        with suppress(Refused):  # not signed for: the alarm below tells it
-            # A box that was destroyed on a signature can never be proved any more, but the
-            # signature still holds.
+        with suppress(Refused):  # Without a signature this is refused: the alarm below says so.
+            # What was on a box that is already destroyed can never be proved again, but the
+            # owner's signature is still valid.
             await honour_waiver(self._tenancy.context, lease.id)
             self._ended("destroyed, as its owner signed")
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
     async def parked(self, lease: Lease) -> None:
-        """A parked lease is reported, and ended if it was never used.
+        """Report a parked lease, and end it if its box was never used.
 
-        Past its end, what its owner signed applies.
+        If the lease is past its end, do what its owner signed for that case.
         """
         now = self._tenancy.clock.now()
         late = outrun(lease, now, look_s=self._look_s)
@@ -176,17 +190,19 @@ class DeadMan:
         events = self._tenancy.ledger.events(lease.id)
         if lease.touched_at is None and is_due(attempts(events), now):
             self._tenancy.ledger.note(lease.id, ending, at=now)
-            # This is refused if others may have used the box: it cannot be looked at while it is parked.
+            # This is refused if others may have used the box, because a parked box cannot be looked at.
             if await self.tear_down(lease) is None:
                 return
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
         if began is None and now >= lease.terms.deadline_at:
-            # The cost of its rescue counts from here on.
+            # The rescue sum counts from here on.
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
-            with suppress(Refused):  # the alarm below tells it, like any other parked past its end
+            with suppress(
+                Refused
+            ):  # The alarm below reports it, as for any lease that is parked past its end.
                 await honour_waiver(self._tenancy.context, lease.id)
                 self._ended("destroyed while parked, as its owner signed")
                 return
@@ -198,7 +214,7 @@ class DeadMan:
         )
 
     def _stands(self, lease: Lease) -> str:
-        """Why the last attempt to end it failed, what it costs, and how much of the rescue sum is spent."""
+        """Say why the last attempt to end the lease failed, what its box costs, and how much rescue sum is spent."""
         events = self._tenancy.ledger.events(lease.id)
         refused = [event.words for _, event in events if isinstance(event, timeline.Refused)]
         why = f"{refused[-1]}; " if refused else ""
@@ -209,12 +225,12 @@ class DeadMan:
             then = (
                 "destroyed, as its owner signed" if lease.terms.on_deadline == "waive" else "kept"
             )
-            sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then it is {then}"
-        return f"{why}its box bills on {rate_words(lease)}{sum_words}"
+            sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then its box is {then}"
+        return f"{why}its box goes on billing, {rate_words(lease)}{sum_words}"
 
 
 async def _hear(step: Awaitable[T], silent: list[str]) -> T:
-    """What the step returned. If the box did not answer in time, `silent` says so from now on."""
+    """Await the step and return its result. If the box did not answer in time, also append why to `silent`."""
     try:
         return await step
     except BoxUnreachable as trouble:
@@ -223,9 +239,9 @@ async def _hear(step: Awaitable[T], silent: list[str]) -> T:
 
 
 async def _try_step(step: Awaitable[T], met: list[str]) -> T | None:
-    """What the step returned. None if it failed, and then `met` says why.
+    """Await the step and return its result. If it failed, append why to `met` and return None.
 
-    A box must not go on billing because a step failed.
+    The failure of one step must not keep the box billing.
 
     Raises:
         LeaseHeld: somebody else is acting on the lease.
@@ -236,6 +252,6 @@ async def _try_step(step: Awaitable[T], met: list[str]) -> T | None:
         raise
     except TenantError as trouble:
         met.append(trouble.message)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the rest is tried, and the lease ended
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other steps and the teardown are still tried
         met.append(f"saving its work failed: {error!r}")
     return None

@@ -1,4 +1,4 @@
-"""One look at one lease: what it produced is brought home, and its terms are enforced."""
+"""One look at one lease: bring home what its jobs produced, and enforce its terms."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,17 +36,20 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class BoxLook:
-    """What a look at the box itself showed. None means unknown, and nothing is concluded from it."""
+    """What a look at the box itself showed. None in a field means unknown, and nothing is concluded from unknown."""
 
     idle_s: float | None = None
     apart: timedelta | None = None
-    """How far this computer's clock is ahead of the box's."""
+    """How far this computer's clock is ahead of the box's clock."""
     work: Work | None = None
-    """What runs there, and what has ended."""
+    """What runs on the box, and what has ended."""
 
 
 class Attendant:
-    """Looks at one lease once. An alarm that this look did not raise in `told` is over."""
+    """Looks at one lease once, and raises its alarms through `told`.
+
+    The caller ends every alarm of the lease that this look did not raise.
+    """
 
     def __init__(
         self,
@@ -65,15 +68,15 @@ class Attendant:
         self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
         self._work_end = WorkEnd(tenancy, self.told)
         self.is_busy = False
-        """Whether a job runs there whose end is waited for."""
+        """Whether a job runs on the box, and the watchdog waits for its end."""
         self.again_at: datetime | None = None
-        """When this lease is due before the next look."""
+        """When to look at this lease again, if that is before the next look at all leases."""
 
     async def attend(self) -> None:
-        """The lease was moved on, as far as its state allows.
+        """Move the lease on, as far as its state allows.
 
         Raises:
-            LeaseHeld: somebody is acting on it right now.
+            LeaseHeld: another process is acting on the lease right now.
         """
         lease = self._tenancy.ledger.lease(self._lease_id)
         if not lease.state.live:
@@ -82,7 +85,7 @@ class Attendant:
         if self._card is not None and self._card.alarm:
             self.told.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
-            return  # it was settled together with the list
+            return  # The look at the provider's list has settled this lease already.
         if may_recover(self._tenancy.context, lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
@@ -102,11 +105,11 @@ class Attendant:
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
         if outrun(lease, begun, look_s=self._look_s) is None:
-            # A look may take long. It gets no more time than the lease has left.
+            # A look may take long. Give it no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
         else:
             seen = await self._within(lease, self._look_at_clock(lease))
-        # Meanwhile its owner may have given it more time, or more work.
+        # During the look, the owner may have given the lease more time or more work.
         lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return
@@ -128,7 +131,7 @@ class Attendant:
             left_s = (lease.terms.deadline_at - now).total_seconds()
             self.told.alarm(
                 "near",
-                f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves that",
+                f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves its deadline",
                 Level.WARNING,
             )
 
@@ -138,9 +141,10 @@ class Attendant:
         return any(isinstance(event, work) and at >= since for at, event in events)
 
     def _clocks_differ(self, lease: Lease, seen: BoxLook) -> bool:
-        """Whether the box's clock says that there is time left. After a day our clock is believed anyway.
+        """Whether the box's clock says that time is left. After a day, this computer's clock is believed anyway.
 
-        One of the two is wrong, and nobody here knows which. The guard on the box counts for itself.
+        One of the two clocks is wrong, and nothing here shows which. The guard on the box counts the time
+        itself.
         """
         if seen.apart is None or seen.apart <= _CLOCKS_APART:
             return False
@@ -151,38 +155,39 @@ class Attendant:
         since = next((a.since for a in open_now if (a.lease_id, a.key) == (lease.id, "clock")), now)
         self.told.alarm(
             "clock",
-            f"its deadline has passed by this computer's clock, which is {seen.apart} before the box's: set "
-            "it right; the box holds the deadline by its own count",
+            f"its deadline has passed by this computer's clock, which is {seen.apart} ahead of the box's: set "
+            "this clock right; the guard on the box enforces the deadline by the box's own clock",
             Level.URGENT,
         )
         return now - since < timedelta(days=1)
 
     async def _within(self, lease: Lease, look: Awaitable[BoxLook]) -> BoxLook:
-        """What the look showed within the lease's remaining time. Nothing is concluded from a look that failed."""
+        """Await the look within the lease's remaining time. If it fails, raise an alarm and conclude nothing."""
         left_s = time_left_s(lease, self._tenancy.clock.now())
         try:
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
                 return await look
         except TimeoutError:
-            self.told.alarm("slow", "a look at it took too long, and was given up", Level.WARNING)
+            self.told.alarm(
+                "slow", "looking at its box took too long, and was given up", Level.WARNING
+            )
         except LeaseHeld:
             raise
         except BoxTrouble as trouble:
-            # A box that cannot be seen is not dead: nothing is concluded, and nothing is done to
-            # the box.
+            # A box that cannot be seen is not dead: conclude nothing, and do nothing to the box.
             self.told.alarm(
                 "unreachable",
-                f"{trouble.message}; it may be running, {rate_words(lease)}",
+                f"{trouble.message}; its box may be running, {rate_words(lease)}",
                 Level.WARNING,
             )
         except TenantError as trouble:
             self.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - what a box answers must not keep its lease from ending
-            self.told.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
+            self.told.alarm("broke", f"looking at its box failed: {error!r}", Level.URGENT)
         return BoxLook()
 
     async def _make_ready(self, lease: Lease) -> None:
-        """A box that was never ready in time, or is not what was quoted, is given back unused."""
+        """Try to make the box ready. Give an unused box back if it was not ready in time, or is not what was quoted."""
         try:
             await try_ready(self._tenancy.context, lease.id)
         except (NotReady, PriceMoved) as trouble:
@@ -195,7 +200,7 @@ class Attendant:
     # --- the box
 
     async def _look_at_box(self, lease: Lease) -> BoxLook:
-        """What is complete on the box is here. Returns what the look showed.
+        """Collect what is complete on the box. Returns what the look showed.
 
         Raises:
             BoxTrouble: the box could not be asked.
@@ -207,16 +212,18 @@ class Attendant:
         if self._work_end.is_due(lease, work):
             return BoxLook(
                 None, self._apart(standing), work
-            )  # it is ended now, which collects as well
+            )  # The lease is ended right after this look, and ending it collects the work.
         anew = await rearm(self._tenancy.context, lease.id)
         if anew is not None:
-            self.told.done(f"its guard was gone, as after a reboot: {anew}")
+            self.told.done(
+                f"its guard was gone, as it is after a reboot, and was started again: {anew}"
+            )
         idle_s = await self._idle_s(lease)
         await self._gather(lease, working=standing.live)
         return BoxLook(idle_s, self._apart(standing), work)
 
     async def _look_at_clock(self, lease: Lease) -> BoxLook:
-        """What time it is on the box."""
+        """Read the box's clock, and nothing else."""
         if lease.ready_at is None or lease.touched_at is None:
             return BoxLook()
         return BoxLook(
@@ -243,20 +250,20 @@ class Attendant:
         except BoxTrouble:
             raise
         except TenantError as trouble:
-            # Work that cannot be brought home is reported, and is no reason to stop looking.
+            # If the work cannot be brought home, report it. That is no reason to stop looking.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
-        except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
+        except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
-        """The owner hears, while there is time, what would keep the box from being ended."""
+        """Tell the owner, while there is time, what would keep the box from being ended."""
         if not self._tenancy.ledger.lease(lease.id).state.live:
             return
         losses = kept_back(self._tenancy.context, lease.id)
         if losses:
             self.told.alarm(
                 "unclaimed",
-                f"its work is over, and it will not end by itself, because of {'; '.join(losses)}",
+                f"its work is over, and it cannot be ended by itself, because of {'; '.join(losses)}",
                 Level.WARNING,
             )
 
@@ -274,7 +281,7 @@ class Attendant:
         return None if activity.phase == "unknown" else activity.idle_s
 
     async def _recover(self, lease: Lease) -> None:
-        """The work of a lost lease goes on elsewhere, where its terms say so."""
+        """Continue the work of a lost lease on another box, if its terms say so."""
         try:
             card = await recover(self._tenancy.context, lease.id)
         except LeaseHeld:
@@ -285,4 +292,4 @@ class Attendant:
             if card.alarm:
                 self.told.alarm("recovery", card.alarm, Level.WARNING)
             else:
-                self.told.done(f"its work goes on under {card.lease}")
+                self.told.done(f"its work continues under the lease {card.lease}")

@@ -1,4 +1,4 @@
-"""The watchdog: every lease is looked at on a schedule, held to its terms, and reported about."""
+"""The watchdog: looks at every lease on a schedule, enforces its terms, and reports about it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from gpu_tenant.concurrency import AT_ONCE
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import LeaseId
@@ -27,23 +28,27 @@ from gpu_tenant.watchdog.work_news import tell_what_ended
 
 EVERY_S = 60
 PEEK_S = 10
-"""How often a job whose end is waited for is asked after, between two looks."""
+"""How often, between two looks, the watchdog asks about a job that it is waiting for."""
 _TURN_S = 30
-"""How long a lease keeps its turn.
+"""How long a look at one lease may keep its place among those that run at once.
 
-A look takes seconds. Bringing work home and ending a lease may take hours, and must hold up nobody.
+Most looks take seconds. Bringing work home or ending a lease may take hours, and must not delay other leases.
 """
 ANSWERS_WITHIN_S = 20
-"""How long the leases at a provider wait for its list. After that they are looked at without it."""
+"""How long the leases at a provider wait for that provider's list. After that they are looked at without the list."""
 _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
-"""How long a provider's list may take, and how long everything may take that it is asked at one look."""
+"""How long a provider's list may take, and how long all requests to one provider may take in one look."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
+_WORDS = frozenset(
+    each.kind for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.Holds)
+)
+"""What people and agents say about a lease that may let it end. No look writes one of these."""
 _ACCOUNT = "account:"
-"""How the key of an alarm about no lease begins."""
+"""The beginning of the key of an alarm that belongs to no lease."""
 
 
 class WatchReport(Record):
-    """One look at everything."""
+    """What one look at all leases did and found."""
 
     leases: int
     did: tuple[str, ...]
@@ -51,9 +56,9 @@ class WatchReport(Record):
 
 
 class Watchdog:
-    """Looks at every lease as often as it is asked to. Any number of watchdogs may run at once.
+    """Looks at every lease at a given interval. Any number of watchdogs may run at once.
 
-    It needs nothing from the process that rented a box. It knows only what is in the ledger, and acts only
+    A watchdog needs nothing from the process that rented a box. It knows only what is in the ledger, and acts only
     through the verbs of the tenancy, under the same law.
     """
 
@@ -67,10 +72,11 @@ class Watchdog:
         sleep: Callable[[float], Awaitable[None]] | None = None,
         by: Watcher = "watchdog",
     ) -> None:
-        """`tell` hears what is done.
+        """`tell` is called with each thing that was done, in words.
 
-        A provider that does not answer within `answers_within_s` is not waited for. `sleep` passes the time between
-        looks. If it is None, that goes by the tenancy's clock, on which a rehearsal's time jumps.
+        A look does not wait longer than `answers_within_s` for a provider's answer. `sleep` passes the time
+        between
+        looks. If `sleep` is None, the tenancy's clock passes it; the clock of a rehearsal jumps.
 
         """
         self._tenancy = tenancy
@@ -84,32 +90,37 @@ class Watchdog:
         self._answers_within_s = answers_within_s
         self._asking: dict[str, asyncio.Task[dict[str, Card]]] = {}
         self._told_by: dict[str, set[str]] = {}
-        self._unasked: dict[str, datetime] = {}
+        self._silent_since: dict[str, datetime] = {}
         self._sleep = sleep or tenancy.clock.sleep
         self._by: Watcher = by
         self._cards: dict[LeaseId, Card | None] = {}
         self._busy: set[LeaseId] = set()
         self._again: dict[LeaseId, datetime] = {}
         self._peeks: dict[LeaseId, asyncio.Task[None]] = {}
+        self._heard: int | None = None
+        self._spoken_of: set[LeaseId] = set()
 
     async def forever(self) -> None:
-        """Looks follow each other until this is cancelled. A failure in one of them does not stop them."""
-        # Reading from a disk that hangs blocks a thread for as long, and a small pool would soon be
-        # used up.
+        """Look at all leases again and again until cancelled. A failure in one look does not stop the next."""
+        # Reading from a disk that hangs blocks a thread for as long as the disk hangs. A small pool
+        # of threads would soon be used up.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "watch"))
         try:
             while True:
                 try:
-                    if not self._stands_back():
+                    if self._stands_back():
+                        self._heard = None
+                    else:
+                        self._heard = self._tenancy.ledger.newest_event()
                         await self._look(wait="begun")
-                except Exception as error:  # noqa: BLE001 - the next look may fare better
+                except Exception as error:  # noqa: BLE001 - the next look may succeed
                     self._tell(f"a look failed: {error!r}")
                 await self._until_next()
         finally:
             await self._left()
 
     def _stands_back(self) -> bool:
-        """Whether another process looks after the same leases; a watchdog of its own always looks itself."""
+        """Whether another process looks after the same leases. The watchdog command never stands back."""
         if self._by == "watchdog":
             return False
         profiles = self._tenancy.context.profiles
@@ -117,13 +128,13 @@ class Watchdog:
             lease.price_usd_h is None and profiles[lease.provider].kind == "own"
             for lease in self._tenancy.ledger.leases("live")
         ):
-            return True  # nobody bills for these, and their guards hold their deadlines
+            return True  # Nobody bills for these boxes, and their guards enforce their deadlines.
         return others_look(
             self._tenancy.home.watchdog, self._tenancy.clock.now(), every_s=self._every_s
         )
 
     async def _left(self) -> None:
-        """Nothing of it is under way any more, or it was given up: the ledger is closed next."""
+        """Cancel the tasks of this watchdog, and wait a short time for their end. The caller closes the ledger next."""
         under_way = {
             *self._under_way.values(),
             *self._asking.values(),
@@ -136,27 +147,51 @@ class Watchdog:
             await asyncio.wait(under_way, timeout=_LEAVE_WITHIN_S)
 
     async def _until_next(self) -> None:
-        """The time to the next look has passed; leases that were due before that were looked at."""
+        """Wait until the next look at all leases is due. Look at single leases whose own time comes before that."""
         clock = self._tenancy.clock
         until = clock.now() + timedelta(seconds=self._every_s)
         left_s = self._every_s
         while left_s > 0:
-            due = [*self._again.values()]
-            to_due_s = (min(due) - clock.now()).total_seconds() if due else PEEK_S
-            wait_s = min(left_s, PEEK_S, max(1.0, to_due_s)) if self._busy or due else left_s
+            # A look that is still under way may say meanwhile when its lease is due.
+            to_due_s = min(
+                ((at - clock.now()).total_seconds() for at in self._again.values()), default=PEEK_S
+            )
+            wait_s = min(left_s, PEEK_S, max(1.0, to_due_s))
             await self._pass(wait_s)
-            # By our own count where the clock stands still or was set back.
+            # Also count by our own sum, in case the clock is stopped or was set back.
             left_s = min(left_s - wait_s, (until - clock.now()).total_seconds())
-            for lease_id in [x for x, at in self._again.items() if at <= clock.now()]:
-                del self._again[lease_id]
-                self._begin(lease_id)
+            self._hear()
+            due = {lease_id for lease_id, at in self._again.items() if at <= clock.now()}
+            for lease_id in due | self._spoken_of:
+                if self._begin(lease_id):
+                    self._again.pop(lease_id, None)
+                    self._spoken_of.discard(lease_id)
             for lease_id in self._busy - set(self._again):
                 peek = self._peeks.get(lease_id)
                 if peek is None or peek.done():
                     self._peeks[lease_id] = asyncio.create_task(self._peek(lease_id))
 
+    def _hear(self) -> None:
+        """What others have written since the last time: a job that was launched is waited for, and a word is heeded.
+
+        This reads the ledger, and asks nobody.
+        """
+        if self._heard is None:
+            return
+        since, self._heard = self._heard, self._tenancy.ledger.newest_event()
+        if self._heard == since:
+            return
+        for lease_id, kinds in self._tenancy.ledger.kinds_since(since).items():
+            lease = self._tenancy.ledger.lease(lease_id)
+            if not lease.state.live or lease.terms.when_done == "keep":
+                continue
+            if kinds & _WORDS or (timeline.Launched.kind in kinds and self._is_under_way(lease_id)):
+                self._spoken_of.add(lease_id)  # a look that is under way may not have seen it
+            elif timeline.Launched.kind in kinds:
+                self._busy.add(lease_id)
+
     async def _pass(self, seconds: float) -> None:
-        """So much time has passed. A rehearsal's clock jumps, but not while a lease is being worked on."""
+        """Let that many seconds pass. The clock of a rehearsal jumps, but not while a lease is being worked on."""
         clock = self._tenancy.clock
         if not clock.shared_with_boxes:
             until = clock.now() + timedelta(seconds=seconds)
@@ -170,7 +205,7 @@ class Watchdog:
             await self._sleep(seconds)
 
     async def _peek(self, lease_id: LeaseId) -> None:
-        """A lease whose last job has just ended is looked at now."""
+        """Begin a look at the lease now if its last job has just ended."""
         try:
             standing = await watch_actions.standing_of(self._tenancy.context, lease_id)
         except Exception:  # noqa: BLE001 - the next look tells what is wrong
@@ -180,22 +215,27 @@ class Watchdog:
             self._busy.discard(lease_id)
             self._begin(lease_id)
 
-    def _begin(self, lease_id: LeaseId) -> None:
-        """A look at that lease is under way."""
+    def _is_under_way(self, lease_id: LeaseId) -> bool:
         known = self._under_way.get(lease_id)
-        if known is None or known.done():  # a lease that takes long holds nobody else up
-            self._under_way[lease_id] = asyncio.create_task(
-                self._in_turn(lease_id, self._cards.get(lease_id))
-            )
+        return known is not None and not known.done()
+
+    def _begin(self, lease_id: LeaseId) -> bool:
+        """Begin a look at that lease. False: an earlier look is still under way, which delays no other lease."""
+        if self._is_under_way(lease_id):
+            return False
+        self._under_way[lease_id] = asyncio.create_task(
+            self._in_turn(lease_id, self._cards.get(lease_id))
+        )
+        return True
 
     async def once(self) -> WatchReport:
-        """Every lease was looked at, and what was due has been done or tried."""
+        """Look at every lease, and do or try what is due."""
         return await self._look(wait="done")
 
     async def _look(self, *, wait: Literal["begun", "done"]) -> WatchReport:
         self._did = []
         ledger = self._tenancy.ledger
-        # What the look before raised late is told before it may be over.
+        # Tell the alarms that the last look raised after it had told its own, before this look may end them.
         await self._tell_due()
         leases = ledger.leases("live")
         leases += [
@@ -221,7 +261,7 @@ class Watchdog:
             self._tenancy.home.watchdog,
             at=self._tenancy.clock.now(),
             every_s=self._every_s,
-            unasked=self._unasked,
+            unasked=self._silent_since,
             by=self._by,
         )
         return WatchReport(
@@ -241,20 +281,21 @@ class Watchdog:
         )
 
     def _forget_all_but(self, leases: Collection[LeaseId]) -> None:
-        """Leases that are over are no longer looked at, and their alarms end too."""
+        """Stop looking at leases that are not in `leases`, and end their alarms."""
         for lease_id in [known for known in self._under_way if known not in leases]:
             if self._under_way[lease_id].done():
                 del self._under_way[lease_id]
         self._busy &= set(leases)
+        self._spoken_of &= set(leases)
         self._again = {known: at for known, at in self._again.items() if known in leases}
         for told in {alarm.lease_id for alarm in self._tenancy.ledger.open_alarms()}:
             if told is not None and told not in leases and told not in self._under_way:
                 self._end_alarms(told, but=())
 
     async def _look_at(self, provider: str, leases: Sequence[LeaseId]) -> None:
-        """That provider was asked, and its leases are being looked at, even if it does not answer.
+        """Ask that provider for its list, and begin a look at each of its leases, even if the provider does not answer.
 
-        A request that is still open when the next look comes goes on, and is not made anew.
+        A request that is still open from an earlier look is waited for again, and no second request is made.
         """
         asking = self._asking.get(provider)
         if asking is None or asking.done():
@@ -263,11 +304,11 @@ class Watchdog:
         cards = asking.result() if asking.done() else {}
         if not asking.done():
             now = self._tenancy.clock.now()
-            since = self._unasked.setdefault(provider, now)
+            since = self._silent_since.setdefault(provider, now)
             self._tenancy.ledger.raise_alarm(
                 f"{_ACCOUNT}{provider}",
-                f"{provider}: it does not answer, since {since:%Y-%m-%d %H:%M} UTC or before; its leases are "
-                "held to their terms without its list",
+                f"{provider}: it has not answered since {since:%Y-%m-%d %H:%M} UTC or longer; the terms of its "
+                "leases are enforced without its list",
                 level=Level.WARNING,
                 lease_id=None,
                 at=now,
@@ -277,7 +318,7 @@ class Watchdog:
             self._begin(lease_id)
 
     def _besides(self) -> list[asyncio.Task[None]]:
-        """What is under way about no single lease: sweeps that are tended, wishes that are looked for."""
+        """The tasks under way that belong to no single lease: the look at the sweeps, and the look for the wishes."""
         return [task for task in (self._sweeps, self._wishes) if task and not task.done()]
 
     async def _look_for_wishes(self) -> None:
@@ -290,15 +331,15 @@ class Watchdog:
             self._tell(f"wishes could not be looked for: {error!r}")
 
     async def _tend_sweeps(self) -> None:
-        """Every sweep was moved on. A failure there does not stop the watch."""
+        """Move every sweep on. A failure here does not stop the watch."""
         try:
             await tend_all(self._tenancy.context)
             tell_what_ended(self._tenancy)
-        except Exception as error:  # noqa: BLE001 - the next look may fare better
+        except Exception as error:  # noqa: BLE001 - the next look may succeed
             self._tell(f"sweeps could not be tended: {error!r}")
 
     async def _in_turn(self, lease_id: LeaseId, card: Card | None) -> None:
-        """As `_attend`, but only so many at a time. One that takes long gives up its turn and goes on."""
+        """Do as `_attend`, for a limited number of leases at once. A long look frees its place and continues."""
         async with self._turns:
             attending = asyncio.create_task(self._attend(lease_id, card))
             try:
@@ -309,7 +350,7 @@ class Watchdog:
         await attending
 
     async def _attend(self, lease_id: LeaseId, card: Card | None) -> None:
-        """One lease was looked at. A failure is reported, and does not stop the watch over the others."""
+        """Look at one lease. A failure is reported, and does not stop the watch over the other leases."""
 
         def done(words: str) -> None:
             self._did.append(f"{lease_id}: {words}")
@@ -320,13 +361,13 @@ class Watchdog:
             await attendant.attend()
             self._remember(lease_id, attendant)
         except LeaseHeld:
-            # Somebody is acting on it right now. The next look sees the result.
+            # Another process is acting on the lease right now. The next look sees the result.
             self._tell_what_waits(attendant, lease_id)
             return
         except TenantError as trouble:
             attendant.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
-        except Exception as error:  # noqa: BLE001 - nor does a surprise
-            attendant.told.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
+        except Exception as error:  # noqa: BLE001 - an unforeseen failure must not stop the watch either
+            attendant.told.alarm("broke", f"looking at the lease failed: {error!r}", Level.URGENT)
         raised = attendant.told.raised
         told_last = {
             "recovery",
@@ -335,11 +376,11 @@ class Watchdog:
             *(key for key in raised if key.startswith("job ")),
         }
         if not self._tenancy.ledger.lease(lease_id).state.live:
-            raised = raised & told_last  # all other alarms of a box that is no more are over
+            raised = raised & told_last  # The box is gone, so all its other alarms are over.
         self._end_alarms(lease_id, but=raised)
 
     def _remember(self, lease_id: LeaseId, attendant: Attendant) -> None:
-        """When the lease is looked at again before the next look at everything."""
+        """Remember when to look at this lease again, if that is before the next look at all leases."""
         self._busy.discard(lease_id)
         self._again.pop(lease_id, None)
         if attendant.is_busy:
@@ -348,7 +389,7 @@ class Watchdog:
             self._again[lease_id] = attendant.again_at
 
     def _tell_what_waits(self, attendant: Attendant, lease_id: LeaseId) -> None:
-        """A lease past its terms that another process holds is reported, because nobody ends it meanwhile."""
+        """Raise an alarm if a lease is past its terms and another process holds it: nobody ends it meanwhile."""
         lease = self._tenancy.ledger.lease(lease_id)
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:
@@ -356,17 +397,17 @@ class Watchdog:
             by = held.words if held else "another process held it just now"
             attendant.told.alarm(
                 "held",
-                f"{late.words}, and {by}: it bills {rate_words(lease)} until that is over",
+                f"{late.words}, and {by}: its box bills {rate_words(lease)} until that work is over",
                 Level.WARNING,
             )
 
     async def _ask(self, provider: str) -> dict[str, Card]:
-        """The card of each of its live leases, by what the provider shows now. Empty if asking failed."""
+        """Ask the provider what it lists now. Returns a card for each of its live leases; empty if asking failed."""
         ledger, now, key = self._tenancy.ledger, self._tenancy.clock.now, f"{_ACCOUNT}{provider}"
         try:
             async with asyncio.timeout(_ASKED_WITHIN_S):
                 found = await look_at(self._tenancy.context, provider, patience_s=_LIST_WITHIN_S)
-        except Exception as error:  # noqa: BLE001 - every lease is looked at all the same
+        except Exception as error:  # noqa: BLE001 - the leases are looked at whether this works or not
             told = isinstance(error, TenantError)
             ledger.raise_alarm(
                 key,
@@ -375,7 +416,7 @@ class Watchdog:
                 lease_id=None,
                 at=now(),
             )
-            self._unasked.setdefault(provider, now())
+            self._silent_since.setdefault(provider, now())
             return {}
         cards = {card.lease: card for card in found.leases}
         about = {
@@ -389,14 +430,14 @@ class Watchdog:
             self._end_alarm(None, over)
         self._told_by[provider] = set(about)
         if about.get(key, "").startswith(f"{provider}: does not answer"):
-            self._unasked.setdefault(provider, now())
+            self._silent_since.setdefault(provider, now())
         else:
-            self._unasked.pop(provider, None)
+            self._silent_since.pop(provider, None)
         return cards
 
     def _end_what_nobody_tells(self) -> None:
-        """An earlier process's alarms about accounts end, once every provider has answered."""
-        if not set(self._told_by) >= self._tenancy.context.connected or self._unasked:
+        """End the alarms about accounts that an earlier process raised, once every provider has answered."""
+        if not set(self._told_by) >= self._tenancy.context.connected or self._silent_since:
             return
         told = {key for keys in self._told_by.values() for key in keys}
         for known in self._tenancy.ledger.open_alarms():
@@ -405,7 +446,7 @@ class Watchdog:
                 self._end_alarm(None, known.key)
 
     def _end_alarms(self, lease_id: LeaseId, *, but: Collection[str]) -> None:
-        """Alarms that this look did not raise again are over."""
+        """End the alarms of the lease that this look did not raise."""
         for known in self._tenancy.ledger.open_alarms_of(lease_id):
             if known.key not in but:
                 self._end_alarm(lease_id, known.key)

@@ -1,4 +1,4 @@
-"""The end of a lease whose work is done: by the same verbs and the same law as at its deadline, and never waived."""
+"""Ends a lease whose work is done, by the same verbs and the same law as at its deadline. Nothing is waived here."""
 
 import asyncio
 from datetime import datetime
@@ -40,7 +40,7 @@ from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
 _LOOKS, _APART_S = 2, 2.0
-"""How often, and how far apart in real time, a box is looked at for people before it is ended."""
+"""How many times, and how many real seconds apart, the watchdog looks for people on a box before ending it."""
 
 
 class WorkEnd:
@@ -51,9 +51,9 @@ class WorkEnd:
         self._told = told
 
     async def seen(self, lease: Lease, standing: Standing) -> Work:
-        """What is known of the lease's work, when its box has just said how its jobs stand.
+        """Return what is known of the lease's work, from what its box has just said about its jobs.
 
-        The end of a job that was not known is on record from here on.
+        The end of a job that the ledger does not know yet is written there.
         """
         ledger = self._tenancy.ledger
         cells = self._cells(lease)
@@ -69,11 +69,11 @@ class WorkEnd:
         if cells and not standing.live:
             await tend_on(
                 self._tenancy.context, lease.id
-            )  # what the box last said may be a minute old
+            )  # What the sweep last heard from this box may be a minute old.
         return self._work(lease, standing)
 
     def _cells(self, lease: Lease) -> set[str]:
-        """The jobs of that lease that are cells of a sweep, of which the sweep's table tells."""
+        """The jobs of that lease that are cells of a sweep. The sweep's table tells how they ended."""
         ledger = self._tenancy.ledger
         return {
             str(placement.job)
@@ -83,7 +83,7 @@ class WorkEnd:
         }
 
     async def _note_end(self, lease: Lease, job: JobId, state: JobState) -> None:
-        """It is on record that the job has ended: when, why, and how far it had come."""
+        """Write into the ledger that the job has ended: when, why, and how far it had come."""
         tenancy = self._tenancy
         told = timeline.JobEnded(job=job, state=state)
         try:
@@ -103,11 +103,11 @@ class WorkEnd:
             )
             told = told.model_copy(update={"why": seen.why, "metric": metric})
         except TenantError:
-            pass  # that it ended is known, and the rest is in its log
+            pass  # It is known that the job ended; the rest can be read in its log.
         tenancy.ledger.job_ended(lease.id, told, at=tenancy.clock.now())
 
     def _ago_s(self, lease: Lease, job: JobId, by_the_box: float) -> float:
-        """How long ago it ended by the box's clock; at most since its launch, as no clock is believed beyond that."""
+        """How long ago the job ended by the box's clock. At most the time since its launch, whatever that clock says."""
         launched_at = next(
             (x.launched_at for x in self._tenancy.ledger.jobs(lease.id) if x.id == job), None
         )
@@ -125,7 +125,9 @@ class WorkEnd:
         lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
         busy = [job for job in standing.live if job not in lingering]
         failed = [*failures(ends, launched_at)]
-        failed += [f"the job {job} has ended and left processes that run on" for job in lingering]
+        failed += [
+            f"the job {job} has ended, but left processes that still run" for job in lingering
+        ]
         over = [launched_at, *(end.at for end in ends), *(since[job] for job in lingering)]
         for sweep in ledger.sweeps_on(lease.id):
             still, wrong, heard = self._of_sweep(lease, sweep)
@@ -143,9 +145,9 @@ class WorkEnd:
         )
 
     def _of_sweep(self, lease: Lease, sweep: str) -> tuple[list[str], list[str], list[datetime]]:
-        """What of a sweep may still run on that lease, what went wrong there, and when its cells there ended."""
+        """Return which cells of a sweep may still run on that lease, what went wrong there, and when cells ended."""
         table = reckoned_of(self._tenancy.context, sweep)
-        # A cell that has not begun may come here from any box; one that runs elsewhere stays there.
+        # A cell that has not begun may still come to this box; a cell that runs on another box stays there.
         busy = [
             f"{row.cell} of {sweep}"
             for row in table.rows
@@ -165,7 +167,7 @@ class WorkEnd:
         return busy, wrong, heard
 
     def _of_gang(self, job: str, others: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Where the same job still runs on other leases, and where it did not end well."""
+        """Return where the same job still runs on other leases, and where it failed."""
         busy: list[str] = []
         failed: list[str] = []
         for other in others:
@@ -184,14 +186,15 @@ class WorkEnd:
     def is_due(self, lease: Lease, work: Work) -> bool:
         """Whether its work is done, and the lease is to be ended or parked now for the first time."""
         if any(alarm.key == "done" for alarm in self._tenancy.ledger.open_alarms_of(lease.id)):
-            return False  # something was in the way, and meanwhile its other terms hold
+            return False  # Something was in the way. Meanwhile the other terms of the lease apply.
         events = self._tenancy.ledger.events(lease.id)
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
     async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
-        """What the lease's terms say of its work was done or is waited for; returns when to look again, at the latest.
+        """Do what the lease's terms say about its work, or wait for it. Returns the latest time to look again.
 
-        `since` is the newest line of the ledger before the box was asked. Work that came after it keeps the box.
+        `since` is the newest line of the ledger before the box was asked. If work came after that line, the
+        box is kept.
         """
         tenancy = self._tenancy
         events = tenancy.ledger.events(lease.id)
@@ -200,17 +203,19 @@ class WorkEnd:
             step = await self._carried_out(lease, step, work, since)
         match step.because:
             case "refused":
-                self._alarm(f"its work is done, and it is not ended for that: {step.words}", lease)
+                self._alarm(f"its work is done, but its box may not be ended: {step.words}", lease)
             case "again":
-                self._alarm(f"its work is done, and it could not be ended yet: {step.words}", lease)
+                self._alarm(
+                    f"its work is done, but its box could not be ended yet: {step.words}", lease
+                )
             case "failed":
                 self._alarm(step.words, lease)
             case "busy" if work.lingering:
                 self._alarm(
-                    f"{work.lingering[0]} has ended and left processes; {step.words}", lease
+                    f"{work.lingering[0]} has ended, but left processes; {step.words}", lease
                 )
             case "busy" if work.idle and step.does == "nothing":
-                words = f"nothing runs on it, and it is kept: {step.words}, {rate_words(lease)}"
+                words = f"nothing runs on its box, and the box is kept: {step.words}, {rate_words(lease)}"
                 self._told.alarm("waits", words, Level.NOTICE)
             case _:
                 pass
@@ -218,10 +223,10 @@ class WorkEnd:
         return step.until
 
     def _alarm(self, words: str, lease: Lease) -> None:
-        self._told.alarm("done", f"{words}; it bills {rate_words(lease)}", Level.WARNING)
+        self._told.alarm("done", f"{words}; its box bills {rate_words(lease)}", Level.WARNING)
 
     async def _carried_out(self, lease: Lease, step: Step, work: Work, since: int) -> Step:
-        """The lease was ended or parked, or why it was not is on record; returns what holds now."""
+        """End or park the lease. If that fails, write why into the ledger. Returns what the terms ask for now."""
         ledger, clock = self._tenancy.ledger, self._tenancy.clock
         try:
             hands = await self._hands(lease)
@@ -230,13 +235,13 @@ class WorkEnd:
             return Step("wait", "again", trouble.message)
         if hands:
             self._alarm(
-                f"its work is done, and somebody is at work on it ({', '.join(map(quote_text, hands[:3]))}): it is "
-                "ended once they have left, or by another of its terms",
+                f"its work is done, but somebody is at work on its box ({', '.join(map(quote_text, hands[:3]))}): the box is "
+                "ended once they have left, or by another of the lease's terms",
                 lease,
             )
-            return Step("wait", "busy", "somebody is at work on it")
+            return Step("wait", "busy", "somebody is at work on its box")
         with ledger.hold(lease.id, "end", at=clock.now()):
-            pass  # while somebody else holds it, nothing is tried, and no attempt is counted
+            pass  # If another process holds the lease, stop here: this does not count as an attempt.
         self._note(
             lease,
             "begun",
@@ -254,7 +259,8 @@ class WorkEnd:
             return Step("wait", "busy", wanted.message)
         except TenantError as trouble:
             if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
-                # It was permitted, and every look asks again; or a person must act, and has been told how.
+                # The teardown was permitted, and every look asks the provider again. Or a person
+                # must act, and has been told how.
                 self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
                 return step
             words = f"{trouble.message}; {trouble.remedy}"
@@ -266,27 +272,27 @@ class WorkEnd:
         return step
 
     async def _may_pass(self, lease: Lease, trouble: TenantError) -> bool:
-        """Whether what was in the way goes away by itself; what the law refuses stays until somebody acts."""
+        """Whether what was in the way can go away by itself. What the law refuses stays until somebody acts."""
         if isinstance(trouble, JobRunning) or not isinstance(trouble, Refused):
             return True
         try:
             return bool((await watch_actions.standing_of(self._tenancy.context, lease.id)).live)
         except BoxTrouble:
-            return True  # a box that cannot be asked proves nothing, and the law says no to that as well
+            return True  # A box that cannot be asked proves nothing, and for such a box the law refuses too.
 
     async def _hands(self, lease: Lease) -> tuple[str, ...]:
-        """Who is logged in on the box, or what runs there that no ledger started.
+        """Return who is logged in on the box, and what runs on it that no ledger started.
 
         Raises:
             BoxTrouble: the box could not be asked.
         """
         if self._tenancy.context.profile(lease.provider).kind == "scheduler":
-            return ()  # on a node, other people's logins are none of ours
+            return ()  # On a shared node, other people's logins do not concern us.
         found = set[str]()
         for look in range(_LOOKS):
             seen = await occupancy(self._tenancy.context, lease).look("others")
             now = {*seen.look.people, *seen.look.at_work} if seen.look else set[str]()
-            # A call of an agent's passes within a second; a person stays.
+            # A login that an agent makes for one call is gone within a second; a person stays.
             found = now if not look else found & now
             if not found:
                 break
@@ -294,18 +300,17 @@ class WorkEnd:
         return tuple(sorted(found))
 
     async def _ended(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
-        """All is sealed, collected, stored and proved, and the box is torn down or parked.
+        """Collect and store the lease's work, then park its box, or prove the work and tear the box down.
 
         Raises:
-            TenantError: something is in the way; the box is as it was.
+            TenantError: something is in the way; the box is neither parked nor torn down.
         """
         tenancy = self._tenancy
         collected = await tenancy.collect(lease.id)
         if collected.not_stored:
-            raise StoreTrouble(collected.not_stored, remedy="it is tried again")
+            raise StoreTrouble(collected.not_stored, remedy="the watchdog tries again to store it")
         if does == "park":
-            tenancy.ledger.must_be_unwanted(lease.id, since)
-            await tenancy.change_lease(lease.id, "park")
+            await watch_actions.park_when_done(tenancy.context, lease.id, unless_wanted_since=since)
             self._told.done("its work is done: parked")
             return
         await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))
@@ -323,7 +328,7 @@ class WorkEnd:
     # --- the news
 
     def _tell_ends(self, lease: Lease, step: Step) -> None:
-        """A person hears of each job that has just ended: how, how far it had come, what it cost, what comes next."""
+        """Tell a person of each job that has just ended: its outcome, its progress, its cost, and what comes next."""
         if not wants_news(self._tenancy):
             return
         now, lease = self._tenancy.clock.now(), self._tenancy.ledger.lease(lease.id)
@@ -332,7 +337,7 @@ class WorkEnd:
                 said = [f"the job {event.job} has ended: {event.state}"]
                 said += filter(None, (event.why, event.metric))
                 cost = lease.cost_usd(now)
-                said.append("it cost an unknown sum" if cost is None else f"{cost} USD so far")
+                said.append("the cost so far is unknown" if cost is None else f"{cost} USD so far")
                 said.append(_next_words(lease, step))
                 self._told.alarm(f"job {event.job}", "; ".join(said), Level.NOTICE)
 
@@ -348,6 +353,6 @@ def _next_words(lease: Lease, step: Step) -> str:
         case "busy":
             return "its box is kept while there is more to do"
         case "keep" | "unused":
-            return f"its box bills on until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC or another of its terms"
+            return f"its box goes on billing until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC or another of its terms"
         case _:
             return step.words

@@ -1,4 +1,4 @@
-"""The news of work that has ended: a sweep, or the last box of a fleet. Of single jobs, the look at their lease tells."""
+"""The news that a sweep or the last box of a fleet has ended. The look at a lease tells of its single jobs."""
 
 from datetime import timedelta
 
@@ -11,13 +11,13 @@ from gpu_tenant.sweeps.commands import reckoned_of
 from gpu_tenant.sweeps.reconcile import is_open
 
 NEWS = timedelta(minutes=5)
-"""How long the end of something is news."""
+"""How long an end counts as news."""
 _NEWS_OF = ("sweep", "fleet", "wish")
-"""How the key of such an alarm begins."""
+"""The beginnings of the keys of these alarms."""
 
 
 def wants_news(tenancy: Tenancy) -> bool:
-    """Whether its owner wants to hear of every end of a job: `jobs = "off"` below `[news]` says no."""
+    """Whether the owner wants to hear of every job that ends: not if `[news]` in the configuration says `jobs = "off"`."""
     try:
         return read_table(tenancy.home.configuration, "news").get("jobs") != "off"
     except TenantError:
@@ -25,7 +25,7 @@ def wants_news(tenancy: Tenancy) -> bool:
 
 
 def tell_what_ended(tenancy: Tenancy) -> None:
-    """A person hears once of each sweep that is over, and of each fleet whose last box has ended."""
+    """Tell a person, once, of each sweep that is over and of each fleet whose last box has ended."""
     _end_old_news(tenancy)
     if not wants_news(tenancy):
         return
@@ -71,6 +71,6 @@ def _tell(tenancy: Tenancy, key: str, words: str, leases: list[Lease]) -> None:
     costs = [lease.cost_usd(now) for lease in leases]
     cost = None if None in costs else sum(filter(None, costs))
     live = [lease.id for lease in leases if lease.state.live]
-    said = [words, "an unknown sum so far" if cost is None else f"{cost} USD so far"]
-    said.append(f"{', '.join(live)} bill on" if live else "none of its boxes bills any more")
+    said = [words, "the cost so far is unknown" if cost is None else f"{cost} USD so far"]
+    said.append(f"{', '.join(live)} still bill" if live else "none of its boxes bills any more")
     tenancy.ledger.raise_alarm(key, "; ".join(said), level=Level.NOTICE, lease_id=None, at=now)

@@ -79,7 +79,7 @@ async def alarms(tested: str | None, as_json: bool) -> None:
 
     There `url` says where its address is kept, `level` the least that it wants (notice, warning, urgent), and `quiet` (23:00-07:00) when it hears urgent ones alone.
     """
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="look") as tenancy:
         if tested is not None:
             trial = await _test(tenancy, tested)
             output.answer(trial, as_json, _trial)

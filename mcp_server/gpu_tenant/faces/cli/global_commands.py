@@ -60,7 +60,7 @@ async def leases(
 
         await live(which, every_s or _EVERY_S)
         return
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="look") as tenancy:
         output.answer(await tenancy.list_leases(which, limit, older), as_json, lease_table.leases)
 
 
@@ -93,7 +93,7 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
 @verb("doctor")
 @as_json
 async def doctor(as_json: bool) -> None:
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="look") as tenancy:
         checkup = await tenancy.doctor()
         output.answer(checkup, as_json, output.checkup)
     if not checkup.healthy:

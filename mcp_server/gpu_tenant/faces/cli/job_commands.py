@@ -224,7 +224,7 @@ async def monitor(
     as_json: bool,
 ) -> None:
     """Leaving with Ctrl-C leaves the job alone."""
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="look") as tenancy:
         if follow or cursor is not None:
             one = must_be_one(leases, tenancy, "a log is followed, or read on, from one box")
         if follow:
@@ -255,7 +255,7 @@ async def monitor(
 @click.option("--grace-s", type=Number(0, 600), default=20, show_default=True)
 @as_json
 async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="end") as tenancy:
         await on_each(
             leases,
             tenancy,
@@ -392,7 +392,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
     """Every kept file is re-read from this computer's disk and compared with the box first."""
     from gpu_tenant.faces.cli import sign
 
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="end") as tenancy:
         if not ended:
             try:
                 await on_each(
@@ -436,7 +436,7 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     from gpu_tenant.leases.end import waive_ahead
     from gpu_tenant.leases.terms_in_force import policy_of
 
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="end") as tenancy:
         if ahead:
             await sign.with_signature(
                 tenancy,

@@ -59,7 +59,9 @@ async def smoke(
 
 
 @verb("offers")
-@click.option("--gpu", help="as in 'RTX 4090' or 'H100 SXM:8'; any when left out")
+@click.option(
+    "--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', best first; any when left out"
+)
 @click.option(
     "--hours",
     type=HOURS,
@@ -394,9 +396,10 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases.terms_in_force import policy_of
 
-    async with output.tenancy() as tenancy:
+    changes = any(value is not None for value in given.values())
+    async with output.tenancy(purpose="work" if changes else "look") as tenancy:
         name = the_lease(lease, tenancy)
-        if any(value is not None for value in given.values()):
+        if changes:
             await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
         output.answer(policy_of(tenancy.context, name), as_json, output.policy)
 

@@ -58,7 +58,7 @@ class Shown(Record):
 async def limits(as_json: bool, **given: Any) -> None:
     """What no tool can pass, and what is used of it; with options, at a terminal: set in config.toml."""
     changes = {name: value for name, value in given.items() if value is not None}
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="work" if changes else "look") as tenancy:
         if changes:
             _set(tenancy, changes)
         output.answer(_show_limits(tenancy), as_json, _print_limits)

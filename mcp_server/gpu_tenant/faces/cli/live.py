@@ -58,7 +58,7 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
             remedy=f"{Command('leases', json=True)}, as often as needed",
         )
     notes: deque[str] = deque(maxlen=NOTES)
-    tenancy = open_tenancy(tell=notes.append)
+    tenancy = open_tenancy(tell=notes.append, purpose="look")
     try:
         view = _View(tenancy, which, every_s, notes)
         with _keys_alone(), Live(console=console, screen=True, auto_refresh=False) as screen:

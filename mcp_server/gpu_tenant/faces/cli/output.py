@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpu_tenant.artifacts.push import Pushed
     from gpu_tenant.box.audit.run import Audited
     from gpu_tenant.doctor import Checkup
+    from gpu_tenant.domain.choices import Purpose
     from gpu_tenant.domain.policy import Policy
     from gpu_tenant.domain.record import Record
     from gpu_tenant.jobs.launch import Launched
@@ -34,12 +35,16 @@ _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 
 
 @asynccontextmanager
-async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
+async def tenancy(
+    environ: Mapping[str, str] | None = None, *, purpose: Purpose = "work"
+) -> AsyncIterator[Tenancy]:
     """This user's tenancy, closed at the end. Its notices go to stderr."""
     # Here, because `--help` and a wrong call need no tenancy, and it is most of the program.
     from gpu_tenant.app import open_tenancy
 
-    opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
+    opened = open_tenancy(
+        environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
+    )
     try:
         yield opened
     finally:

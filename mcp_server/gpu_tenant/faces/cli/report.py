@@ -38,7 +38,7 @@ async def report(lease: str | None, to: str | None, form: str | None, as_json: b
     """What ran, what it cost, what was proved and when, what was given up and by whom: one HTML file that
     needs nothing else, and the same in Markdown. A lease that is not over says so. Earlier reports of
     the same lease are replaced; any other file is left alone."""
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="look") as tenancy:
         told = await report_of(tenancy.context, the_lease(lease, tenancy))
     places = _places(told.lease, to, form)
     for wanted, place in places:

@@ -41,7 +41,7 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
 
     Without a code, what waits for a signature is listed.
     """
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="end") as tenancy:
         if lost_passkey:
             from gpu_tenant.leases.passkeys import alarm_on_changes, end_passkeys
 

@@ -23,7 +23,7 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
     ends proved, or else parked, or else loud. `gpu-tenant install watchdog` keeps it running."""
     from gpu_tenant.watchdog.loop import Watchdog
 
-    async with output.tenancy() as tenancy:
+    async with output.tenancy(purpose="watch") as tenancy:
         # One look is reported in its answer.
         dog = Watchdog(
             tenancy,

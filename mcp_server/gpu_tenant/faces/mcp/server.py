@@ -21,11 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from gpu_tenant import __version__
 from gpu_tenant.answers import Collected, TornDown, signature_of
 from gpu_tenant.artifacts.snapshot import Snapshot
+from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.mcp.watch import WATCH_EVERY_S, watch
 from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import LeaseName, progress_to
 from gpu_tenant.leases.end import MOST_TOLD, ask_owner, attest, awaits_owner
 from gpu_tenant.leases.watch_actions import pull
@@ -206,6 +208,10 @@ class EmptyForm(BaseModel):
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("title", None) and None)
 
 
+_WITHOUT_RECORD = frozenset({"list_leases", "monitor", "doctor"})
+"""The tools that answer although nothing can be recorded."""
+
+
 class _Rooms:
     """The tenancy of this process, opened at the first call. Listing tools does not need it."""
 
@@ -213,13 +219,28 @@ class _Rooms:
         self._scope = scope
         self._tenancy: Tenancy | None = None
 
-    def tenancy(self) -> Tenancy:
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[Tenancy]:
+        """A tenancy to look with: one of its own where the disk takes no writes."""
+        from gpu_tenant.app import open_tenancy, takes_no_writes
+
+        home = Home.of(os.environ)
+        if not home.ledger.exists() or not takes_no_writes(home.root):
+            yield self.tenancy()
+            return
+        tenancy = open_tenancy(tell=_log.warning, purpose="look")
+        try:
+            yield tenancy
+        finally:
+            await tenancy.aclose()
+
+    def tenancy(self, purpose: Purpose = "work") -> Tenancy:
         if self._tenancy is None:
             # Profiles import jsonschema and YAML, and a host waits for the list of tools.
             from gpu_tenant.app import open_tenancy
 
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
-            self._tenancy = open_tenancy(tell=_log.warning, tending=tending)
+            self._tenancy = open_tenancy(tell=_log.warning, tending=tending, purpose=purpose)
             self._tenancy.context.watches = self._scope == "full"
         return self._tenancy
 
@@ -276,6 +297,9 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
     method = getattr(Tenancy, name)
 
     async def verb(**arguments: Any) -> Any:
+        if name in _WITHOUT_RECORD:
+            async with rooms.looking() as tenancy:
+                return await method(tenancy, **arguments)
         return await method(rooms.tenancy(), **arguments)
 
     signature = signature_of(method)
@@ -361,7 +385,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
             ),
         ] = "refuse",
     ) -> TornDown:
-        tenancy = rooms.tenancy()
+        tenancy = rooms.tenancy("end")
         if on_refusal == "refuse":
             return await tenancy.verify_and_teardown(lease)
         if os.environ.get(UNATTENDED):

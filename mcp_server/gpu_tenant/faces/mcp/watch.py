@@ -35,7 +35,7 @@ async def _look_after(every_s: float) -> None:
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.watchdog.loop import Watchdog
 
-    tenancy = open_tenancy(tell=_log.info)
+    tenancy = open_tenancy(tell=_log.info, purpose="watch")
     tenancy.context.watches = True
     try:
         dog = Watchdog(tenancy, every_s=every_s, tell=_log.info, sleep=asyncio.sleep, by="server")

@@ -9,13 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from gpu_tenant.box.guard import last_armed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES
 from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
-from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
@@ -59,7 +57,6 @@ async def report_of(context: Context, lease: str) -> Report:
     profile = context.profiles[found.provider]
     now = context.clock.now()
     events, jobs = ledger.events(found.id), ledger.jobs(found.id)
-    armed = last_armed(found, ledger)
     quoted = found.quote.offer if found.quote else None
     shown = jobs[-_MOST_JOBS:]
     kept_in = Path(found.kept_in or context.home.kept(found.id))
@@ -82,7 +79,7 @@ async def report_of(context: Context, lease: str) -> Report:
         fleet=found.fleet,
         recovers=found.recovers,
         terms=rules_of(found, profile),
-        if_this_computer_dies=protection(profile, found, armed).words,
+        if_this_computer_dies=context.protection(found).words,
         receipt=ledger.receipt(found.id),
         cost=_cost(found, events, now, ledger.receipt(found.id)),
         kept=_kept_files(found, ledger, events),

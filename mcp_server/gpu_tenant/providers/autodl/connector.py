@@ -43,7 +43,7 @@ _POOR = re.compile(r"balance|余额|欠费", re.IGNORECASE)
 _FULL = re.compile(r"库存|无可用|资源不足|售罄|空闲")
 _NOT_THERE = re.compile(r"RecordNotFound|不存在")
 _WRONG_ORDER = re.compile(r"ParamError|RequestParameterIsWrong|参数")
-"""Its error codes are not documented. This matches codes and words that users have reported."""
+"""AutoDL's error codes are not documented. These match codes and words that users have reported."""
 
 
 class _Instance(BaseModel):
@@ -57,7 +57,7 @@ class _Instance(BaseModel):
 
 
 class _Snapshot(BaseModel):
-    """The part of the provider's answer that we keep. The rest holds the root password."""
+    """The part of the provider's answer that we keep. The rest contains the root password."""
 
     payg_price: int | None = None
     proxy_host: str | None = None
@@ -90,13 +90,13 @@ _TEXT = TypeAdapter(str)
 
 
 class AutodlConnector:
-    """One account at AutoDL, through the API for instances Pro. A person rents its other boxes by hand.
+    """One account at AutoDL, through the API for instances Pro. A person rents the account's other boxes by hand.
 
-    No call tells what a box has cost, so this is no `Billing`.
+    It does not implement `Billing`: no call of the API tells what a box has cost.
     """
 
     def __init__(self, setting: Setting) -> None:
-        # Not the whole setting: its environment may hold the key.
+        # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._clock = setting.clock
         said = {name: setting.environ.get(name, "") for name in _SAID}
@@ -112,7 +112,7 @@ class AutodlConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. Our key gets in through the command that the box runs when it starts."""
+        """Implement `Connector.create`. The command that the box runs when it starts installs our key."""
         quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
@@ -151,7 +151,7 @@ class AutodlConnector:
         )
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every instance Pro, except those that AutoDL calls released."""
+        """Implement `Connector.list_boxes`: every instance Pro, except those that AutoDL calls released."""
         there = [row for row in await self._instances() if row.get("status") != "released"]
         details = {
             shown.uuid: await self._snapshot(shown.uuid)
@@ -167,15 +167,15 @@ class AutodlConnector:
         )
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`."""
+        """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`: None, because no call of the API names the account."""
+        """Implement `Accounted.account`. None, because no call of the API names the account."""
         return None
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`. The box is powered off first, and stays off if the release fails."""
+        """Implement `Connector.destroy`. The box is powered off first, and stays off if the release fails."""
         permit = genuine(permit, provider="autodl")
         give_up_at = self._clock.now() + timedelta(seconds=_RELEASE_WITHIN_S)
         hindrance = ""
@@ -188,7 +188,7 @@ class AutodlConnector:
                     await self._tell("release", permit.box_id, urgent="teardown")
                     return
                 # A second power_off is refused. One that is sent while the box starts may not stop
-                # it.
+                # the box.
                 if status != "shutting_down":
                     await self._tell("power_off", permit.box_id, urgent="teardown")
             except Rejected as error:
@@ -199,16 +199,16 @@ class AutodlConnector:
                 raise ProviderTrouble(
                     f"AutoDL has not released {permit.box_id} within {_RELEASE_WITHIN_S} s, and calls "
                     f"it {words(str(status))}{hindrance}",
-                    remedy=f"{Command('leases')} shows how it stands",
+                    remedy=f"{Command('leases')} shows the current state",
                 )
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`. Anybody may then take its GPU, and after 15 days the box is released."""
+        """Implement `Parking.park`. Anybody may then take the GPU, and after 15 days the box is released."""
         await self._switch(lease, "power_off", ("shutting_down", "shutdown"), {})
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`. Port and password may have changed, and our key is let in anew."""
+        """Implement `Parking.resume`. Port and password may have changed, and our key is installed anew."""
         more: dict[str, Json] = {"payload": "gpu", "start_command": _lets_in(self._public_key())}
         await self._switch(lease, "power_on", ("starting", "running"), more)
 
@@ -225,16 +225,18 @@ class AutodlConnector:
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: every kind of GPU that the API rents. Whether one is in stock is known only at a create.
+        """Implement `Market.offers`: return an offer for every kind of GPU that the API rents.
 
-        The API tells no price before a box exists, so prices are those that the owner states.
+        Whether a kind is in stock is known only at a create. The API tells no price before a box exists, so prices
+        are
+        those that the owner states.
         """
         held = _read(_HELD, await self._told("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000
         return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: saved images, whose price the API does not tell.
+        """Implement `Residue.leftovers`: saved images, whose price the API does not tell.
 
         Files in a region's file storage may bill too, and no call shows them.
         """
@@ -255,7 +257,7 @@ class AutodlConnector:
     # --- the provider's answers
 
     def _is_looked_into(self, shown: _Instance) -> bool:
-        """Whether to ask for its address and price."""
+        """Whether to ask for the box's address and price."""
         state = self._states.get(shown.status, BoxState.UNKNOWN)
         return _mark(shown) is not None and state in (BoxState.READY, BoxState.UNKNOWN)
 
@@ -264,7 +266,7 @@ class AutodlConnector:
         mark = _mark(shown)
         address, price = None, None
         if state in (BoxState.BOOTING, BoxState.PARKED):
-            # Billing starts when it runs. Disks that are included cost nothing.
+            # Billing starts when the box runs. The included disks cost nothing.
             price = Decimal(0)
         elif self._is_looked_into(shown):
             detail = _read(_SNAPSHOT, details[shown.uuid])
@@ -285,7 +287,7 @@ class AutodlConnector:
         )
 
     def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
-        """What it costs by the provider's figure. None unless it has one GPU at the plain hourly rate.
+        """Return what the box costs by the provider's figure. None unless it has one GPU at the plain hourly rate.
 
         For several GPUs it is not documented whether the figure is for one of them or for all.
         """
@@ -304,7 +306,7 @@ class AutodlConnector:
         return None if usd_h is None else usd_h.quantize(CENT)
 
     async def _snapshot(self, box_id: str) -> Json:
-        """The answer that holds its address and price. Empty while the provider does not give them."""
+        """Return the answer with the box's address and price. Empty while the provider does not give them."""
         query = {"instance_uuid": box_id}
         try:
             return await self._told("GET", f"{_PRO}/snapshot", query=query)
@@ -312,7 +314,7 @@ class AutodlConnector:
             return {}
 
     async def _status(self, box_id: str, *, urgent: Literal["", "teardown"] = "") -> str | None:
-        """The provider's word for its state. None if it knows no such box and lists none."""
+        """Return the provider's word for the box's state. None if the provider knows no such box and lists none."""
         query = {"instance_uuid": box_id}
         try:
             return _read(
@@ -321,7 +323,7 @@ class AutodlConnector:
         except Rejected as error:
             if not _NOT_THERE.search(error.body):
                 raise
-            # Its wording for this is not documented, so the words alone prove nothing.
+            # The wording for this is not documented, so the words alone prove nothing.
             rows = await self._instances(urgent=urgent)
             if not all(isinstance(row.get("uuid"), str) for row in rows):
                 raise _incomplete(f"{_PRO}/list", "a row does not tell its box") from error
@@ -340,14 +342,14 @@ class AutodlConnector:
         await self._told("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
 
     async def _instances(self, *, urgent: Literal["", "teardown"] = "") -> list[Mapping[str, Json]]:
-        """Every row of the list of instances. A row that is not an object becomes an empty one."""
+        """Return every row of the list of instances. A row that is not an object becomes an empty one."""
         rows = await self._pages(f"{_PRO}/list", "uuid", urgent=urgent)
         return [row if isinstance(row, dict) else {} for row in rows]
 
     async def _pages(
         self, path: str, identity: str, *, urgent: Literal["", "teardown"] = ""
     ) -> list[JsonValue]:
-        """Every row of that list, each once if the rows say what they are about."""
+        """Return every row of that list, and refuse a list that names something twice or is not complete."""
         rows: list[JsonValue] = []
         page, leafing = 1, Leafing(f"AutoDL's list of {path}")
         while True:
@@ -376,11 +378,11 @@ class AutodlConnector:
         once: Literal["", "once"] = "",
         urgent: Literal["", "teardown"] = "",
     ) -> Json:
-        """The data in the provider's envelope. A failure comes inside a 200.
+        """Return the data in the provider's envelope. The provider reports a failure inside a 200.
 
         Raises:
-            Rejected: it failed, in the provider's words, with the envelope as its body.
-            ProviderTrouble: as `Wire.call`, and for failures whose words are known.
+            Rejected: the call failed; the error has the provider's words, and the envelope as its body.
+            ProviderTrouble: any error of `Wire.call`, or a failure whose meaning is known.
         """
         reply = await self._wire.call(
             method,
@@ -401,21 +403,23 @@ class AutodlConnector:
         raise self._refusal(method, path, code, reply)
 
     def _refusal(self, method: str, path: str, code: str, reply: Reply) -> ProviderTrouble:
-        """What a failure means, if that is known."""
+        """Return the error for a failure. If the meaning of its words is unknown, that is a `Rejected`."""
         said = f"{code} {reply.fields.get('msg') or ''}"
         what = f"AutoDL answered {method} {path} with {words(said)}"
         if _UNVERIFIED.search(said):
             return CredentialRefused(
                 what,
-                remedy="its API wants an account whose owner's identity is verified (实名认证, in the "
+                remedy="its API requires an account whose owner's identity is verified (实名认证, in the "
                 f"console under 账号); {Command('profiles', 'autodl')}",
             )
         if _KEY_REFUSED.search(said):
-            return CredentialRefused(what, remedy=f"see that the key is right; {Command('doctor')}")
+            return CredentialRefused(
+                what, remedy=f"check that the key is right; {Command('doctor')}"
+            )
         if _POOR.search(said):
             return NoFunds(what, remedy="add credit in the console, or rent elsewhere")
         if _FULL.search(said):
-            return NoCapacity(what, remedy=f"{Command('offers')} has others; or later")
+            return NoCapacity(what, remedy=f"{Command('offers')} has others; or try again later")
         if code == "InternalError":
             return ProviderSilent(what, remedy=f"{Command('leases')} looks again")
         return rejection(200, said, what)
@@ -426,16 +430,16 @@ def _mark(shown: _Instance) -> str | None:
 
 
 def _read(kind: TypeAdapter[T], told: object) -> T:
-    """The data, validated against its form.
+    """Validate the data against its documented form, and return it.
 
     Raises:
-        ProviderSilent: it is not of that form, so nothing can be concluded.
+        ProviderSilent: the data does not have that form, so nothing can be concluded from it.
     """
     try:
         return kind.validate_python(told)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised outside the handler, and names only the place. The validation error holds the value,
+    # Raised outside the handler, and names only the field. The validation error contains the value,
     # which may be a password.
     raise ProviderSilent(
         f"an answer of AutoDL cannot be read: its {where or 'data'} is not as documented",
@@ -451,9 +455,9 @@ def _incomplete(path: str, why: str) -> ProviderSilent:
 
 
 def _lets_in(public_key: str) -> str:
-    """The command that the box runs when it starts: it adds our key to those that are let in.
+    """Return the command that the box runs when it starts: it adds our key to the authorized keys.
 
-    It has no quotes, because how the provider passes the command on is not documented.
+    The command has no quotes, because how the provider passes it on is not documented.
     """
     kind, text = public_key.split()[:2]
     file = "/root/.ssh/authorized_keys"
@@ -464,5 +468,5 @@ def _lets_in(public_key: str) -> str:
 
 
 def connect(setting: Setting) -> AutodlConnector:
-    """The connector for the account of the setting's credential."""
+    """Return the connector for the account of the setting's credential."""
     return AutodlConnector(setting)

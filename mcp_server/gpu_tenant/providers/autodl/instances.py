@@ -24,14 +24,15 @@ _SPECS = {
     "pro6000-p": ("RTX PRO 6000", 96),
     "h800": ("H800", 80),
 }
-"""The API's name of a kind of GPU, the console's name, and its GB. docs/instance_pro_api, appendix, 2026-08."""
+"""By the API's name of a kind of GPU: the console's name, and its GB. From docs/instance_pro_api, appendix,
+2026-08."""
 _NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
 _REGIONS = ("westDC3", "beijingDC2")
-"""The regions that accept a create. The others are for another product."""
+"""The regions that accept a create. The other regions are for another product."""
 ANYWHERE = "any"
 _MOST_GPUS = 4
 _DISK_GB = 80
-"""30 at `/` and 50 at /root/autodl-tmp. More is sold at prices that no call tells."""
+"""30 GB at `/` and 50 GB at /root/autodl-tmp. More is sold at prices that no call tells."""
 _IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
 """The platform's own image, with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
 _SETUP_S = 180
@@ -50,11 +51,14 @@ class AutodlSettings(Record):
     cny_h: dict[str, Decimal] = Field(default={}, description="an hour of one GPU, by kind")
 
     def usd(self, cny: Decimal | None) -> Decimal | None:
-        """The amount in USD. None if the amount or the rate is unknown."""
+        """Return the amount in USD. None if the amount or the rate is unknown."""
         return None if cny is None or self.cny_usd is None else cny * self.cny_usd
 
     def converted(self, cny: Decimal, today: date) -> str | None:
-        """The sum that is really billed, and the exchange rate that was used, with the day of that rate."""
+        """Return in words the sum that is really billed, and the exchange rate with its day.
+
+        None if there is no rate.
+        """
         if self.cny_usd is None:
             return None
         on = self.cny_usd_on
@@ -68,13 +72,13 @@ class AutodlSettings(Record):
 
 
 def owners_word(configuration: Path, environ: Mapping[str, str]) -> AutodlSettings:
-    """What the owner states. AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) override the file.
+    """Read what the owner states. AUTODL_CNY_USD, AUTODL_CNY_USD_ON and AUTODL_CNY_H (`v-48g=3`) override the file.
 
     Raises:
-        LocalTrouble: it cannot be read as prices.
+        LocalTrouble: the settings cannot be read as prices.
     """
     try:
-        # Money is Decimal: TOML's decimal numbers are not read as floats.
+        # Money is Decimal, so TOML's decimal numbers are not read as floats.
         text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
         said = tomllib.loads(text, parse_float=Decimal)
         own = {**said.get("autodl", {})}
@@ -110,13 +114,13 @@ class Ordered(NamedTuple):
 
 
 def order_of(offer_id: str) -> Ordered | None:
-    """What that offer is for. None if the id is not one that AutoDL's offers have."""
+    """Parse the id of an offer. None if AutoDL's offers have no such id."""
     told = re.fullmatch(r"(.+):([1-4])@(.+)", offer_id)
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
 
 
 def offers(wish: Wish, owner: AutodlSettings, held_cny: Decimal, *, today: date) -> list[Offer]:
-    """An offer for each kind of GPU. Whether one is in stock is known only when a box is created."""
+    """Return an offer for each kind of GPU. Whether a kind is in stock is known only when a box is created."""
     if wish.offer is not None:
         again = order_of(wish.offer)
         return [] if again is None else [_offer(again, owner, held_cny, today)]
@@ -171,22 +175,24 @@ def _notes(
     notes = []
     if cny is None:
         notes.append(
-            f'no call tells its price: write the console\'s as `"{order.spec}" = ...` below `[autodl.cny_h]`'
+            f'no call tells its price: write the console\'s price as `"{order.spec}" = ...` below `[autodl.cny_h]`'
         )
     elif owner.cny_usd is None:
-        notes.append(f"{cny} CNY/h; what that is in USD, `cny_usd` below `[rates]` has to say")
+        notes.append(f"{cny} CNY/h; for the price in USD, state `cny_usd` below `[rates]`")
     if cny is not None and (converted := owner.converted(cny, today)):
         notes.append(converted)
     if cny is not None and owner.cny_usd is not None and held_cny < cny:
         notes.append(f"the account holds {held_cny} CNY, and an hour costs {cny}")
     if order.gpu_count > 1:
         notes.append(
-            "what several GPUs cost is your word alone: its API does not say what it counts"
+            "the price of several GPUs rests on your word alone: its API does not say how many GPUs a price is for"
         )
     if order.spec in _NEEDS_CUDA_12_8 and owner.image == _IMAGE:
-        notes.append("the image's PyTorch 2.0 cannot use it: name a newer image below `[autodl]`")
+        notes.append(
+            "the image's PyTorch 2.0 cannot use this GPU: name a newer image below `[autodl]`"
+        )
     notes += [
-        "whether there is one shows when it is created; a stopped one may find no GPU to start with",
-        "30 GB at / and about 50 at /root/autodl-tmp; stopped for 15 days it is released",
+        "whether one is in stock shows when it is created; a stopped one may find no GPU to start with",
+        "30 GB at / and about 50 at /root/autodl-tmp; a box that was stopped for 15 days is released",
     ]
     return notes

@@ -1,7 +1,7 @@
-"""Boxes that a person rents, starts, stops and ends in a platform's console, because no API does.
+"""Boxes that a person rents, starts, stops and ends in a platform's console, because there is no API for it.
 
-The program proves that nothing would be lost, tells the person what to do, and believes the person
-who says that it is done. A box that still answers contradicts that.
+The program proves that nothing would be lost, tells the person what to do, and believes the person who says that it
+is done. Only a box that still answers contradicts that person.
 """
 
 from collections.abc import Sequence
@@ -35,18 +35,18 @@ class ByHand:
         self._lent = Lent(profile.id, directory)
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`: the box that its owner named is under this lease."""
+        """Implement `Connector.create`: put the box that its owner named on the list, under this lease."""
         return self._lent.lend(lease)
 
     async def list_boxes(self) -> list[Box]:
-        """As `Connector.list_boxes`: the boxes whose end no person has attested yet."""
+        """Implement `Connector.list_boxes`: return the boxes whose end no person has attested yet."""
         return self._lent.boxes()
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`. Only a person can do it, so a person is asked.
+        """Implement `Connector.destroy`: ask a person to end the box, because only a person can.
 
         Raises:
-            OwnerMustAct: with the words for the person; the box is as it was.
+            OwnerMustAct: the box is on the list; the error tells the person what to do. The box is unchanged.
         """
         box_id = genuine(permit, provider=self._profile.id).box_id
         if self._lent.find(box_id) is not None:
@@ -57,23 +57,23 @@ class ByHand:
             )
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`: the box was stopped, by a command on it or by a person."""
+        """Implement `Parking.park`: record that the box was stopped, by a command on it or by a person."""
         self._change(lease, state=BoxState.PARKED)
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`: a person has started it again."""
+        """Implement `Parking.resume`: record that a person has started the box again."""
         self._change(lease, state=BoxState.READY)
 
     def tends(self, box_id: BoxId | None) -> bool:
-        """As `Tended.tends`."""
+        """Implement `Tended.tends`."""
         return box_id is not None and self._lent.find(box_id) is not None
 
     def moved(self, lease: Lease, address: SshAddress) -> None:
-        """As `Tended.moved`."""
+        """Implement `Tended.moved`."""
         self._change(lease, address=address)
 
     def ended(self, lease: Lease) -> None:
-        """As `Tended.ended`."""
+        """Implement `Tended.ended`."""
         if lease.box_id is not None:
             self._lent.remove(lease.box_id)
 
@@ -84,22 +84,22 @@ class ByHand:
 
 
 class Both:
-    """A platform with an API for some of its boxes, and only a console for the others."""
+    """The connector of a platform with an API for some of its boxes, and only a console for the others."""
 
     def __init__(self, api: Connector, by_hand: ByHand) -> None:
         self._api = api
         self._by_hand = by_hand
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`."""
+        """Implement `Market.offers`."""
         return await self._api.offers(wish) if isinstance(self._api, Market) else []
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`: rented by a quote, or named by its owner."""
+        """Implement `Connector.create`: the box was rented by a quote, or named by its owner."""
         return await (self._api if lease.quote else self._by_hand).create(lease)
 
     async def list_boxes(self) -> list[Box]:
-        """As `Connector.list_boxes`."""
+        """Implement `Connector.list_boxes`."""
         by_hand = await self._by_hand.list_boxes()
         try:
             return [*await self._api.list_boxes(), *by_hand]
@@ -109,52 +109,52 @@ class Both:
             ) from None
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`."""
+        """Implement `Connector.destroy`."""
         permit = genuine(permit, provider=self._by_hand.provider)
         await (self._by_hand if self.tends(permit.box_id) else self._api).destroy(permit)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`."""
+        """Implement `Parking.park`."""
         await self._parking(lease).park(lease)
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`."""
+        """Implement `Parking.resume`."""
         await self._parking(lease).resume(lease)
 
     def asked_with(self, salt: str) -> Asking | None:
-        """As `Accounted.asked_with`. None if all its boxes are rented in the console."""
+        """Implement `Accounted.asked_with`. None if all boxes are rented in the console."""
         return self._api.asked_with(salt) if isinstance(self._api, Accounted) else None
 
     async def account(self) -> str | None:
-        """As `Accounted.account`."""
+        """Implement `Accounted.account`."""
         return await self._api.account() if isinstance(self._api, Accounted) else None
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`."""
+        """Implement `Residue.leftovers`."""
         return await self._api.leftovers() if isinstance(self._api, Residue) else []
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """As `Timed.timer_at`. None, too, if the API's boxes have no timer."""
+        """Implement `Timed.timer_at`. Also None if the API's boxes have no timer."""
         if isinstance(self._api, Timed) and not self.tends(lease.box_id):
             return await self._api.timer_at(lease)
         return None
 
     async def outlived(self, lease: Lease) -> str | None:
-        """As `Outlived.outlived`."""
+        """Implement `Outlived.outlived`."""
         if isinstance(self._api, Outlived) and not self.tends(lease.box_id):
             return await self._api.outlived(lease)
         return None
 
     def tends(self, box_id: BoxId | None) -> bool:
-        """As `Tended.tends`."""
+        """Implement `Tended.tends`."""
         return self._by_hand.tends(box_id)
 
     def moved(self, lease: Lease, address: SshAddress) -> None:
-        """As `Tended.moved`."""
+        """Implement `Tended.moved`."""
         self._by_hand.moved(lease, address)
 
     def ended(self, lease: Lease) -> None:
-        """As `Tended.ended`."""
+        """Implement `Tended.ended`."""
         self._by_hand.ended(lease)
 
     def _parking(self, lease: Lease) -> Parking:

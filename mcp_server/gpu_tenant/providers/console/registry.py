@@ -12,14 +12,14 @@ from gpu_tenant.files.replace_file import replace_file
 
 
 class Lent:
-    """The boxes of one platform that were lent to leases, below one directory of this computer."""
+    """The boxes of one platform that are lent to leases. They are recorded below one directory of this computer."""
 
     def __init__(self, provider: str, directory: Path) -> None:
         self._provider = provider
         self._directory = directory
 
     def lend(self, lease: Lease) -> Box:
-        """The machine that the lease names is on the list, under that lease.
+        """Put the machine that the lease names on the list, under that lease.
 
         Raises:
             BadRequest: the lease names no machine.
@@ -47,10 +47,10 @@ class Lent:
         return box
 
     def boxes(self) -> list[Box]:
-        """Every box that is lent now.
+        """Return every box that is lent now.
 
         Raises:
-            ProviderTrouble: the list cannot be read to its end.
+            ProviderTrouble: the list cannot be read completely.
         """
         try:
             # Not glob, which treats a directory that cannot be read as empty.
@@ -64,17 +64,17 @@ class Lent:
         return [_read(path) for path in files]
 
     def find(self, box_id: str) -> Box | None:
-        """The box with that name, if it is lent."""
+        """Return the box with that name, if it is lent."""
         path = self._file(box_id)
         return _read(path) if path.exists() else None
 
     def write(self, box: Box) -> None:
-        """The list holds the box as given here."""
+        """Write the box to the list."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(self._file(box.id), box.model_dump_json(), durable="directory")
 
     def remove(self, box_id: str) -> None:
-        """The list does not hold the box."""
+        """Remove the box from the list."""
         self._file(box_id).unlink(missing_ok=True)
 
     def _file(self, box_id: str) -> Path:
@@ -87,5 +87,5 @@ def _read(path: Path) -> Box:
     except (OSError, ValueError) as error:
         raise ProviderTrouble(
             f"{path} does not say which machine is lent: {error}",
-            remedy=f"{Command('leases', all=True)} tells; remove the file when its lease has ended",
+            remedy=f"{Command('leases', all=True)} shows the leases; remove the file when its lease has ended",
         ) from error

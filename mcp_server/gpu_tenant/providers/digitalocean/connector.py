@@ -1,4 +1,4 @@
-"""Boxes at DigitalOcean: GPU Droplets, which bill in full until they are destroyed, also when powered off."""
+"""Boxes at DigitalOcean: GPU Droplets. They bill in full until they are destroyed, even when powered off."""
 
 import base64
 import hashlib
@@ -30,9 +30,9 @@ _PAGE = 200
 _SETUP_S = 180
 
 _OUTBOUND_USD_GB = Decimal("0.01")
-"""Above the included amount: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+"""The price above the included amount, by docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
-"""docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
+"""By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
 _TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
@@ -150,11 +150,11 @@ _MADE, _ADDED = TypeAdapter(_Made), TypeAdapter(_Added)
 class DigitalOceanConnector:
     """One account (a team) at DigitalOcean.
 
-    Its invoices name a box only when the month is over, so this is no `Billing`.
+    It does not implement `Billing`, because an invoice names a box only when the month is over.
     """
 
     def __init__(self, setting: Setting) -> None:
-        # Not the whole setting: its environment may hold the key.
+        # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._wire = Wire(
             title=setting.profile.title,
@@ -166,7 +166,7 @@ class DigitalOceanConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`."""
+        """Implement `Connector.create`."""
         quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
@@ -185,30 +185,31 @@ class DigitalOceanConnector:
         return self._box(_read(_MADE, reply).droplet)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every GPU Droplet.
+        """Implement `Connector.list_boxes`: every GPU Droplet.
 
-        A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So every
-        GPU Droplet is asked for, and the marks are looked for here.
+        A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So the call asks for every
+        GPU
+        Droplet, and the marks are looked up here.
         """
         shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
         named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
         if len(set(named)) < len(named):
-            raise _incomplete(_DROPLETS, "something is on two pages")
+            raise _incomplete(_DROPLETS, "a Droplet is on two pages")
         return read_each(
             "digitalocean", shown, lambda row: self._box(_DROPLET.validate_python(row)), _subject
         )
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`."""
+        """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`. A team's Droplets belong to the team, whoever owns the token."""
+        """Implement `Accounted.account`. A team's Droplets belong to the team, whoever owns the token."""
         shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
         return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`."""
+        """Implement `Findable.found`."""
         path = f"{_DROPLETS}/{lease.box_id}"
         reply = await self._wire.get(path, expect=(200, 404))
         if reply.status == 404:
@@ -218,7 +219,7 @@ class DigitalOceanConnector:
         return self._box(_read(_MADE, reply).droplet)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`. Volumes and snapshots of the box are left as they are."""
+        """Implement `Connector.destroy`. Volumes and snapshots of the box are left as they are."""
         permit = genuine(permit, provider="digitalocean")
         path = f"{_DROPLETS}/{permit.box_id}"
         reply = await self._wire.call(
@@ -230,7 +231,7 @@ class DigitalOceanConnector:
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: an offer for each size in each region that has it in stock."""
+        """Implement `Market.offers`: an offer for each size in each region that has it in stock."""
         found = [
             _offer(size, size.gpu_info, region)
             for size in await self._pages(_SIZES, "sizes", _SIZE_LIST, {})
@@ -242,7 +243,7 @@ class DigitalOceanConnector:
         return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: volumes that are attached to no Droplet, and all snapshots."""
+        """Implement `Residue.leftovers`: volumes that are attached to no Droplet, and all snapshots."""
         volumes = await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})
         snapshots = await self._all(_SNAPSHOTS, "snapshots", _SNAPSHOT_LIST, {})
         return [
@@ -278,10 +279,10 @@ class DigitalOceanConnector:
     async def _all(
         self, path: str, field: str, kind: TypeAdapter[list[Row]], query: Mapping[str, str]
     ) -> list[Row]:
-        """Every item of that list, each once."""
+        """Return every item of that list, and refuse a list that names an item twice."""
         rows = await self._pages(path, field, kind, query)
         if len({row.id for row in rows}) < len(rows):
-            raise _incomplete(path, "something is on two pages")
+            raise _incomplete(path, "an item is on two pages")
         return rows
 
     async def _pages(
@@ -308,7 +309,7 @@ class DigitalOceanConnector:
         return rows
 
     async def _key_id(self) -> int:
-        """The account's number for our public key. The key was added if it was missing."""
+        """Return the account's number for our public key. The key is added if it is missing."""
         ours = self._public_key()
         text = ours.split()[1]
         name = f"gpu-tenant-{hashlib.sha256(base64.b64decode(text)).hexdigest()[:16]}"
@@ -320,8 +321,7 @@ class DigitalOceanConnector:
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(201, 422))
             if reply.status == 201:
                 return _read(_ADDED, reply).ssh_key.id
-            # The key may be there by now, because another user of this account may have added the
-            # same one.
+            # The key may be there by now: another user of this account may have added the same key.
         raise self._wire.trouble("POST", _KEYS, reply)
 
     def _box(self, shown: _Droplet) -> Box:
@@ -329,7 +329,7 @@ class DigitalOceanConnector:
         address = next((net.ip_address for net in shown.networks.v4 if net.type == "public"), None)
         words = None
         if shown.status == "off":
-            words = "it is powered off, and bills in full; only its destruction ends that"
+            words = "it is powered off, and bills in full; only destroying it ends the bill"
         elif state in (BoxState.BROKEN, BoxState.UNKNOWN):
             words = f"DigitalOcean calls it {plain(shown.status)}"
         return Box(
@@ -344,7 +344,7 @@ class DigitalOceanConnector:
         )
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
-        """What a create's answer means if no box was made."""
+        """Return the error for the answer to a create after which no box was made."""
         told = self._wire.trouble("POST", _DROPLETS, reply)
         said = _message(reply)
         if _TOO_MANY.search(said):
@@ -355,16 +355,16 @@ class DigitalOceanConnector:
 
 
 def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
-    """The answer, or one field of it, validated against its form.
+    """Return the answer, or one field of it, validated against its documented form.
 
     Raises:
-        ProviderSilent: it is not of that form, so nothing can be concluded.
+        ProviderSilent: it does not have that form, so nothing can be concluded from it.
     """
     try:
         return kind.validate_python(reply.fields.get(field) if field else reply.fields)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised outside the handler, and names only the place. The validation error holds the value.
+    # Raised outside the handler, and names only the field. The validation error contains the value.
     raise ProviderSilent(
         f"an answer of DigitalOcean cannot be read: its {field or ''} {where} is not as documented",
         remedy=f"try again in a minute; {Command('leases')} looks again",
@@ -372,7 +372,7 @@ def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
 
 
 def _code(reply: Reply) -> str | None:
-    """The provider's short name for an error."""
+    """Return the provider's short name for an error."""
     try:
         return _Refusal.model_validate_json(reply.text).id.casefold()
     except ValidationError:
@@ -428,17 +428,17 @@ def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:
         upload_mbps=None,
         setup_s=_SETUP_S,
         notes=(
-            "powered off it bills in full: only its destruction ends the bill",
-            "some bytes off it are included; the price is that of the others",
+            "powered off it bills in full: only destroying it ends the bill",
+            "the first bytes off it are included; the price is for the rest",
         ),
     )
 
 
 def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
-    """The canonical name and the memory of each GPU, parsed from `nvidia_rtx6000_ada`."""
+    """Return the canonical name and the memory of each GPU, parsed from words like `nvidia_rtx6000_ada`."""
     called = gpu.model.replace("_", " ")
     amount = gpu.vram.amount if gpu.vram else None
-    # Some sizes state the memory of all GPUs together, others of one. The GPU catalog tells which.
+    # Some sizes state the memory of all GPUs together, others of one GPU. The GPU catalog tells which.
     for each in (amount, amount // gpu.count if amount and gpu.count else None):
         model = known_gpu(called) or known_gpu(f"{called} {each}GB")
         if model is not None and each in (None, model.vram_gib):
@@ -447,12 +447,12 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
 
 
 def _image(gpu: _Gpu) -> str:
-    """The provider's own image with that GPU's drivers."""
+    """Return the name of the provider's own image with that GPU's drivers."""
     if gpu.model.startswith("amd_"):
         return "gpu-amd-base"
     return "gpu-h100x8-base" if gpu.count == 8 else "gpu-h100x1-base"
 
 
 def connect(setting: Setting) -> DigitalOceanConnector:
-    """The connector for the account of the setting's credential."""
+    """Return the connector for the account of the setting's credential."""
     return DigitalOceanConnector(setting)

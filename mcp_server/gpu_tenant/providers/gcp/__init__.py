@@ -1,1 +1,1 @@
-"""Google Compute Engine, as its one connector needs it: calls through the official client, and what is sold."""
+"""Google Compute Engine: its connector, calls through Google's official client, and what is sold."""

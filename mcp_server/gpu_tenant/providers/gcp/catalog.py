@@ -1,4 +1,4 @@
-"""What Compute Engine sells with GPUs, what it costs by the price list, and how many the quotas allow."""
+"""What Compute Engine sells with GPUs, what that costs by the price list, and how many boxes the quotas allow."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from gpu_tenant.providers.gpu_catalog import known_gpu
 AS_OF = "2026-10-04"
 """The day on which cloud.google.com/products/compute/pricing showed these prices. In USD."""
 _IOWA = ("us-central1", "us-east1", "us-west1")
-"""The regions with Iowa's prices. There is no table for Spot, because those prices change daily."""
+"""The regions with Iowa's prices. There is no table for Spot, because Spot prices change daily."""
 MONTH_H = Decimal(730)
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
@@ -101,38 +101,38 @@ class Sold:
 
     @property
     def id(self) -> str:
-        """The id of its offer."""
+        """The id of the offer."""
         return f"{self.zone}/{self.machine}/{self.count}x{self.gpu}/{self.model}{self.ssd}"
 
     @property
     def region(self) -> str:
-        """The region of its zone. Quotas and prices are by region."""
+        """The region of the zone. Quotas and prices are by region."""
         return self.zone.rpartition("-")[0]
 
     @property
     def attached(self) -> bool:
-        """Whether its GPUs must be requested in addition to the machine."""
+        """Whether the GPUs must be requested in addition to the machine."""
         return self.gpu in _ATTACHED_USD_H
 
     @property
     def gpu_name(self) -> str:
-        """The canonical name of its GPU, or Google's own name if the table does not have it."""
+        """The canonical name of the GPU, or Google's own name if our table does not have it."""
         return _GPUS.get(self.gpu, self.gpu)
 
     @property
     def rate_key(self) -> str:
-        """The key of its rate in the owner's `[rates.gcp]`."""
+        """The key of the machine's rate in the owner's `[rates.gcp]`."""
         besides = f"+{self.count}x{self.gpu}" if self.attached else ""
         return self.machine + besides + (" spot" if self.model == "spot" else "")
 
     @property
     def disk_type(self) -> str:
-        """The kind of boot disk that it takes."""
+        """The kind of boot disk that the machine takes."""
         return "hyperdisk-balanced" if _ON_HYPERDISK.fullmatch(self.machine) else "pd-balanced"
 
 
 def sold_as(offer_id: str) -> Sold | None:
-    """What the offer with that id sells. None if it is not one of Google's offers."""
+    """Return what the offer with that id sells. None if it is not one of Google's offers."""
     asked = _ID.fullmatch(offer_id)
     if asked is None:
         return None
@@ -147,7 +147,7 @@ def sold_as(offer_id: str) -> Sold | None:
 
 
 def list_usd_h(sold: Sold) -> Decimal | None:
-    """What the machine with its GPUs costs by the price list. None if the list does not have it."""
+    """Return what the machine with its GPUs costs by the price list. None if the list does not have it."""
     if sold.region not in _IOWA or sold.model != "standard":
         return None
     if sold.machine.startswith("g2-standard-"):
@@ -160,17 +160,17 @@ def list_usd_h(sold: Sold) -> Decimal | None:
 
 
 def disk_usd_gb_month(region: str, kind: str) -> Decimal | None:
-    """What a disk of that kind costs in that region by the price list."""
+    """Return what a disk of that kind costs in that region by the price list. None if the list does not have it."""
     return _DISK_USD_GB_MONTH.get(kind) if region in _IOWA else None
 
 
 def unused_address_usd_month(region: str) -> Decimal | None:
-    """What a reserved address that nothing uses costs."""
+    """Return what a reserved address costs that nothing uses. None if the price list does not have it."""
     return _UNUSED_ADDRESS_USD_H * MONTH_H if region in _IOWA else None
 
 
 def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold]:
-    """Everything with GPUs that the zones sell, by their lists of machine and accelerator types."""
+    """Yield everything with GPUs that the zones sell, from their lists of machine and accelerator types."""
     attachable = {(last(gpu.zone), gpu.name) for gpu in gpus if gpu.name in _ATTACHED_USD_H}
     for machine in machines:
         zone, cpus = last(machine.zone), machine.guest_cpus
@@ -193,13 +193,13 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold
 
 
 def fits(sold: Sold, wish: Wish) -> bool:
-    """Whether it meets the wish, judged by the catalog alone."""
+    """Whether the machine meets the wish, judged by the catalog alone."""
     if wish.offer is not None:
         return sold.id == wish.offer
     model = known_gpu(sold.gpu_name)
     vram_gib = model.vram_gib if model else None
     return (
-        wish.gpu in (None, sold.gpu_name)
+        wish.preference(sold.gpu_name) is not None
         and wish.gpu_count == sold.count
         and (wish.vram_gib is None or vram_gib is None or vram_gib >= wish.vram_gib)
         and (wish.region or "") in sold.zone
@@ -212,22 +212,22 @@ class Room:
     """How many boxes of a kind the quotas allow, and which quota is the tightest."""
 
     boxes: int | None
-    """How many. None if none of the quotas could be seen."""
+    """None if none of the quotas could be seen."""
     tightest: str
 
 
 def quotas_of(holder: Message) -> dict[str, tuple[float, float]]:
-    """The limit and the usage of every quota of a region or a project."""
+    """Return the limit and the usage of every quota of a region or a project."""
     return {quota.metric: (quota.limit, quota.usage) for quota in holder.quotas}
 
 
 def room(
     sold: Sold, quotas: Mapping[str, tuple[float, float]], *, disk_gb: int, hours: float
 ) -> Room:
-    """How many such boxes may be made: the minimum over every quota that a box counts against."""
+    """Return how many such boxes may be made: the minimum over every quota that a box counts against."""
     family = sold.machine.partition("-")[0]
     cpus = "CPUS" if family == "n1" else f"{family.upper()}_CPUS"
-    # A box that is interruptible, or ends by itself within a week, may use the preemptible quota
+    # A box that is interruptible, or that ends by itself within a week, may use the preemptible quota
     # too.
     timed = not sold.ssd and hours + 1 <= _WEEK_H
     besides = ["PREEMPTIBLE_"] if sold.model == "spot" or timed else []
@@ -261,5 +261,5 @@ def shows_quota(sold: Sold, quotas: Mapping[str, object]) -> bool:
 
 
 def last(link: str) -> str:
-    """The name at the end of one of Google's links."""
+    """Return the name at the end of one of Google's links."""
     return link.rpartition("/")[2]

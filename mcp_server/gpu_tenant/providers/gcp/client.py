@@ -1,4 +1,4 @@
-"""Calls through Google's official client, which is imported when the first one is made."""
+"""Calls through Google's official client, which is imported when the first call is made."""
 
 import contextlib
 import json
@@ -43,10 +43,11 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class GcpClient:
-    """The Compute Engine API for one project. Each call gives its answer or raises one of our errors.
+    """The Compute Engine API for one project. Each call returns its answer or raises one of our errors.
 
-    The client's own retries are off. Only those methods of the client are used that return the plain operation. The
-    others poll the operation at the real address, whatever endpoint was configured.
+    The client's own retries are off. We use only those methods of the client that return the plain operation. The
+    others
+    poll the operation at the real address, whatever endpoint was configured.
     """
 
     def __init__(
@@ -83,15 +84,17 @@ class GcpClient:
         *,
         often: Literal["", "once"] = "",
     ) -> Message:
-        """The answer of that method of that service of the client.
+        """Call that method of that service of the client, and return its answer.
 
-        A call whose answer was lost is sent again, unless it is to be sent `once`. A call that was refused for
-        its rate
-        was not carried out, and is always sent again.
+        A call whose answer was lost is sent again, unless `often` is "once". A call that was refused because of a
+        rate
+        limit was not carried out, and is always sent again.
 
         Raises:
-            CredentialRefused, NoQuota, RateLimited: 401 and 403, by their reason; 429.
-            ProviderSilent: no answer, or 5xx: the request may have been carried out.
+            CredentialRefused: Google refused the key with 401 or 403.
+            NoQuota: Google refused with 403 because of a quota.
+            RateLimited: there were too many calls: 429, or 403 for that reason.
+            ProviderSilent: there was no answer, or a 5xx: the request may have been carried out.
             Rejected: any other refusal, with its status and Google's words.
         """
         fields = {"project": self.project, **fields}
@@ -108,7 +111,9 @@ class GcpClient:
         raise AssertionError("unreachable")
 
     async def pages(self, service: str, inside: str = "", filtered: str = "") -> list[Message]:
-        """Every item of a list, to its last page. Of an aggregated list, the items under `inside`.
+        """Return every item of a list, to its last page.
+
+        For an aggregated list, `inside` names the field of the items.
 
         Raises:
             ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be concluded.
@@ -138,7 +143,7 @@ class GcpClient:
             fields["page_token"] = cursor
 
     async def finished(self, zone: str, operation: Message, *, within_s: float) -> Message:
-        """The operation as it stands when it is done, or when that much time has passed."""
+        """Return the operation when it is done, or as it is when that much time has passed."""
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:
             await self._clock.sleep(2)
@@ -197,7 +202,7 @@ class GcpClient:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
     def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
-        """The answer's body was read here, within the limit, before the client could read all of it."""
+        """Read the answer's body within the limit, before the client can read all of it."""
         body = read_bounded(
             answer.raw.stream(PIECE_BYTES, decode_content=True),
             "Google Cloud: an answer",
@@ -208,20 +213,20 @@ class GcpClient:
 
     @cached_property
     def _key(self) -> object:
-        """Application-default credentials. None at all for an emulator on this computer."""
+        """Application-default credentials. For an emulator on this computer, anonymous ones."""
         address = urlsplit(self._endpoint)
         if address.hostname in ("127.0.0.1", "localhost", "::1"):
             return import_module("google.auth.credentials").AnonymousCredentials()
         if self._endpoint and address.scheme != "https":
             raise BadRequest(
-                f"{self._endpoint} is not https, and a key would travel in clear",
-                remedy="give `[api]` in config.toml an https address for gcp, or none",
+                f"{self._endpoint} is not https, so a key would be sent unencrypted",
+                remedy="in config.toml, set the address for gcp under `[api]` to an https address, or remove it",
             )
         return import_module("google.auth").default(scopes=[_SCOPE])[0]
 
 
 def _by_rows(compute: Message, body: bytes) -> Message:
-    """A page of instances, in which an instance that cannot be parsed keeps only its number, zone and labels.
+    """Return a page of instances. An instance that cannot be parsed keeps only its number, zone and labels.
 
     An instance that cannot be parsed even with those three becomes an empty one.
     """
@@ -247,7 +252,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
 
 
 def failure(operation: Message) -> ProviderTrouble | None:
-    """What went wrong in an operation. Google answers with 200 even when an operation failed."""
+    """Return what went wrong in an operation, or None. Google answers with 200 even when an operation failed."""
     said = [(entry.code, entry.message) for entry in operation.error.errors]
     if not said:
         return None
@@ -261,7 +266,7 @@ def failure(operation: Message) -> ProviderTrouble | None:
 
 
 def _refusal(call: str, error: Message) -> ProviderTrouble:
-    """Google's exception in our words. A 403 can mean four things, which its reason tells apart."""
+    """Return our error for Google's exception. A 403 can mean four things, which its reason tells apart."""
     status = int(error.code or 0)
     try:
         listed = error.errors
@@ -272,14 +277,14 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
     message = str(error.message)
     what = f"Google answered {call} with {status}: {words(message)}"
     if status == 429 or reasons & {"rateLimitExceeded", "userRateLimitExceeded"}:
-        return RateLimited(what, remedy="wait a minute, then the same command again")
+        return RateLimited(what, remedy="wait a minute, then run the same command again")
     if "quotaExceeded" in reasons:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
     if status == 402:
-        return NoFunds(what, remedy="see the billing account of the project, or rent elsewhere")
+        return NoFunds(what, remedy="check the billing account of the project, or rent elsewhere")
     if status in (401, 403):
         return CredentialRefused(
-            what, remedy="see that this account may use Compute Engine in this project"
+            what, remedy="check that this account may use Compute Engine in this project"
         )
     if status >= 500 or status in (0, 408):
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
@@ -287,7 +292,7 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
 
 
 def _whole(service: str, page: Message) -> None:
-    """The page lacks nothing, by its own account.
+    """Require that the page reports nothing as missing.
 
     Raises:
         ProviderSilent: something is missing.

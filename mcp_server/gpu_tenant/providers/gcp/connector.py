@@ -1,4 +1,4 @@
-"""Google Compute Engine: VMs with GPUs, which Google's own timer stops, and disks that bill on."""
+"""Google Compute Engine: VMs with GPUs, which Google's own timer stops. Their disks continue to bill."""
 
 import asyncio
 import re
@@ -60,7 +60,7 @@ _FAMILIES = (
 """Image families with drivers and CUDA. The first that has not been retired is used."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
-_UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
+_UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not checked"
 
 
 _ENDPOINT = "https://compute.googleapis.com"
@@ -69,8 +69,7 @@ _ENDPOINT = "https://compute.googleapis.com"
 class GcpConnector:
     """Rents, stops and deletes VMs with GPUs in one project.
 
-    What one VM has cost is only in an export of the whole bill to BigQuery, so this is no
-    `Billing`.
+    It does not implement `Billing`: what one VM has cost is found only in an export of the whole bill to BigQuery.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -86,7 +85,7 @@ class GcpConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. The insert carries an id of its own, so that a repeat is the same request."""
+        """Implement `Connector.create`. The insert carries an id of its own, so that a repeat is the same request."""
         label = _label(lease.mark)
         for instance in await self._calls.pages(
             "Instances", "instances", f"labels.{_LABEL}={label}"
@@ -115,10 +114,12 @@ class GcpConnector:
     async def _insert(
         self, zone: str, body: dict[str, Any], request_id: str
     ) -> ProviderTrouble | None:
-        """The box is requested. Returns Google's complaint if the box may exist all the same.
+        """Request the box. Return Google's complaint if the box may exist all the same.
 
         Raises:
-            NoCapacity, NoQuota, ...: no box was made.
+            NoCapacity: no box was made.
+            NoQuota: no box was made.
+            ProviderTrouble: any other error of the call.
         """
         try:
             operation = await self._calls.ask(
@@ -144,7 +145,7 @@ class GcpConnector:
             "on_host_maintenance": "TERMINATE",
         }
         if sold.model == "spot" or not sold.ssd:
-            # Never DELETE, which might take the only copy.
+            # Never DELETE, which might delete the only copy.
             scheduling["instance_termination_action"] = "STOP"
         if not sold.ssd:
             left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
@@ -152,7 +153,7 @@ class GcpConnector:
         metadata = {
             "ssh-keys": f"{_USER}:{self._setting.public_key()}",
             "block-project-ssh-keys": "TRUE",
-            # If the project has OS Login on, the key above would be ignored.
+            # If OS Login is on in the project, the key above would be ignored.
             "enable-oslogin": "FALSE",
         }
         body: dict[str, Any] = {
@@ -202,21 +203,21 @@ class GcpConnector:
         )
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every zone of the project, or ProviderSilent."""
+        """Implement `Connector.list_boxes`, for every zone of the project. ProviderSilent if a zone is missing."""
         shown = await self._calls.pages("Instances", "instances")
         return read_each("gcp", shown, self._box, _subject)
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`. The boxes belong to the project, whichever account asks for them."""
+        """Implement `Accounted.asked_with`. The boxes belong to the project, whichever account asks for them."""
         endpoint = self._setting.api(_ENDPOINT, variable="GPU_TENANT_GCP_ENDPOINT")
         return Asking(where=place(endpoint), key=key_hash(self._calls.project, salt))
 
     async def account(self) -> str | None:
-        """As `Accounted.account`."""
+        """Implement `Accounted.account`."""
         return f"project {self._calls.project}"
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`."""
+        """Implement `Findable.found`."""
         where = _where(lease.box_id)
         try:
             return self._box(await self._calls.ask("Instances", "get", where))
@@ -226,7 +227,7 @@ class GcpConnector:
             raise
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`, by the box's number, which no later box of the same name has."""
+        """Implement `Connector.destroy`, by the box's number, which no later box of the same name has."""
         permit = genuine(permit, provider="gcp")
         where = _where(permit.box_id)
         try:
@@ -240,7 +241,7 @@ class GcpConnector:
         _unless_failed(done)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`. A box with a local SSD is not stopped: that would empty it."""
+        """Implement `Parking.park`. A box with a local SSD is not stopped, because that would empty the SSD."""
         where = _where(lease.box_id)
         instance = await self._calls.ask("Instances", "get", where)
         if any(disk.type_ == "SCRATCH" for disk in instance.disks):
@@ -251,14 +252,14 @@ class GcpConnector:
         _unless_failed(await self._calls.ask("Instances", "stop_unary", where))
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`. Whether the zone has such a GPU is known only when the operation ends."""
+        """Implement `Parking.resume`. Whether the zone has such a GPU is known only when the operation ends."""
         where = _where(lease.box_id)
         operation = await self._calls.ask("Instances", "start_unary", where)
         done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
         _unless_failed(done)
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """As `Timed.timer_at`."""
+        """Implement `Timed.timer_at`."""
         return run_timer.fires_at(await self._calls.ask("Instances", "get", _where(lease.box_id)))
 
     def _box(self, instance: Message) -> Box:
@@ -284,7 +285,7 @@ class GcpConnector:
         )
 
     def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
-        """What a box of ours costs now. Its disk is of the kind that we gave it."""
+        """Return what a box of ours costs now. Its disk is of the kind that we gave it."""
         gpus = [
             (last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators
         ]
@@ -303,10 +304,10 @@ class GcpConnector:
     # --- offers
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: what the zones sell and the project's quotas leave room for.
+        """Implement `Market.offers`: return what the zones sell, as far as the project's quotas leave room for it.
 
         Raises:
-            NoQuota: the quotas leave room for none of it; the error names the tightest of them.
+            NoQuota: the quotas leave room for none of it; the error names the tightest quota.
         """
         machines, gpus, regions, project, image = await asyncio.gather(
             self._calls.pages("MachineTypes", "machine_types", WITH_GPUS),
@@ -371,7 +372,7 @@ class GcpConnector:
         )
 
     def _price(self, sold: Sold, disk_gb: int) -> Price:
-        """The price by the owner's rates, or else by the list."""
+        """Return the price by the owner's rates, or else by the price list."""
         owner = self._owner_rates()
         machine = owner.get(sold.rate_key, list_usd_h(sold))
         disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
@@ -397,13 +398,13 @@ class GcpConnector:
             return {}
         except (OSError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
             raise LocalTrouble(
-                f"{file} cannot be read: {error}", remedy="mend that file"
+                f"{file} cannot be read: {error}", remedy="correct that file"
             ) from error
 
     # --- leftovers
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: disks that no box uses, addresses that nothing uses, and snapshots."""
+        """Implement `Residue.leftovers`: disks that no box uses, addresses that nothing uses, and snapshots."""
         disks, addresses, snapshots = await asyncio.gather(
             self._calls.pages("Disks", "disks"),
             self._calls.pages("Addresses", "addresses"),
@@ -444,14 +445,14 @@ def _leftover(
 
 
 def _label(mark: str) -> str:
-    """The mark in the characters that labels allow. `_mark` turns it back into the same mark.
+    """Write the mark with the characters that labels allow. `_mark` turns the label back into the same mark.
 
     Raises:
         BadRequest: the mark cannot be written in that way.
     """
     label = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or _mark(label) != mark:
-        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy=str(Command("doctor")))
+        raise BadRequest(f"{mark!r} is not a mark that fits a label", remedy=str(Command("doctor")))
     return label
 
 
@@ -470,16 +471,16 @@ def _subject(instance: Message) -> Subject:
 
 
 def _where(box_id: str | None) -> dict[str, str]:
-    """The zone and the number of the instance that our id of a box stands for."""
+    """Return the zone and the number of the instance that our id of a box stands for."""
     zone, _, number = (box_id or "").partition("/instances/")
     return {"zone": zone, "instance": number}
 
 
 def _unless_failed(operation: Message) -> None:
-    """Nothing has gone wrong in the operation so far.
+    """Require that nothing has gone wrong in the operation so far.
 
     Raises:
-        NoCapacity, NoQuota, ProviderTrouble: something has.
+        ProviderTrouble: something has. The error is NoCapacity or NoQuota if that is the reason.
     """
     trouble = failure(operation)
     if trouble is not None:
@@ -487,5 +488,5 @@ def _unless_failed(operation: Message) -> None:
 
 
 def connect(setting: Setting) -> GcpConnector:
-    """The connector for the project that the credential's place names."""
+    """Return the connector for the project that the credential's place names."""
     return GcpConnector(setting)

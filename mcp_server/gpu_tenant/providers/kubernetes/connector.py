@@ -14,7 +14,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.gpu_catalog import asked_for, known_gpu
+from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 from gpu_tenant.providers.kubernetes.client import KubernetesClient, Shown, silent
 from gpu_tenant.providers.kubernetes.cluster_identity import (
     Identity,
@@ -85,7 +85,7 @@ class KubernetesConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. The Job's name is derived from the mark, so there cannot be a second one."""
+        """Implement `Connector.create`. The Job's name is derived from the mark, so there cannot be a second one."""
         quote = wanted_quote(lease)
         asked = job(
             lease.mark,
@@ -116,7 +116,7 @@ class KubernetesConnector:
         return self._box(made, look(made, []))
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are not looked at.
+        """Implement `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are not looked at.
 
         A pod that runs for the first time is noted on its Job, and is the box from then on. A pod that the Job
         starts in
@@ -134,7 +134,7 @@ class KubernetesConnector:
         return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the Job and its pod. The claim, its disk and the node are left as they are."""
+        """Implement `Connector.destroy`: the Job and its pod. The claim, its disk and the node are left as they are."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
         await self._noted()
@@ -232,11 +232,11 @@ class KubernetesConnector:
     # --- what can be had, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: what the owner says may be asked for. Whether there is room shows only with a pod."""
+        """Implement `Market.offers`: what the owner says may be asked for. Whether there is room shows only with a pod."""
         notes = await self._notes()
         found = []
         for gpus in self._where.gpus:
-            gpu, most = asked_for(gpus)
+            gpu, most = described_gpus(gpus)
             model = known_gpu(gpu)
             if wish.gpu_count > most:
                 continue
@@ -291,7 +291,7 @@ class KubernetesConnector:
         )
 
     async def outlived(self, lease: Lease) -> str | None:
-        """As `Outlived.outlived`: the claim with its disk, and the node."""
+        """Implement `Outlived.outlived`: the claim with its disk, and the node."""
         node = "the node that it ran on bills until its pool scales down, or a person removes it"
         if self._where.claim is None:
             return node
@@ -334,7 +334,7 @@ class KubernetesConnector:
         return f"{path} outlives the pod, on the claim {name}: {after}"
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: claims of the namespace that no pod mounts."""
+        """Implement `Residue.leftovers`: claims of the namespace that no pod mounts."""
         where = {"namespace": self._where.namespace}
         claims, pods = await asyncio.gather(
             self._calls.pages("CoreV1Api", "list_namespaced_persistent_volume_claim", **where),

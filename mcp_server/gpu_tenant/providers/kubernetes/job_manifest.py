@@ -12,7 +12,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX
 from gpu_tenant.domain.record import Record
-from gpu_tenant.providers.gpu_catalog import asked_for
+from gpu_tenant.providers.gpu_catalog import described_gpus
 from gpu_tenant.providers.kubernetes.client import Shown
 
 MARK = "gpu-tenant/mark"
@@ -91,7 +91,7 @@ def cluster(configuration: Path) -> Cluster:
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
         found = Cluster.model_validate(said.get("kubernetes", {}))
         for gpus in found.gpus:
-            asked_for(gpus)
+            described_gpus(gpus)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         problem = f"`{where}`: {error.errors()[0]['msg'].lower()}"

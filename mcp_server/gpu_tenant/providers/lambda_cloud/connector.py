@@ -35,7 +35,7 @@ _TERMINATE = "/api/v1/instance-operations/terminate"
 _KEYS = "/api/v1/ssh-keys"
 
 _SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
-"""The longer interval first, because a slot of the shorter one must be the moment of the call."""
+"""The longer interval comes first, because a slot of the shorter one must be the moment of the call."""
 
 _MARK_TAG, _CREATED_TAG = "gpu-tenant", "gpu-tenant-created"
 _MOST_NAME_CHARS = 64
@@ -135,10 +135,10 @@ T = TypeVar("T")
 
 
 class LambdaCloudConnector:
-    """One account at Lambda Cloud. Its API has no call for money, so it is no `Billing`."""
+    """One account at Lambda Cloud. It does not implement `Billing`, because the API has no call about money."""
 
     def __init__(self, setting: Setting) -> None:
-        # Not the whole setting: its environment may hold the key.
+        # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._clock = setting.profile.states, setting.clock
         self._public_key = setting.public_key
         self._wire = Wire(
@@ -152,7 +152,7 @@ class LambdaCloudConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`."""
+        """Implement `Connector.create`."""
         quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
@@ -176,25 +176,25 @@ class LambdaCloudConnector:
             (made,) = _payload(_LAUNCHED, reply).instance_ids
             shown = await self._shown(made)
         except (ValueError, ProviderTrouble) as error:
-            # Any error but ProviderSilent would say that no box was made.
+            # Any error other than ProviderSilent would say that no box was made.
             raise self._unseen(reply) from error
         if shown is None:
             raise self._unseen(reply)
         return self._box(shown)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`. The provider's list is one page of every instance that is not terminated."""
+        """Implement `Connector.list_boxes`. The provider's list is one page with every instance not terminated."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
         return read_each(
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
         )
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`."""
+        """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`: the account's id for our public key, because no call names the account itself."""
+        """Implement `Accounted.account`: the account's id for our public key. No call names the account itself."""
         ours = self._public_key().split()[:2]
         keys = _payload(_KEY_LIST, await self._wire.get(_KEYS))
         return next(
@@ -202,12 +202,12 @@ class LambdaCloudConnector:
         )
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`."""
+        """Implement `Findable.found`."""
         shown = await self._shown(str(lease.box_id))
         return None if shown is None or shown.status == "terminated" else self._box(shown)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`. Waits, within bounds, for a box that cannot be terminated yet."""
+        """Implement `Connector.destroy`. If the box cannot be terminated yet, wait and try again, within limits."""
         permit = genuine(permit, provider="lambda_cloud")
         give_up_at = self._clock.now() + timedelta(seconds=_TERMINATE_WITHIN_S)
         while (hindrance := await self._terminate(permit.box_id)) is not None:
@@ -215,12 +215,12 @@ class LambdaCloudConnector:
                 raise ProviderTrouble(
                     f"Lambda Cloud has not terminated {permit.box_id} for {_TERMINATE_WITHIN_S} s: "
                     f"{hindrance}",
-                    remedy=f"{Command('leases')} shows how it stands",
+                    remedy=f"{Command('leases')} shows the current state",
                 )
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def _terminate(self, box_id: BoxId) -> str | None:
-        """The instance is terminating or gone, and None is returned. Otherwise the hindrance, in words."""
+        """Terminate the instance. None if it is terminating or gone. Otherwise, in words, what prevents that."""
         reply = await self._wire.call(
             "POST",
             _TERMINATE,
@@ -246,7 +246,7 @@ class LambdaCloudConnector:
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: an offer for each type in each region that has it in stock."""
+        """Implement `Market.offers`: an offer for each type in each region that has it in stock."""
         types = _payload(_OFFERED, await self._wire.get("/api/v1/instance-types"))
         found = [
             _offer(offered.instance_type, region.name)
@@ -259,7 +259,7 @@ class LambdaCloudConnector:
         return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: filesystems, whose price the API does not tell."""
+        """Implement `Residue.leftovers`: filesystems, whose price the API does not tell."""
         shown = _payload(_FILESYSTEM_LIST, await self._wire.get("/api/v1/file-systems"))
         return [
             Leftover(
@@ -278,7 +278,7 @@ class LambdaCloudConnector:
     # --- the provider's answers
 
     async def _key_name(self) -> str:
-        """A name under which the account holds our public key. The key was added if it was missing."""
+        """Return a name under which the account has our public key. The key is added if it is missing."""
         ours = self._public_key()
         text = ours.split()[1]
         fingerprint = hashlib.sha256(base64.b64decode(text)).hexdigest()
@@ -290,14 +290,13 @@ class LambdaCloudConnector:
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(200, 400, 409))
             if reply.status == 200:
                 return _payload(_KEY, reply).name
-            # The key may be there by now, because another launch of ours may have added it at the
-            # same moment.
+            # The key may be there by now: another launch of ours may have added it at the same moment.
         raise self._wire.trouble("POST", _KEYS, reply)
 
     async def _shown(
         self, box_id: str, *, urgent: Literal["", "teardown"] = ""
     ) -> _Instance | None:
-        """The instance as the provider shows it now. None if the provider says there is none."""
+        """Return the instance as the provider shows it now. None if the provider says that there is none."""
         path = f"{_INSTANCES}/{box_id}"
         reply = await self._wire.get(path, expect=(200, 404), urgent=urgent)
         if reply.status == 200:
@@ -316,7 +315,7 @@ class LambdaCloudConnector:
             state=state,
             mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
             address=ssh_address(f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
-            # Billing starts at its first passed health check.
+            # Billing starts when the instance passes its first health check.
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
             running_usd_h=_usd_h(shown.instance_type),
             booting_usd_h=Decimal(0),
@@ -329,7 +328,7 @@ class LambdaCloudConnector:
         )
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
-        """What a launch's answer means if no box was made."""
+        """Return the error for the answer to a launch after which no box was made."""
         told = self._wire.trouble("POST", _LAUNCH, reply)
         match _code(reply):
             case "instance-operations/launch/insufficient-capacity":
@@ -341,13 +340,13 @@ class LambdaCloudConnector:
             case "global/account-inactive" | "global/invalid-address":
                 return NoFunds(
                     told.message,
-                    remedy="mend payment or address at https://cloud.lambda.ai, or rent elsewhere",
+                    remedy="correct the payment or the address at https://cloud.lambda.ai, or rent elsewhere",
                 )
             case _:
                 return told
 
     def _unseen(self, reply: Reply) -> ProviderSilent:
-        """The error for a launch that was carried out but whose box is not shown."""
+        """Return the error for a launch that was carried out but whose box is not shown."""
         return ProviderSilent(
             f"{self._wire.trouble('POST', _LAUNCH, reply).message}; and then did not show the box",
             remedy=f"{Command('leases')} looks again; its meter starts when it is active",
@@ -355,16 +354,16 @@ class LambdaCloudConnector:
 
 
 def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
-    """The data in the provider's envelope.
+    """Return the data in the provider's envelope.
 
     Raises:
-        ProviderSilent: it is not of that form, so nothing can be concluded.
+        ProviderSilent: the data does not have the documented form, so nothing can be concluded from it.
     """
     try:
         return kind.validate_python(reply.fields.get("data"))
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised outside the handler, and names only the place. The validation error holds the value,
+    # Raised outside the handler, and names only the field. The validation error contains the value,
     # which may be a token.
     raise ProviderSilent(
         f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
@@ -373,7 +372,7 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
 
 
 def _code(reply: Reply) -> str | None:
-    """The provider's code for an error. Its messages may change."""
+    """Return the provider's code for an error. The provider's messages may change."""
     try:
         return _Refusal.model_validate_json(reply.text).error.code
     except ValidationError:
@@ -400,9 +399,9 @@ def _usd_h(kind: _Type) -> Decimal:
 
 def _offer(kind: _Type, region: str) -> Offer:
     gpu, vram_gib = _gpu(kind)
-    notes = ["nothing but its termination ends the bill: there is no stop"]
+    notes = ["only terminating it ends the bill: it cannot be stopped"]
     if gpu == "GH200":
-        notes.append("its CPU is ARM (aarch64), and so must be every wheel and image")
+        notes.append("its CPU is ARM (aarch64), so every wheel and image must be for ARM")
     return Offer(
         provider="lambda_cloud",
         id=f"{kind.name}@{region}",
@@ -431,19 +430,19 @@ def _offer(kind: _Type, region: str) -> Offer:
 
 
 def _gpu(kind: _Type) -> tuple[str, float | None]:
-    """The canonical name and the memory, parsed from `8x A100 (40 GB SXM4)`."""
+    """Return the canonical name and the memory, parsed from words like `8x A100 (40 GB SXM4)`."""
     told = _DESCRIPTION.fullmatch(kind.description)
     if told is None:
         return plain(kind.description), None
     model, gb, form = told["model"], told["gb"], told["form"]
     for called in (f"{model} {form} {gb}GB", f"{model} {form}", f"{model} {gb}GB", model):
         gpu = known_gpu(called)
-        # One model is sold with two sizes of memory, so the name alone may mean the other.
+        # One model is sold with two sizes of memory, so the name alone may mean the other size.
         if gpu is not None and gpu.vram_gib == int(gb):
             return gpu.name, gpu.vram_gib
     return plain(model), int(gb)
 
 
 def connect(setting: Setting) -> LambdaCloudConnector:
-    """The connector for the account of the setting's credential."""
+    """Return the connector for the account of the setting's credential."""
     return LambdaCloudConnector(setting)

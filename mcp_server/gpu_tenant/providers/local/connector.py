@@ -15,7 +15,7 @@ from gpu_tenant.domain.ports import Setting, marked
 from gpu_tenant.files.remove_tree import Mounted, remove_tree, require_unmounted
 
 BOX_VARIABLE = "GPU_TENANT_BOX"
-"""Every process of a local box has its box's directory in this variable."""
+"""In every process of a local box, this variable holds the box's directory."""
 
 _DYING = ".dying-"
 
@@ -27,7 +27,7 @@ class LocalConnector:
         self._boxes = boxes.absolute()
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. The box appears by rename, so it is whole or not there."""
+        """Implement `Connector.create`. The box appears by a rename, so it is either complete or not there."""
         if ours := marked(lease, await self.list_boxes()):
             return ours
         being_made = self._boxes / f".new-{lease.id}"
@@ -47,7 +47,7 @@ class LocalConnector:
         return self._box(self._boxes / lease.id)
 
     async def list_boxes(self) -> list[Box]:
-        """As `Connector.list_boxes`."""
+        """Implement `Connector.list_boxes`."""
         try:
             return [
                 self._box(entry)
@@ -62,7 +62,7 @@ class LocalConnector:
             ) from error
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`. The box's processes are ended first. They are found by the box's mark."""
+        """Implement `Connector.destroy`. First end the box's processes, which are found by the box's mark."""
         permit = genuine(permit, provider="local")
         directory = self._boxes / permit.box_id
         dying = self._boxes / f"{_DYING}{permit.box_id}"
@@ -76,16 +76,15 @@ class LocalConnector:
                 _kill(pid)
             await asyncio.sleep(0.02)
         try:
-            # Checked before the move, so that after a refusal the box is still where its lease
-            # says.
+            # Checked before the move, so that after a refusal the box is still where its lease says.
             await asyncio.to_thread(require_unmounted, directory)
             if directory.exists():
                 directory.rename(dying)
             await asyncio.to_thread(remove_tree, dying)
         except Mounted as mounted:
             raise ProviderTrouble(
-                f"{mounted.place} is mounted in the box, and what lies there is not the box's",
-                remedy=f"`umount {mounted.place}`, then the same again",
+                f"{mounted.place} is mounted in the box, and what lies there does not belong to the box",
+                remedy=f"`umount {mounted.place}`, then run the same command again",
             ) from mounted
 
     def _box(self, directory: Path) -> Box:
@@ -105,7 +104,7 @@ class LocalConnector:
 
 
 def _processes_of(directory: Path) -> Iterator[int]:
-    """The processes of this computer whose environment carries the box's mark."""
+    """Yield the processes of this computer whose environment has the box's mark."""
     carried = f"{BOX_VARIABLE}={directory / 'home'}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -130,5 +129,5 @@ def _kill(pid: int) -> None:
 
 
 def connect(setting: Setting) -> LocalConnector:
-    """The connector for boxes below the user's state directory."""
+    """Return the connector for boxes below the user's state directory."""
     return LocalConnector(setting.state / "boxes")

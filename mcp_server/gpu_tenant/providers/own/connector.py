@@ -15,14 +15,14 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting
 from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.console.registry import Lent
-from gpu_tenant.providers.gpu_catalog import asked_for, known_gpu
+from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 
 _SETUP_S = 10.0
 """The machine is on already, so this is only the time of the first contact."""
 
 
 class OwnMachine(Record):
-    """One `[[own]]` of the configuration: a machine that its owner lends."""
+    """One `[[own]]` entry of the configuration: a machine that its owner lends."""
 
     address: str = Field(pattern=r"^[^-\s]\S*$", description="`user@host[:port]`, or an ssh alias")
     gpus: str = Field(description="as in `RTX 4090:2`")
@@ -36,9 +36,9 @@ class OwnMachine(Record):
 
 
 class OwnConnector:
-    """The machines that may be lent, by the owner's configuration, and the list of those that are lent.
+    """Lends the machines that the owner's configuration names, and keeps the list of those that are lent.
 
-    A lent machine is one small file below one directory of this computer.
+    Each lent machine is one small file below one directory of this computer.
     """
 
     def __init__(self, lent: Path, configuration: Path) -> None:
@@ -46,7 +46,7 @@ class OwnConnector:
         self._configuration = configuration
 
     async def offers(self, wish: Wish) -> list[Offer]:
-        """As `Market.offers`: the machines that are neither drained nor lent.
+        """Implement `Market.offers`: return the machines that are neither drained nor lent.
 
         Raises:
             LocalTrouble: the configuration does not say which machines there are.
@@ -60,57 +60,57 @@ class OwnConnector:
         ]
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`: the named machine is on the list of lent ones, under this lease."""
+        """Implement `Connector.create`: put the named machine on the list of lent ones, under this lease."""
         return self._lent.lend(lease)
 
     async def list_boxes(self) -> list[Box]:
-        """As `Connector.list_boxes`."""
+        """Implement `Connector.list_boxes`."""
         return self._lent.boxes()
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the machine was taken off the list. Nothing on it was touched."""
+        """Implement `Connector.destroy`: take the machine off the list. Nothing on it is touched."""
         self._lent.remove(genuine(permit, provider="own").box_id)
 
     def let_go(self, lease: Lease) -> None:
-        """As `Lending.let_go`."""
+        """Implement `Lending.let_go`."""
         if lease.box_id is not None:
             self._lent.remove(lease.box_id)
 
 
 def connect(setting: Setting) -> OwnConnector:
-    """The connector for machines that are recorded below the user's state directory."""
+    """Return the connector for machines that are recorded below the user's state directory."""
     return OwnConnector(setting.state / "lent", setting.state / "config.toml")
 
 
 def _machines(configuration: Path) -> list[OwnMachine]:
     try:
-        # Money is Decimal: TOML's decimal numbers are not read as floats.
+        # Money is Decimal, so TOML's decimal numbers are not read as floats.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
         raise LocalTrouble(
-            f"{configuration} cannot be read: {error}", remedy="mend that file"
+            f"{configuration} cannot be read: {error}", remedy="correct that file"
         ) from error
     entries = said.get("own", [])
     if not isinstance(entries, list):
         raise LocalTrouble(
-            f"{configuration}: `own` is no list of machines",
+            f"{configuration}: `own` is not a list of machines",
             remedy="begin each machine with a line `[[own]]`",
         )
     machines = [_machine(entry, number) for number, entry in enumerate(entries, 1)]
     for address, count in Counter(machine.address for machine in machines).items():
         if count > 1:
-            raise _bad(address, f"it is there {count} times")
+            raise _bad(address, f"it is listed {count} times")
     return machines
 
 
 def _machine(entry: object, number: int) -> OwnMachine:
     address = entry.get("address") if isinstance(entry, dict) else None
-    name = address if isinstance(address, str) else f"the machine number {number}"
+    name = address if isinstance(address, str) else f"machine number {number}"
     try:
         machine = OwnMachine.model_validate(entry)
-        asked_for(machine.gpus)
+        described_gpus(machine.gpus)
     except ValidationError as error:
         raise _bad(name, "; ".join(_complaints(error))) from error
     except BadRequest as error:
@@ -126,14 +126,14 @@ def _complaints(error: ValidationError) -> Iterator[str]:
 
 def _bad(name: str, why: str) -> LocalTrouble:
     return LocalTrouble(
-        f"{name} in config.toml cannot be lent: {why}", remedy="mend its [[own]] entry"
+        f"{name} in config.toml cannot be lent: {why}", remedy="correct its [[own]] entry"
     )
 
 
 def _offer(machine: OwnMachine, wish: Wish) -> Offer:
-    gpu, gpu_count = asked_for(machine.gpus)
+    gpu, gpu_count = described_gpus(machine.gpus)
     model = known_gpu(gpu)
-    # The owner's rate covers everything, so if it is known, nothing else is billed.
+    # The owner's rate covers everything, so if the rate is known, nothing else is billed.
     rest = None if machine.rate_usd_h is None else Decimal(0)
     notes = [f"your own, at {machine.address}: trusted as far as you trust it"]
     if machine.disk_gb is None:

@@ -12,7 +12,7 @@ from gpu_tenant.providers.http_client import Json
 
 PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
 MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
-"""REST v2 has no call for the balance. The older API has one, until it is retired."""
+"""REST v2 has no call for the balance. The older API has one, until that API is retired."""
 WHO: Json = {"query": "query myself { myself { id } }"}
 _BY_THE_HOUR = timedelta(days=3)
 _PARTS = {"gpuAmount": "gpu", "cpuAmount": "cpu", "diskAmount": "disk"}
@@ -22,7 +22,7 @@ _EMPTY = (
 
 
 def in_time(lease: Lease, now: datetime) -> dict[str, str]:
-    """The query for what the lease's pod has cost: by the hour while the pod is young, then by the day."""
+    """Return the query for what the lease's pod has cost: by the hour while the pod is young, then by the day."""
     since = lease.active_at or lease.created_at
     bucket = "hour" if now - since <= _BY_THE_HOUR else "day"
     return {
@@ -34,7 +34,7 @@ def in_time(lease: Lease, now: datetime) -> dict[str, str]:
 
 
 def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | None:
-    """What those records say about the pod. None if they say nothing yet."""
+    """Return what those records say about the pod. None if they say nothing yet."""
     records = answer.get("records")
     if not isinstance(records, list):
         raise _unreadable()
@@ -49,7 +49,7 @@ def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | Non
         for field, part in _PARTS.items():
             by_part[part] += _usd(record.get(field))
         begin, end = _time(record.get("startTime")), _time(record.get("endTime"))
-        # The current period holds only what was billed so far, and does not say until when.
+        # The current period has only what was billed so far, and does not say until when.
         covered.append(end if end <= now else begin)
     if not covered:
         return None
@@ -62,7 +62,7 @@ def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | Non
 
 
 def balance(answer: Mapping[str, Json]) -> Balance | None:
-    """What the account holds. None if the older API no longer tells."""
+    """Return what the account holds. None if the older API no longer tells."""
     data = answer.get("data")
     myself = data.get("myself") if isinstance(data, dict) else None
     if not isinstance(myself, dict) or myself.get("clientBalance") is None:
@@ -76,7 +76,7 @@ def balance(answer: Mapping[str, Json]) -> Balance | None:
 
 
 def owner(answer: Mapping[str, Json]) -> str | None:
-    """The owner of the key. None if the older API does not tell."""
+    """Return the owner of the key. None if the older API does not tell."""
     data = answer.get("data")
     myself = data.get("myself") if isinstance(data, dict) else None
     name = myself.get("id") if isinstance(myself, dict) else None
@@ -84,12 +84,12 @@ def owner(answer: Mapping[str, Json]) -> str | None:
 
 
 def leftover(volume: Mapping[str, Json]) -> Leftover:
-    """A network volume, with what it costs."""
+    """Describe a network volume, with what it costs."""
     name, size_gb = str(volume.get("name", "")), volume.get("size")
     usd_month = None
     if isinstance(size_gb, int) and volume.get("type") == "STANDARD":
-        # "0.05 above 1 TB" may apply to all of it or only to the part above. This takes the dearer
-        # reading.
+        # "0.05 above 1 TB" may apply to the whole volume or only to the part above 1 TB. This takes
+        # the more expensive reading.
         each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
         usd_month = each.quantize(CENT)
     return Leftover(
@@ -127,4 +127,6 @@ def _usd(value: Json) -> Decimal:
 
 
 def _unreadable() -> ProviderSilent:
-    return ProviderSilent("RunPod told sums in an odd form", remedy="look in its console")
+    return ProviderSilent(
+        "RunPod's answer about money has an unexpected form", remedy="look in its console"
+    )

@@ -41,16 +41,16 @@ Object = dict[str, Json]
 Urgency = Literal["", "teardown"]
 
 _IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
-"""RunPod's own image: it starts sshd, and lets in the holder of the key in `PUBLIC_KEY`."""
+"""RunPod's own image. It starts sshd, and authorizes the key in `PUBLIC_KEY`."""
 
 _CUDA = "12.8"
-"""The lowest version that the image runs on. A host with an older driver would never start it."""
+"""The lowest version that the image runs on. A host with an older driver would never start the image."""
 
 _VOLUME_GB = 10
-"""The smallest size that can be asked for. It bills double while stopped, and the home is not on it."""
+"""The smallest size that can be asked for. The volume bills double while stopped, and does not hold the home."""
 
 _MONTH_H = 720
-"""The shortest month there is, so that the price shown is never less than the bill."""
+"""The hours of the shortest month, so that the price shown is never less than the bill."""
 
 _DISK_USD_MONTH = Decimal("0.10")
 _STOPPED_USD_MONTH = Decimal("0.20")
@@ -83,7 +83,7 @@ class RunpodConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
+        """Implement `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
         quote = wanted_quote(lease)
         if ours := marked(lease, await self.list_boxes()):
             return ours
@@ -95,38 +95,37 @@ class RunpodConnector:
         except Rejected as no:
             raise _refusal(no) from no
         if reply.status == 403 and '"title"' not in reply.text:
-            # A 403 without a title comes from the firewall in front of the API, which refuses the
-            # client.
+            # A 403 without a title comes from the firewall in front of the API, which refuses this client.
             raise self._wire.trouble("POST", "/v2/pods", reply)
         if reply.status == 403:
             raise NoCapacity(
                 f"this account may not have {quote.offer.gpu} there: {words(reply.text)}",
-                remedy="take another offer; if each is refused so, the key may not create pods",
+                remedy="take another offer; if every offer is refused in this way, the key may not create pods",
             )
         return self._box(reply.fields)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
+        """Implement `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
         shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
         return read_each("runpod", shown, self._box, _subject)
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`."""
+        """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`, by the older API. None, too, if the key may not use that API."""
+        """Implement `Accounted.account`, through the older API. Also None if the key may not use that API."""
         return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`. A 404 can also mean that this key may not see the pod."""
+        """Implement `Findable.found`. A 404 can also mean that this key may not see the pod."""
         reply = await self._wire.get(f"/v2/pods/{lease.box_id}", expect=(200, 404))
         if reply.status == 404 or reply.fields.get("status") == "TERMINATED":
             return None
         return self._box(reply.fields)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`."""
+        """Implement `Connector.destroy`."""
         permit = genuine(permit, provider="runpod")
         path = f"/v2/pods/{permit.box_id}"
         reply = await self._wire.call(
@@ -139,15 +138,15 @@ class RunpodConnector:
             raise self._wire.trouble("DELETE", path, reply)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`."""
+        """Implement `Parking.park`."""
         await self._act(lease, "stop", done=("EXITED",))
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`. A pod stays on its host, and either starts there or waits."""
+        """Implement `Parking.resume`. A pod stays on its host, and either starts there or waits."""
         await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
 
     async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
-        """The pod was told to do it. A refusal is no error if the pod has already done it."""
+        """Tell the pod to do it. A refusal is not an error if the pod has already done it."""
         pod = f"/v2/pods/{lease.box_id}"
         try:
             await self._wire.call(
@@ -160,7 +159,7 @@ class RunpodConnector:
         except Rejected as no:
             if no.status in (400, 409) and _FULL.search(no.body):
                 raise NoCapacity(
-                    f"the GPU of {lease.id} is somebody else's now, and its host has no other:"
+                    f"the GPU of {lease.id} is in use by somebody else now, and its host has no other:"
                     f" {words(no.body)}",
                     remedy=f"{Command('resume', lease.id)} tries again; its volume is kept, and bills",
                 ) from no
@@ -168,7 +167,7 @@ class RunpodConnector:
                 raise
 
     def _order(self, mark: str, offer: str, disk_gb: int) -> Object:
-        """The body of a create."""
+        """Return the body of a create."""
         cloud, count, gpu, places = _parts(offer)
         return {
             "name": mark,
@@ -180,8 +179,8 @@ class RunpodConnector:
             "mounts": {"persistent": {"size": _VOLUME_GB, "path": "/workspace"}},
             "ports": ["22/tcp"],
             "startSsh": True,
-            # The mark is in the environment, because the name can be changed in the console. So is
-            # our key, because the account's own keys are not ours to touch.
+            # The mark is in the environment, because the name can be changed in the console. Our key is
+            # there, too, because the account's own keys are not ours to touch.
             "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._public_key()},
         }
 
@@ -205,7 +204,7 @@ class RunpodConnector:
     # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`, with one request for each of the two clouds that may be good enough."""
+        """Implement `Market.offers`, with one request for each of the two clouds that may be good enough."""
         if wish.interruptible == "yes":
             return []
         clouds = _CLOUDS if wish.trust == "any" else _CLOUDS[:1]
@@ -229,19 +228,19 @@ class RunpodConnector:
         return [offer for offer in found if offer is not None]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: network volumes, which outlive every pod."""
+        """Implement `Residue.leftovers`: network volumes, which outlive every pod."""
         mounted = {volume for pod in await self._pods() for volume in _mounts(pod)}
         volumes = await self._every("/v2/network-volumes", "networkVolumes", {})
         return [leftover(volume) for volume in volumes if volume.get("id") not in mounted]
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """As `Billing.billed`."""
+        """Implement `Billing.billed`."""
         now = self._clock.now()
         answer = await self._wire.get(PODS, query=in_time(lease, now))
         return cost(answer.fields, str(lease.box_id), now)
 
     async def balance(self) -> Balance | None:
-        """As `Funded.balance`, by the older API: this one has no call for it."""
+        """Implement `Funded.balance`, through the older API, because this one has no call for it."""
         return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
 
     async def _pods(self, urgent: Urgency = "") -> list[Object]:
@@ -250,7 +249,7 @@ class RunpodConnector:
     async def _every(
         self, path: str, name: str, query: dict[str, str], urgent: Urgency = ""
     ) -> list[Object]:
-        """Every item of that list, to its last page.
+        """Return every item of that list, to its last page.
 
         Raises:
             ProviderSilent: a page failed, or the cursor to the next one is missing or wrong.
@@ -267,12 +266,12 @@ class RunpodConnector:
             if pagination is None:
                 return list(found.values())
             if not isinstance(pagination, dict):
-                raise _unreadable(f"{name} with an odd pagination")
+                raise _unreadable(f"{name} with an unknown form of pagination")
             if pagination.get("hasNextPage") is False:
                 return list(found.values())
             cursor = pagination.get("nextCursor")
             if not isinstance(cursor, str) or not cursor or cursor in seen:
-                raise _unreadable(f"a page of {name}, and no way to the next")
+                raise _unreadable(f"a page of {name} that does not lead to the next")
             seen.add(cursor)
             leafing.turn(len(reply.text))
             query = {**query, "cursor": cursor}
@@ -282,7 +281,7 @@ class RunpodConnector:
 
 
 def _refusal(no: Rejected) -> ProviderTrouble:
-    """What a refused create means."""
+    """Return the error for a refused create."""
     if no.status == 400 and _FULL.search(no.body):
         return NoCapacity(
             f"nothing like it is free at RunPod: {words(no.body)}",
@@ -306,7 +305,7 @@ def _subject(pod: Object) -> Subject:
 
 
 def _direct(pod: Object) -> SshAddress | None:
-    """Where the pod's own sshd answers. The proxy carries neither files nor commands."""
+    """Return the address of the pod's own sshd. The proxy carries neither files nor commands."""
     user, host, port = (_at(pod, "ssh", "direct", key) for key in ("username", "host", "port"))
     if not (isinstance(user, str) and isinstance(host, str) and isinstance(port, int)):
         return None
@@ -314,7 +313,7 @@ def _direct(pod: Object) -> SshAddress | None:
 
 
 def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
-    """What the pod costs now. RunPod's figure covers only the compute, and is 0.0 when the pod is stopped."""
+    """Return what the pod costs now. RunPod's figure is for the compute alone, and 0.0 when the pod is stopped."""
     kept_gb, disk_gb = _at(pod, "mounts", "persistent", "size") or 0, pod.get("disk")
     if not isinstance(kept_gb, int) or not isinstance(disk_gb, int):
         return None
@@ -325,7 +324,7 @@ def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
 
 
 def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
-    """That GPU type in that cloud as an offer. None if it does not fit or is not available."""
+    """Return that GPU type in that cloud as an offer. None if it does not fit or is not available."""
     theirs, memory = gpu.get("id"), gpu.get("memory")
     if not isinstance(theirs, str):
         return None
@@ -351,7 +350,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         or gpu.get("manufacturer") != "NVIDIA"  # the image needs CUDA
         or not isinstance(most, int)
         or most < wish.gpu_count
-        or (wish.gpu is not None and wish.gpu != name)
+        or wish.preference(name) is None
         or (wish.vram_gib is not None and (vram_gib is None or vram_gib < wish.vram_gib))
     ):
         return None
@@ -386,7 +385,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
 
 
 def _id(cloud: str, count: int, gpu: str, places: Sequence[str]) -> str:
-    """The offer's id: which cloud, how many, which GPU, and where, unless it may be anywhere."""
+    """Return the offer's id: which cloud, how many, which GPU, and where, unless it may be anywhere."""
     return f"{cloud}/{count}/{gpu}" + (f"/{','.join(places)}" if places else "")
 
 
@@ -396,14 +395,14 @@ def _parts(offer: str) -> tuple[str, int, str, tuple[str, ...]]:
     gpu, _, places = rest.partition("/")
     if cloud not in _CLOUDS or not count.isdigit() or not gpu:
         raise BadRequest(
-            f"{plain(offer)} is no offer of RunPod",
+            f"{plain(offer)} is not an offer of RunPod",
             remedy=f"{Command('offers')} shows what there is",
         )
     return cloud, int(count), gpu, tuple(places.split(",")) if places else ()
 
 
 def _places(gpu: Object) -> dict[str, str]:
-    """The data centers that have it in stock now, and their names."""
+    """Return the data centers that have the GPU in stock now, and their names."""
     centers = gpu.get("dataCenters")
     return {
         str(center["id"]): str(center.get("name", ""))
@@ -413,13 +412,13 @@ def _places(gpu: Object) -> dict[str, str]:
 
 
 def _mounts(pod: Object) -> list[Json]:
-    """The network volumes that the pod uses."""
+    """Return the network volumes that the pod uses."""
     network = _at(pod, "mounts", "network")
     return [_at(mount, "volumeId") for mount in network] if isinstance(network, list) else []
 
 
 def _at(value: Json, *keys: str) -> Json:
-    """The value at the end of `keys`, or None if there is none."""
+    """Return the value at the end of `keys`. None if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -439,7 +438,7 @@ def _disk_usd_h(size_gb: int) -> Decimal:
 
 
 def _usd(value: Json) -> Decimal | None:
-    """A price. None for zero, because nothing that runs is free."""
+    """Return the price. None for zero, because nothing that runs is free."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
     return sane(Decimal(str(value)))
@@ -452,5 +451,5 @@ def _unreadable(what: str) -> ProviderSilent:
 
 
 def connect(setting: Setting) -> RunpodConnector:
-    """The connector for one account at RunPod."""
+    """Return the connector for one account at RunPod."""
     return RunpodConnector(setting)

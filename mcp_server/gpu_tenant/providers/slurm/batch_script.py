@@ -1,4 +1,4 @@
-"""What is asked of Slurm for a lease: the owner's settings and the batch script. Pure, except for two files."""
+"""What we ask of Slurm for a lease: the owner's settings and the batch script. Pure, except for reading files."""
 
 import base64
 import math
@@ -20,19 +20,19 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.files.skill_files import script
 
 UNCLAIMED = "gpu-tenant/"
-"""The prefix of a held task's name until a lease claims the task. It is no box yet, and nothing bills."""
+"""The prefix of a held task's name until a lease claims the task. Such a task is not yet a box, and bills nothing."""
 
 
 class Site(Record):
-    """`[slurm]` of the configuration: where the cluster is, and what its jobs are submitted with."""
+    """`[slurm]` of the configuration: where the cluster is, and with which options its jobs are submitted."""
 
     login: str | None = Field(
-        default=None, pattern=r"^[^-\s]\S*$", description="as for ssh; None: it is this computer"
+        default=None, pattern=r"^[^-\s]\S*$", description="an ssh target; absent: this computer"
     )
     before: tuple[str, ...] = Field(
-        default=(), description="stands before each command there, such as `env SLURM_CONF=...`"
+        default=(), description="put before each command there, such as `env SLURM_CONF=...`"
     )
-    partition: str | None = Field(default=None, description="the only one to offer")
+    partition: str | None = Field(default=None, description="the only partition to offer")
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
@@ -41,13 +41,13 @@ class Site(Record):
     rate_usd_h: Decimal | None = Field(
         default=None, ge=0, description="what an hour of one GPU is worth; absent: unknown"
     )
-    max_running: int | None = Field(default=None, gt=0, description="of one fleet at a time")
+    max_running: int | None = Field(default=None, gt=0, description="tasks of one fleet at a time")
     grace_s: int = Field(
-        default=120, ge=5, le=3600, description="before the wall time jobs are asked to save"
+        default=120, ge=5, le=3600, description="how long before the walltime jobs must save"
     )
     gpus: dict[str, str] = Field(
         default={},
-        description="what a GRES type is, as `a100` = `A100 SXM 80GB`; `gpu`: one without type",
+        description="the GPU of each GRES type, such as `a100` = `A100 SXM 80GB`; `gpu`: without type",
     )
 
 
@@ -55,16 +55,16 @@ def is_named(configuration: Path) -> bool:
     """Whether the configuration names a cluster.
 
     Raises:
-        ProviderTrouble: that cannot be told.
+        ProviderTrouble: the configuration cannot be read.
     """
     return "slurm" in _read_settings(configuration)
 
 
 def site(configuration: Path, environ: Mapping[str, str]) -> Site:
-    """The owner's settings for the cluster. If they name no way to it, SLURM_CONF of this computer is used.
+    """Return the owner's settings for the cluster. If they name no way to it, this computer's SLURM_CONF is used.
 
     Raises:
-        ProviderTrouble: they cannot be understood.
+        ProviderTrouble: the settings cannot be understood.
     """
     try:
         found = Site.model_validate(_read_settings(configuration).get("slurm", {}))
@@ -88,7 +88,7 @@ def _read_settings(configuration: Path) -> dict[str, object]:
 def _unclear(configuration: Path, error: Exception) -> ProviderTrouble:
     return ProviderTrouble(
         f"[slurm] in {configuration} cannot be understood: {error}",
-        remedy=f"mend it; {Command('profiles', 'slurm')} says what may stand there",
+        remedy=f"correct it; {Command('profiles', 'slurm')} lists its settings",
     )
 
 
@@ -102,10 +102,10 @@ def order(
     max_hours: float | None,
     now: datetime,
 ) -> Sequence[str]:
-    """The options of sbatch for the lease. The walltime is what is left until the deadline.
+    """Return the options of sbatch for the lease. The walltime is what is left until the deadline.
 
-    The signal to save goes to the batch script alone, which is the runner. If the owner has said where interrupted
-    work goes on, Slurm does not also start the job again.
+    The signal to save goes to the batch script alone, which runs the runner. If the owner has said where interrupted
+    work continues, Slurm does not start the job again as well.
     """
     left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
     hours = left_h if max_hours is None else min(left_h, max_hours)
@@ -131,12 +131,14 @@ def order(
 
 
 def batch(directory_of: str, *, grace_s: int) -> str:
-    """The batch script: it signs in, unpacks the runner, and runs it to its end.
+    """Return the batch script: it records the job's id, unpacks the runner, and runs the runner to its end.
 
-    `directory_of` is a shell word that gives the lease's directory. If its value is not a path of
-    the expected form, nothing starts. When the runner was asked to leave, the script waits for the
-    end that was announced. If it ended before a preemption, Slurm would not start it again. If it
-    ended before the wall time, Slurm would not report a timeout.
+    `directory_of` is a shell word that gives the lease's directory. If its value does not have the form of such a
+    path,
+    nothing starts. If the runner was asked to leave, the script waits until Slurm ends the job as announced. If it
+    ended
+    before a preemption, Slurm would not start it again. If it ended before the walltime, Slurm would not report a
+    timeout.
     """
     brought = "\n".join(_script_text(name) for name in ("caretaker", "runner"))
     return f"""\
@@ -165,12 +167,12 @@ sleep 3600 & wait
 
 
 def of_lease(lease: Lease) -> str:
-    """That lease's directory, as a shell word."""
+    """Return that lease's directory, as a shell word."""
     return shlex.quote(lease.directory)
 
 
 def of_task(site: Site) -> str:
-    """The directory of the lease that claimed this task of an array, by the task's current name."""
+    """Return a shell word for the directory of the lease that claimed this task of an array, by the task's name."""
     # The task is named by array and index. The last task's plain job id would select the whole
     # array.
     task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
@@ -179,7 +181,7 @@ def of_task(site: Site) -> str:
 
 
 def array_name(lease: Lease) -> str:
-    """The name of a fleet array's unclaimed tasks. It is no lease's mark."""
+    """Return the name of a fleet array's unclaimed tasks. It cannot be the mark of a lease."""
     return f"{lease.mark.rpartition(':')[0]}/{lease.fleet}".replace(MARK_PREFIX, UNCLAIMED)
 
 

@@ -1,4 +1,4 @@
-"""What Slurm's own commands say about jobs and partitions, as records. Pure functions."""
+"""Parses what Slurm's own commands say about jobs and partitions. All functions are pure."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.list_rows import Subject, try_read
 
 SEPARATOR = "\x1f"
-"""Ends each field. A control character, because a job's name may hold any printable character."""
+"""Ends each field. A control character, because a job's name may contain any printable character."""
 
 JOB_FIELDS = (
     "JobID",
@@ -95,22 +95,22 @@ class SlurmJob:
 
     @property
     def array(self) -> str:
-        """The id of the array that it is a task of. Otherwise its own id."""
+        """The id of the array that the task belongs to. For a job that is not a task, the job's own id."""
         return self.id.partition("_")[0]
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether the job has ended for good."""
         return self.state in OVER
 
     @property
     def is_held(self) -> bool:
-        """Whether it waits until its owner releases it."""
+        """Whether the job waits until its owner releases it."""
         return self.state == "PENDING" and self.reason == "JobHeldUser"
 
     @property
     def taken(self) -> Fate | None:
-        """What took the allocation away, if Slurm says so."""
+        """What took the allocation away. None if Slurm does not say so."""
         if self.is_being_preempted or (self.state == "PENDING" and self.restarts):
             return "preempted"
         if self.state == "SUSPENDED":
@@ -124,7 +124,7 @@ class Pool:
 
     partition: str
     kind: str | None
-    """The GPU type that its GRES names. None if it names none."""
+    """The GPU type that the GRES names. None if the GRES names no type."""
     most_on_a_node: int
     total: int
     free: int
@@ -143,19 +143,19 @@ class SlurmAnswer:
     """The subjects of the rows that cannot be read."""
 
     def must_show(self, job: str) -> None:
-        """Every row that may be about that job was readable.
+        """Require that every row that may be about that job was readable.
 
         Raises:
-            ProviderSilent: a row that cannot be read may be about it.
+            ProviderSilent: an unreadable row may be about it.
         """
         if any(odd.id in (None, job) for odd in self.odd):
             raise odd_row()
 
     def must_show_mark(self, mark: str) -> None:
-        """Every row that may carry that mark was readable.
+        """Require that every row that may carry that mark was readable.
 
         Raises:
-            ProviderSilent: a row that cannot be read may carry it.
+            ProviderSilent: an unreadable row may carry it.
         """
         if any(not odd.mark_is_told or odd.mark == mark for odd in self.odd):
             raise odd_row()
@@ -179,16 +179,16 @@ printf '%s end %s\\n' "$nonce" "$?"
 """Lists the jobs that the controller remembers, the cluster and, if the site keeps accounts, forgotten jobs.
 
 Each part begins with a line that nobody could predict. So neither a login's greeting nor a truncated answer can
-be taken for a part.
+be mistaken for a part.
 """
 
 
 def parse_queue(answer: Finished, nonce: str) -> SlurmAnswer:
-    """What the answer to `QUEUE` says.
+    """Parse the answer to `QUEUE`.
 
     Raises:
-        ProviderSilent: the answer is not complete: what runs is unknown, and not nothing.
-        ProviderTrouble: one of its commands was refused.
+        ProviderSilent: the answer is not complete, so what runs is unknown.
+        ProviderTrouble: one of the commands was refused.
     """
     lines = answer.stdout.decode(errors="replace").split("\n")
     marks = [
@@ -201,14 +201,14 @@ def parse_queue(answer: Finished, nonce: str) -> SlurmAnswer:
             "scontrol" if ["cluster"] in [words for _, words in marks] else "squeue", answer
         )
     if [words[0] for _, words in marks] != ["queue", "cluster", "ended", "end"]:
-        raise _odd("its answer is not whole")
+        raise _odd("the answer is not complete")
     queue, config, over, end = (at for at, _ in marks)
     status = marks[3][1][-1]
     if status != "0" and not _NO_ACCOUNTS.search(words_of(answer)):
         raise refusal("sacct", Finished(int(status), b"", answer.stderr))
     named = [found[1] for line in lines[config:over] if (found := _CLUSTER.fullmatch(line))]
     if len(named) != 1:
-        raise _odd("it does not say which cluster it is")
+        raise _odd("the answer does not say which cluster it is from")
     known_now, forgotten = "\n".join(lines[queue + 1 : config]), "\n".join(lines[over + 1 : end])
     over_now, odd_over = parse_ended(forgotten) if status == "0" else ([], [])
     listed, odd_now = jobs(known_now)
@@ -224,7 +224,7 @@ def parse_queue(answer: Finished, nonce: str) -> SlurmAnswer:
 
 
 def parse_submitted(answer: Finished) -> str:
-    """The id of the job that `sbatch --parsable` made.
+    """Return the id of the job that `sbatch --parsable` made.
 
     Raises:
         ProviderSilent: the answer names no job, and one may have been made.
@@ -239,12 +239,12 @@ def parse_submitted(answer: Finished) -> str:
 
 
 def jobs(text: str) -> tuple[list[SlurmJob], list[Subject]]:
-    """The rows of squeue, with `JOB_FIELDS`, and the subjects of those that cannot be read."""
+    """Parse the rows of squeue, with `JOB_FIELDS`. Also return the subjects of those that cannot be read."""
     return _each(text, JOB_FIELDS, _parse_job, _id)
 
 
 def parse_ended(text: str) -> tuple[list[SlurmJob], list[Subject]]:
-    """As `jobs`, for the rows of sacct with `ENDED_FIELDS`. They leave out runs that were requeued."""
+    """Do the same as `jobs` for the rows of sacct, with `ENDED_FIELDS`. They leave out runs that were requeued."""
     return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
 
 
@@ -264,7 +264,7 @@ def _each(
             seen.append(one)
             continue
         named = try_read(identity, said)
-        # Accept a number and nothing else, because a row that was cut wrongly may hold anything.
+        # Accept a number and nothing else, because a row that was cut wrongly may contain anything.
         found = isinstance(named, str) and re.fullmatch(r"[0-9]{1,18}(?:_[0-9]{1,18})?", named)
         odd.append(
             Subject(
@@ -287,14 +287,14 @@ def _seen_ended(said: dict[str, str]) -> SlurmJob:
             "State": said["State"].split(" ")[0],
             "EndTime": said["End"],
             "Partition": said["Partition"],
-            # Few sites keep comments, so the job's name carries the mark too.
+            # Few sites keep comments, so the job's name carries the mark, too.
             "Comment": said["Comment"] or said["JobName"],
         }
     )
 
 
 def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
-    """The GPUs of each partition that takes jobs, by the rows of sinfo with `PARTITION_FIELDS`."""
+    """Return the GPUs of each partition that takes jobs, from the rows of sinfo with `PARTITION_FIELDS`."""
     # A login may print a greeting before the rows.
     text = "\n".join(line for line in text.split("\n") if SEPARATOR in line)
     rows = [
@@ -346,14 +346,14 @@ def _split(text: str) -> Iterator[list[str]]:
 
 
 def odd_row() -> ProviderSilent:
-    """The error for a row of Slurm's that says nothing reliable."""
-    return _odd("a row is not of its form")
+    """Return the error for a row of Slurm's output that says nothing reliable."""
+    return _odd("a row has another form than expected")
 
 
 def _odd(words: str) -> ProviderSilent:
     return ProviderSilent(
-        f"what Slurm's commands told cannot be understood: {words}",
-        remedy="see `squeue --me` on the login node; a job's name with a line break must go",
+        f"the output of Slurm's commands cannot be understood: {words}",
+        remedy="see `squeue --me` on the login node; rename a job whose name has a line break",
     )
 
 
@@ -370,7 +370,7 @@ def _parse_job(told: dict[str, str]) -> SlurmJob:
         ends_at=_time(told["EndTime"]),
         gpus=sum(count for _, count in _gpus(told["tres-per-node"]))
         * max(1, _number(told["NumNodes"])),
-        # Not from the name: an srun from inside an allocation inherits that.
+        # Not from the name, because an srun inside an allocation inherits the name.
         mark=_mark(told["Comment"]),
         comment=told["Comment"],
     )
@@ -395,7 +395,7 @@ def _number(text: str) -> int:
 
 
 def _time(text: str) -> datetime | None:
-    """A time in seconds since the epoch, the form that SLURM_TIME_FORMAT=%s asks for."""
+    """Parse a time in seconds since the epoch, which is the form that SLURM_TIME_FORMAT=%s asks for."""
     try:
         return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
     except (ValueError, OverflowError, OSError):
@@ -403,7 +403,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _hours(limit: str) -> float | None:
-    """`2-12:00:00`, `1:00:00` or `30:00` in hours. None if there is no limit."""
+    """Convert `2-12:00:00`, `1:00:00` or `30:00` to hours. None if there is no limit."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", limit)
     if found is None:
         return None
@@ -412,12 +412,12 @@ def _hours(limit: str) -> float | None:
 
 
 def words_of(told: Finished) -> str:
-    """The end of the command's error output."""
+    """Return the end of the command's error output."""
     return plain(told.stderr.decode(errors="replace").strip())[-400:]
 
 
 def refusal(command: str, told: Finished) -> ProviderTrouble:
-    """What it means that a Slurm command failed."""
+    """Return the error for a Slurm command that failed."""
     words = f"{command}: {words_of(told) or f'it ended with {told.exit_status}'}"
     if told.exit_status == 127:
         return ProviderTrouble(
@@ -430,7 +430,9 @@ def refusal(command: str, told: Finished) -> ProviderTrouble:
             words, remedy=f"try again in a minute; {Command('leases')} looks again"
         )
     if command == "sbatch" and _QUOTA.search(words):
-        return NoQuota(words, remedy="see account, qos and constraint under [slurm]; ask the site")
+        return NoQuota(
+            words, remedy="check account, qos and constraint under [slurm]; ask the site"
+        )
     if command == "sbatch" and _FULL.search(words):
         return NoCapacity(words, remedy=f"{Command('offers', provider='slurm')} has others")
     return ProviderTrouble(words, remedy=f"{Command('profiles', 'slurm')}; ask the site")

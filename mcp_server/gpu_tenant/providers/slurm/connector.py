@@ -59,14 +59,15 @@ _SETUP_S = 30.0
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
 _LEFT = timedelta(hours=1)
-"""A task that nobody has claimed for this long is not waiting for a lease any more."""
+"""A task that nobody has claimed for this long does not wait for a lease any more."""
 
 
 class SlurmConnector:
     """One user's jobs in one cluster, through the commands of its login node.
 
-    A box is a job that carries one of our marks. A job that Slurm ended is shown, as broken, until
-    it is torn down here: what it left in a shared home can still be kept. A cancelled job is gone.
+    A box is a job that carries one of our marks. A job that Slurm ended is shown as broken until it is torn down
+    here,
+    because what it left in a shared home can still be kept. A cancelled job is gone.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -77,7 +78,7 @@ class SlurmConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`: a job was submitted under the lease's mark, and may wait in the queue.
+        """Implement `Connector.create`: submit a job under the lease's mark. The job may wait in the queue.
 
         A lease of a fleet gets one task of an array: see `_claimed`.
         """
@@ -85,8 +86,8 @@ class SlurmConnector:
         ordered = _OFFER.fullmatch(quote.offer.id)
         if ordered is None:
             raise NoCapacity(
-                f"no offer of this cluster is {quote.offer.id}",
-                remedy=f"{Command('offers', provider='slurm')} has some",
+                f"this cluster has no offer {quote.offer.id}",
+                remedy=f"{Command('offers', provider='slurm')} lists its offers",
             )
         options = order(
             owner,
@@ -108,7 +109,7 @@ class SlurmConnector:
             said.must_show_mark(lease.mark)
             if (lease.fleet_size or 1) > 1:
                 box_id = await self._claimed(login, owner, lease, options, rows)
-                # It was held until now. From here on it may start, and bill.
+                # The task was held until now. From here on it may start, and bill.
                 await self._done(login, owner, "scontrol", "release", box_id)
             else:
                 text = batch(of_lease(lease), grace_s=owner.grace_s)
@@ -127,7 +128,7 @@ class SlurmConnector:
         )
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every job of this user that is not over, and those of ours that Slurm ended.
+        """Implement `Connector.list_boxes`: the user's jobs that are not over, and those of ours that Slurm ended.
 
         Empty if no cluster was ever named.
         """
@@ -138,7 +139,7 @@ class SlurmConnector:
             return await self._boxes(login, owner)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the job was cancelled. What it wrote to a shared home stays.
+        """Implement `Connector.destroy`: cancel the job. What it wrote to a shared home stays.
 
         Raises:
             ProviderTrouble: that id now belongs to another job, which was left alone.
@@ -164,16 +165,16 @@ class SlurmConnector:
     async def _tidy(
         self, login: Transport, owner: Site, rows: Sequence[SlurmJob], *, array: str
     ) -> None:
-        """Once the last lease of the array has ended, tasks of it that no lease claimed are cancelled."""
+        """Cancel the array's tasks that no lease claimed, once the last lease of the array has ended."""
         others = [row for row in rows if row.array == array and not row.is_over]
         left = [row for row in others if _is_unclaimed(row)]
         if left and not any(row.mark for row in others):
-            # By name as well, because a task that was claimed a moment ago has another name.
+            # Select by name as well, because a task that was claimed a moment ago has another name.
             only = ["--state=PENDING", f"--name={left[0].comment}"]
             await self._asked(login, owner, "scancel", *only, *(row.id for row in left))
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """As `Timed.timer_at`: the end of the walltime, once the job has started."""
+        """Implement `Timed.timer_at`: the end of the walltime, once the job has started."""
         owner = self._site()
         async with self._login(owner) as login:
             said = await self._told(login, owner)
@@ -185,7 +186,7 @@ class SlurmConnector:
     # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: GPUs of each kind in each partition, at the rate that the owner states."""
+        """Implement `Market.offers`: GPUs of each kind in each partition, at the rate that the owner states."""
         if not self._is_named():
             return []
         owner = self._site()
@@ -214,10 +215,10 @@ class SlurmConnector:
         options: Sequence[str],
         rows: Sequence[SlurmJob],
     ) -> str:
-        """A task of the fleet's array carries the lease's mark.
+        """Claim a task of the fleet's array for the lease: give it the lease's mark, and return its id.
 
-        The whole array was submitted at once, and held. A task starts only when a lease has claimed it. So no
-        meter runs
+        The whole array is submitted at once, and held. A task starts only when a lease has claimed it. So no meter
+        runs
         without a lease, and each lease has its own task.
         """
         name = array_name(lease)
@@ -261,7 +262,7 @@ class SlurmConnector:
         return read_each("slurm", every, read, _subject)
 
     def _is_left(self, row: SlurmJob) -> bool:
-        """Whether the task waits for a lease of this deployment, and none has claimed it for a long time."""
+        """Whether the task waits for a lease of this deployment, and no lease has claimed it for a long time."""
         of = row.comment.removeprefix(UNCLAIMED).partition("/")[0]
         return (
             _is_unclaimed(row)
@@ -298,7 +299,7 @@ class SlurmConnector:
         )
 
     async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> SlurmAnswer:
-        """Every job, from the cluster where the leases are. `of` is noted as a lease that was begun there.
+        """Ask for every job, from the cluster where the leases are. Note that the lease `of` is begun there.
 
         Raises:
             ProviderTrouble: another cluster answers.
@@ -327,7 +328,7 @@ class SlurmConnector:
     async def _done(
         self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
     ) -> Finished:
-        """The result of that Slurm command, which succeeded."""
+        """Run a Slurm command that must succeed, and return its result."""
         answer = await self._asked(login, owner, command, *argv, stdin=stdin)
         if answer.exit_status:
             raise refusal(command, answer)
@@ -359,23 +360,24 @@ class SlurmConnector:
         return is_named(self._setting.state / "config.toml") or self._notes.exist
 
     def _site(self) -> Site:
-        """The owner's settings for the cluster.
+        """Return the owner's settings for the cluster.
 
         Raises:
-            ProviderTrouble: they are gone, or cannot be understood; nothing was asked, and
-                nothing may be concluded about what runs there.
+            ProviderTrouble: the settings are gone, or cannot be understood. Nothing was asked, so nothing may be
+                concluded
+                about what runs there.
         """
         configuration = self._setting.state / "config.toml"
         if not is_named(configuration):
             raise ProviderTrouble(
                 f"no cluster is named in {configuration}",
-                remedy=f"write [slurm] there: {Command('profiles', 'slurm')} says what it may hold",
+                remedy=f"write [slurm] there: {Command('profiles', 'slurm')} lists its settings",
             )
         return site(configuration, self._setting.environ)
 
 
 def connect(setting: Setting) -> SlurmConnector:
-    """The connector for the cluster that `[slurm]` in config.toml names, or that this computer is in."""
+    """Return the connector for the cluster that `[slurm]` in config.toml names, or that this computer belongs to."""
     return SlurmConnector(setting)
 
 
@@ -388,9 +390,9 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
     if pool.free < count:
         notes[0] += ": it waits in the queue, at no cost"
     if rate is None:
-        notes.append("say what an hour of a GPU is worth: rate_usd_h under [slurm]; 0 is a rate")
+        notes.append("state what an hour of a GPU is worth: rate_usd_h under [slurm]; 0 is a rate")
     if model is None:
-        notes.append(f"say what {pool.kind or 'gpu'} is: [slurm.gpus] in config.toml")
+        notes.append(f"state which GPU {pool.kind or 'gpu'} is: [slurm.gpus] in config.toml")
     return Offer(
         provider="slurm",
         id=f"{pool.partition}/gpu{f':{pool.kind}' if pool.kind else ''}:{count}",
@@ -432,7 +434,7 @@ def _is_unclaimed(row: SlurmJob) -> bool:
 
 
 def _state_words(row: SlurmJob) -> str | None:
-    """Slurm's words for its state, if they say more than ours do."""
+    """Return Slurm's words for the job's state. None if they say no more than our own words."""
     if row.state == "RUNNING" and not row.is_being_preempted:
         return None
     words = f"Slurm says {row.state}" + (f" ({row.reason})" if row.reason else "")

@@ -1,4 +1,4 @@
-"""What the state directory records of a Slurm cluster, because Slurm reuses job ids."""
+"""What the state directory records of a Slurm cluster. This is needed because Slurm reuses job ids."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from gpu_tenant.domain.errors import ProviderTrouble
 class SlurmNotes:
     """The cluster's name, the marks of leases that were begun in it, and the jobs that were handed back.
 
-    Each is the name of an empty file, so that nothing is lost when two processes write.
+    Each of these is the name of an empty file, so that nothing is lost when two processes write at once.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -20,10 +20,10 @@ class SlurmNotes:
         return self._directory.exists()
 
     def begin(self, mark: str, *, cluster: str) -> None:
-        """A lease with that mark is being begun in that cluster. The first lease settles which cluster it is.
+        """Note that a lease with that mark is being begun in that cluster. The first lease determines the cluster.
 
         Raises:
-            ProviderTrouble: as `check`; nothing was noted.
+            ProviderTrouble: `check` refuses the cluster. The lease was not noted.
         """
         if not self._of("cluster"):
             self._note("cluster", cluster)
@@ -31,35 +31,36 @@ class SlurmNotes:
         self._note("begun", mark)
 
     def check(self, cluster: str) -> None:
-        """The leases are in that cluster, or there are none.
+        """Require that the leases are in that cluster, or that there are none.
 
         Raises:
-            ProviderTrouble: they are in another one; nothing may be concluded from what this
-                one lists.
+            ProviderTrouble: the leases are in another cluster, so nothing may be concluded from what this one lists.
         """
         known = self._of("cluster")
         if known and cluster not in known:
             raise ProviderTrouble(
                 f"the cluster {cluster} answers, and leases were begun in {', '.join(sorted(known))}",
-                remedy="name that one under [slurm] again; when none of its leases lives any more: "
+                remedy="name that cluster under [slurm] again; if none of its leases lives any more: "
                 f"`rm -r {self._directory / 'cluster'}`",
             )
 
     def check_ours(self, job: str, mark: str | None, *, lease: str) -> None:
-        """The job carries the lease's mark, or another mark if this lease was not begun here but took the job over.
+        """Require that the job carries the lease's mark.
+
+        It may carry another mark if this lease was not begun here but took the job over.
 
         Raises:
-            ProviderTrouble: it does not: the id belongs to another job now, or somebody has changed the job's comment.
+            ProviderTrouble: the id belongs to another job now, or somebody has changed the job's comment.
         """
         begun = {_lease(each) for each in self._of("begun")}
         if mark is None or (_lease(mark) != lease and lease in begun):
             raise ProviderTrouble(
                 f"the job {job} does not carry the mark of {lease}, and was left alone",
-                remedy=f"see `scontrol show job {job}` on the login node; if it is to end: `scancel {job}`",
+                remedy=f"see `scontrol show job {job}` on the login node; if the job should end: `scancel {job}`",
             )
 
     def hand_back(self, job: str, mark: str | None) -> None:
-        """That job is no longer a box."""
+        """Note that the job is no longer a box."""
         self._note("handed_back", f"{job}-{mark}")
 
     def shown(self, job: str, mark: str | None) -> bool:

@@ -18,13 +18,13 @@ MONTH_H = 720
 _DAY_S = 86_400
 _PARTS = {"gpu": "gpu", "disk": "disk", "bwu": BYTES, "bwd": BYTES}
 _EMPTY = (
-    "at zero everything is stopped; a saved card goes on being charged, and without one boxes and their "
+    "at zero everything is stopped; a saved card continues to be charged, and without a card boxes and their "
     "data are destroyed"
 )
 
 
 def charges_query(lease: Lease, now: datetime) -> dict[str, str]:
-    """The query for the charges of all contracts since the lease began, in the official client's form."""
+    """Return the query for the charges of all contracts since the lease began, in the official client's form."""
     since = lease.active_at or lease.created_at
     day = {"gte": int(since.timestamp()) // _DAY_S * _DAY_S, "lte": int(now.timestamp())}
     return {
@@ -36,7 +36,7 @@ def charges_query(lease: Lease, now: datetime) -> dict[str, str]:
 
 
 def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Billed | None:
-    """What those rows say about one instance. None if they say nothing about it."""
+    """Return what those rows say about one instance. None if they say nothing about it."""
     row = next((row for row in rows if row.get("source") == f"instance-{box_id}"), None)
     if row is None:
         return None
@@ -55,13 +55,13 @@ def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Bi
 
 
 def credit(user: Mapping[str, Json]) -> Balance | None:
-    """What the account holds: its credit, as the official client shows it."""
+    """Return what the account holds: its credit, as the official client shows it."""
     usd = money(user.get("credit"))
     return None if usd is None else Balance(amount_usd=usd, spends_usd_h=None, words=_EMPTY)
 
 
 def leftover(row: Mapping[str, Json]) -> Leftover:
-    """A volume, with what it costs."""
+    """Describe a volume, with what it costs."""
     label, hourly = str(row.get("label") or ""), money(row.get("storage_total_cost"))
     size_gb = row.get("disk_space")
     return Leftover(
@@ -76,7 +76,7 @@ def leftover(row: Mapping[str, Json]) -> Leftover:
 
 
 def money(value: Json) -> Decimal | None:
-    """A sum of money. None if the value is not one."""
+    """Return the value as a sum of money. None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     sum_usd = Decimal(str(value))
@@ -84,4 +84,6 @@ def money(value: Json) -> Decimal | None:
 
 
 def _unreadable(what: str) -> ProviderSilent:
-    return ProviderSilent(f"Vast.ai told {what} in an odd form", remedy="look in its console")
+    return ProviderSilent(
+        f"Vast.ai's answer about {what} has an unexpected form", remedy="look in its console"
+    )

@@ -49,7 +49,7 @@ _SPACING = (
     Spacing("GET", CHARGES, 1.0),
 )
 _SETUP_S = 240
-# A create's answer is read whatever its status, because an error may name a box that was made. A
+# A create's answer is read whatever its status is, because an error may name a box that was made. A
 # 429 never does.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
 _GONE = ("not_found", "no_such_instance")
@@ -58,29 +58,53 @@ _ENDED = (
     "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
 )
 _OUTBID = (
-    "what is interruptible and nobody parked was outbid; it may start again by itself, and bill"
+    "an interruptible box that nobody parked was outbid; it may start again by itself, and bill"
 )
 
-# Canonical names that differ from theirs. They sell two sizes of memory under one name.
+# Canonical names that differ from Vast.ai's. GPUs that share one of its names are told apart by their memory.
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
-    "RTX 4080 SUPER": ("RTX 4080S",),
-    "RTX 4070 SUPER": ("RTX 4070S",),
-    "A10G": ("A10g",),
+    "GTX 970": ("GeForce 970",),
+    **{f"GTX {n} SUPER": (f"GTX {n} S",) for n in (1650, 1660)},
+    **{f"RTX {n} SUPER": (f"RTX {n}S",) for n in (2060, 2070, 2080, 4070, 4080)},
+    "RTX 4080 SUPER 32GB": ("RTX 4080S",),
     "RTX 4070 Ti SUPER": ("RTX 4070S Ti",),
+    **{f"RTX {n} Laptop": (f"RTX {n} laptop",) for n in (3060, 3070, 4060, 4070, 4080)},
+    "TITAN RTX": ("Titan RTX",),
+    "TITAN V": ("Titan V",),
+    "TITAN X": ("Titan X",),
+    "TITAN Xp": ("Titan Xp",),
+    **{
+        name: (shared,)
+        for shared, *others in (
+            ("RTX 2060", "RTX 2060 12GB"),
+            ("RTX 2080 Ti", "RTX 2080 Ti 22GB"),
+            ("RTX 3050", "RTX 3050 6GB"),
+            ("RTX 3060", "RTX 3060 8GB"),
+            ("RTX 3080", "RTX 3080 12GB"),
+            ("RTX 3090", "RTX 3090 48GB"),
+            ("RTX 4060 Ti", "RTX 4060 Ti 16GB"),
+            ("RTX 4090", "RTX 4090 48GB"),
+            ("RTX 4090D", "RTX 4090D 48GB"),
+            ("RTX 5060 Ti", "RTX 5060 Ti 16GB"),
+            ("RTX A2000", "RTX A2000 12GB"),
+        )
+        for name in (shared, *others)
+    },
+    **{f"Quadro RTX {n}": (f"Q RTX {n}",) for n in (4000, 5000, 6000, 8000)},
+    **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
     "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
     "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",),
+    **{name: (f"Tesla {name}",) for name in ("K80", "M40", "P4", "P6", "P40", "P100", "T4")},
+    **{f"V100 {form} {size}GB": ("Tesla V100",) for form in ("SXM", "PCIe") for size in (16, 32)},
+    "A10G": ("A10g",),
+    **{f"A100 PCIe {size}GB": ("A100 PCIE",) for size in (40, 80)},
+    **{f"A100 SXM {size}GB": ("A100 SXM4", "A100 SXM") for size in (40, 80)},
+    **{f"A800 PCIe {size}GB": ("A800 PCIE",) for size in (40, 80)},
     "H100 PCIe": ("H100 PCIE",),
-    "A100 PCIe 40GB": ("A100 PCIE",),
-    "A100 PCIe 80GB": ("A100 PCIE",),
-    "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"),
-    "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
-    "V100 SXM 16GB": ("Tesla V100",),
-    "V100 SXM 32GB": ("Tesla V100",),
     "GH200": ("GH200 SXM",),
-    "T4": ("Tesla T4",),
-    "P100": ("Tesla P100",),
-    "P40": ("Tesla P40",),
-    **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
+    **{name: (f"Instinct{name}",) for name in ("MI50", "MI100", "MI210", "MI250X")},
+    "PRO V620": ("Pro V620",),
+    "Radeon PRO VII": ("Radeon Pro VII",),
 }
 
 
@@ -98,11 +122,11 @@ class VastConnector:
         )
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. If a refusal names a box, that box is returned as it is, to be given back.
+        """Implement `Connector.create`. If a refusal names a box, return that box as it is, to be given back.
 
-        Whether the box is interruptible is what the provider says, not what was asked for: a request that loses
-        its bid
-        on the way rents at the full price, without any notice.
+        Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
+        loses its
+        bid on the way rents at the full price, without any notice.
         """
         quote = wanted_quote(lease)
         if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
@@ -114,7 +138,7 @@ class VastConnector:
         contract = _field(reply, "new_contract")
         if not isinstance(contract, int):
             refusal = self._refusal("PUT", path, reply)
-            # It names neither a box nor a known reason, so only the list can tell.
+            # The refusal names neither a box nor a known reason, so only the list can tell.
             raise silent(refusal.message) if reply.status == 200 else refusal
         shown = f"/api/v0/instances/{contract}/"
         key: Json = {"ssh_key": self._setting.public_key()}
@@ -122,27 +146,27 @@ class VastConnector:
             await self._call("POST", f"{shown}ssh/", body=key, how="repeatable")
             row = (await self._call("GET", shown, query={"owner": "me"})).fields.get("instances")
         except ProviderTrouble as error:
-            # Any error but ProviderSilent would say that no box was made.
+            # Any error other than ProviderSilent would say that no box was made.
             raise silent(f"Vast.ai made instance {contract}, but: {error.message}") from error
         if not isinstance(row, dict):
             raise silent(f"Vast.ai made instance {contract}, and does not show it yet")
         return self._box(row)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`."""
+        """Implement `Connector.list_boxes`."""
         return await self._boxes({})
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`."""
+        """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`."""
+        """Implement `Accounted.account`."""
         number = (await self._call("GET", USER)).fields.get("id")
         return f"user {number}" if isinstance(number, int | str) else None
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`."""
+        """Implement `Findable.found`."""
         path = f"/api/v0/instances/{lease.box_id}/"
         reply = await self._call("GET", path, query={"owner": "me"}, expect=(200, 404))
         if reply.status == 404:
@@ -153,7 +177,7 @@ class VastConnector:
         return self._box(row) if isinstance(row, dict) else None
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`."""
+        """Implement `Connector.destroy`."""
         permit = genuine(permit, provider="vastai")
         path = f"/api/v0/instances/{permit.box_id}/"
         reply = await self._call("DELETE", path, body={}, expect=(200, 404), how="teardown")
@@ -161,13 +185,13 @@ class VastConnector:
             raise self._wire.trouble("DELETE", path, reply)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`."""
+        """Implement `Parking.park`."""
         refusal = await self._set(lease, "stopped")
         if refusal is not None:
             raise refusal
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`. A start that the provider queues is cancelled, or it could bill unseen."""
+        """Implement `Parking.resume`. A start that the provider only queues is withdrawn: it could bill unseen."""
         refusal = await self._set(lease, "running")
         if refusal is None:
             return
@@ -175,7 +199,7 @@ class VastConnector:
             raise refusal
         await self.park(lease)
         raise NoCapacity(
-            f"the GPU of {lease.id} is somebody else's now: {refusal.message}",
+            f"the GPU of {lease.id} is in use by somebody else now: {refusal.message}",
             remedy=f"{Command('resume', lease.id)} tries again; its disk is kept, and bills",
         )
 
@@ -203,7 +227,7 @@ class VastConnector:
             if token is None:
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
-                raise silent("Vast.ai's list: its next page is the one before")
+                raise silent("Vast.ai's list: the cursor to its next page leads to the same page")
             leafing.turn()
             query["after_token"] = token
         if isinstance(total, int) and len(rows) < total:
@@ -214,7 +238,7 @@ class VastConnector:
         label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         now = row.get("instance")
-        # While it loads, only its disk bills.
+        # While the box loads, only its disk bills.
         price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
         running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
         return Box(
@@ -227,7 +251,9 @@ class VastConnector:
             running_usd_h=None if running is None else running.quantize(CENT),
             interruptible=row.get("is_bid") is True,
             words=self._words(row, word, state),
-            taken="host_lost" if word == "offline" else None,  # it never comes back by itself
+            taken="host_lost"
+            if word == "offline"
+            else None,  # such a box never comes back by itself
             created_at=instant(row.get("start_date")),
         )
 
@@ -245,14 +271,14 @@ class VastConnector:
         return "; ".join(filter(None, told)) or None
 
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
-        """The body of a create. A bid is the quote's price, and never above the quote's cap."""
+        """Return the body of a create. A bid is the quote's price, and never above the quote's cap."""
         bid = None
         if quote.offer.interruptible:
             bid, price = quote.offer.price.gpu_usd_h, quote.offer.price.running_usd_h
             if bid is None or price is None or price > quote.cap_usd_h:
                 raise PriceMoved(
                     f"the bid would cost {price} USD/h, and the cap is {quote.cap_usd_h} USD/h",
-                    remedy=f"{Command('offers')} shows what is within it",
+                    remedy=f"{Command('offers')} shows what the cap allows",
                 )
         key = shlex.quote(self._setting.public_key())
         return {
@@ -262,11 +288,11 @@ class VastConnector:
             "label": mark,
             "price": None if bid is None else float(bid),
             "disk": float(quote.wish.disk_gb),
-            # The first command keeps logins out of a tmux. The rest lets our key in even if the
-            # call that attaches it is lost.
+            # The first command keeps logins out of tmux. The rest installs our key even if the call
+            # that attaches the key is lost.
             "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
             f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
-            # Otherwise an offer that is gone leaves a stopped box behind, whose disk bills.
+            # Otherwise an offer that is gone leaves behind a stopped box, whose disk bills.
             "cancel_unavail": True,
             "runtype": "ssh_direc ssh_proxy",
             "force": False,
@@ -281,7 +307,7 @@ class VastConnector:
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`, with two requests if a bid is as good as a firm price."""
+        """Implement `Market.offers`, with two requests if a bid is as good as a firm price."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
             return []
@@ -294,14 +320,14 @@ class VastConnector:
         return [offer for offer in found if offer is not None]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
+        """Implement `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
         owned = {"owner": "me", "type": "all_volume"}
         reply = await self._call("GET", "/api/v0/volumes", query=owned)
         rows = _rows(reply.fields, "volumes")
         return [leftover(row) for row in rows if not row.get("instances")]
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """As `Billing.billed`. The charges name each contract, and cannot be requested for one alone."""
+        """Implement `Billing.billed`. The charges name each contract, and cannot be requested for one alone."""
         now = self._setting.clock.now()
         query = charges_query(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
@@ -315,7 +341,7 @@ class VastConnector:
             query["after_token"] = token
 
     async def balance(self) -> Balance | None:
-        """As `Funded.balance`."""
+        """Implement `Funded.balance`."""
         return credit((await self._call("GET", USER)).fields)
 
     async def _call(
@@ -328,7 +354,7 @@ class VastConnector:
         expect: Sequence[int] = (200,),
         how: Literal["", "repeatable", "teardown"] = "",
     ) -> Reply:
-        """As `Wire.call`, except that a 404 about the key is raised as a refused credential."""
+        """Make the same call as `Wire.call`, but raise a 404 about the key as a refused credential."""
         reply = await self._wire.call(
             method,
             path,
@@ -343,11 +369,13 @@ class VastConnector:
         return reply
 
     def _refusal(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
-        """What an answer means that did not give what was asked for."""
+        """Return the error for an answer that did not give what was asked for."""
         trouble = self._wire.trouble(method, path, reply)
         error, said = _field(reply, "error"), trouble.message
         if _about_the_key(reply):
-            return CredentialRefused(said, remedy=f"see that the key is right; {Command('doctor')}")
+            return CredentialRefused(
+                said, remedy=f"check that the key is right; {Command('doctor')}"
+            )
         if error in ("missing_billing", "insufficient_credit"):
             return NoFunds(said, remedy="add credit in Vast.ai's console, or rent elsewhere")
         remedy = f"{Command('offers')} shows what there is now"
@@ -359,17 +387,17 @@ class VastConnector:
 
 
 def _word(row: Mapping[str, Json]) -> str:
-    """The provider's word for the state of a box."""
+    """Return the provider's word for the state of a box."""
     status = row.get("actual_status", "missing")
-    # A container's state is shown after its contract has stopped. A stopped box reads "exited", as
-    # a dead one does.
+    # A container's state is still shown after its contract has stopped: a stopped box reads "exited",
+    # and so does a dead one.
     if row.get("cur_state") == "stopped" and status not in ("offline", "unknown"):
         return "stopped"
     return "created" if status is None else str(status)
 
 
 def _direct(row: Mapping[str, Json]) -> SshAddress | None:
-    """Where the box's own sshd answers. `ssh_host` is the provider's proxy, which is slow."""
+    """Return the address of the box's own sshd. `ssh_host` is the provider's proxy, which is slow."""
     ports, ip = row.get("ports"), row.get("public_ipaddr")
     bound = ports.get("22/tcp") if isinstance(ports, dict) else None
     first = bound[0] if isinstance(bound, list) and bound else None
@@ -397,20 +425,21 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         asked["verified"] = {"eq": True}
     if wish.trust == "datacenter":
         asked["datacenter"] = {"eq": True}
-    if wish.gpu is not None:
-        asked["gpu_name"] = {"in": list(_THEIR_NAMES.get(wish.gpu, (wish.gpu,)))}
+    if wish.gpus:
+        theirs = [name for gpu in wish.gpus for name in _THEIR_NAMES.get(gpu, (gpu,))]
+        asked["gpu_name"] = {"in": list(dict.fromkeys(theirs))}
     return asked
 
 
 def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
-    """The offer in that row, or None if it does not fit the wish."""
+    """Return the offer in that row. None if it does not fit the wish."""
     name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
     ask, count = row.get("id"), row.get("num_gpus")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
-        or (wish.gpu is not None and name != wish.gpu)
+        or wish.preference(name) is None
         or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
         or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
     ):
@@ -431,7 +460,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
             parked_usd_h=None if disk is None else disk.quantize(CENT),
-            # Their figures are as seen from the box: what is uploaded to it is what it downloads.
+            # Their figures are as seen from the box: what is uploaded to the box is what it downloads.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
             source="api",
@@ -453,7 +482,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
 
 
 def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
-    """The canonical name, and the memory of each GPU in GiB. Several sizes are sold under one name."""
+    """Return the canonical name, and the memory of each GPU in GiB. One name may mean several sizes."""
     gib = None if ram_mb is None else round(ram_mb / 1024)
     called = [ours for ours, names in _THEIR_NAMES.items() if theirs in names]
     models = [model for model in map(known_gpu, called or [theirs]) if model is not None]
@@ -469,12 +498,12 @@ def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
     listed = answer.get(name)
     rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     if not isinstance(listed, list) or len(rows) < len(listed):
-        raise silent(f"Vast.ai's list: its {name} are not to be read")
+        raise silent(f"Vast.ai's list: its {name} cannot be read")
     return rows
 
 
 def _field(reply: Reply, name: str) -> Json:
-    """That field of an answer, or None if the answer is not an object."""
+    """Return that field of an answer. None if the answer is not an object."""
     try:
         answer: Json = json.loads(reply.text)
     except (ValueError, RecursionError):
@@ -492,5 +521,5 @@ def _number(value: Json) -> float | None:
 
 
 def connect(setting: Setting) -> VastConnector:
-    """The connector for the account whose key the setting names."""
+    """Return the connector for the account whose key the setting names."""
     return VastConnector(setting)

@@ -94,7 +94,7 @@ def _meant(value: Json) -> dict[str, Json]:
 
 def _prove(after: str, meant: dict[str, Json]) -> str:
     if read(after) != meant:
-        raise TomlError("it is written in a way that this program does not change safely", 1)
+        raise TomlError("it is written in a form that this program cannot change safely", 1)
     return after
 
 

@@ -1,0 +1,139 @@
+"""Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+MARKER = ".rehearsal.json"
+METADATA = ("169.254.169.254", 80, "metadata.google.internal", "")
+PREEMPTED = "/computeMetadata/v1/instance/preempted"
+POLL_S, FAILED_POLL_S = 2.0, 10.0
+ANSWER_S, ANSWER_BYTES = 1.0, 4096
+
+
+def metadata_address(home: str) -> tuple[str, int, str, str] | None:
+    """Host, port, the name to ask for, and what stands before each path. None if nothing may be asked.
+
+    On a rehearsal's box a file in its login home says where its platform answers, always on this computer.
+    """
+    directory = home
+    while True:
+        path = os.path.join(directory, MARKER)
+        if os.path.lexists(path):
+            return _rehearsed(path)
+        if directory == os.path.dirname(directory):
+            return METADATA
+        directory = os.path.dirname(directory)
+
+
+def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
+    from urllib.parse import urlsplit
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            at = urlsplit(json.load(file)["metadata"])
+        port = at.port
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if at.scheme != "http" or at.hostname != "127.0.0.1" or port is None:
+        return None
+    return at.hostname, port, at.netloc, at.path
+
+
+def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
+    """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
+
+    What answers may be anybody. So it is given a second and 4 KB, no proxy is asked and no redirect is
+    followed, and only the one word of an answer that names itself as Google's counts.
+    """
+    import socket
+
+    host, port, name, before = address
+    asked = (
+        "GET %s%s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: close\r\n\r\n"
+        % (before, PREEMPTED, name)
+    )
+    give_up, answer = time.monotonic() + ANSWER_S, b""
+    try:
+        with socket.create_connection((host, port), ANSWER_S) as line:
+            line.sendall(asked.encode())
+            while len(answer) <= ANSWER_BYTES:
+                left_s = give_up - time.monotonic()
+                if left_s <= 0:
+                    return None
+                line.settimeout(left_s)
+                part = line.recv(ANSWER_BYTES)
+                if not part:
+                    break
+                answer += part
+    except (OSError, ValueError):
+        return None
+    return _read_answer(answer)
+
+
+def _read_answer(answer: bytes) -> bool | None:
+    head, parted, body = answer.partition(b"\r\n\r\n")
+    status, _, fields = head.partition(b"\r\n")
+    named = {line.replace(b" ", b"").lower() for line in fields.split(b"\r\n")}
+    if len(answer) > ANSWER_BYTES or not parted or status.split(b" ")[1:2] != [b"200"]:
+        return None
+    if b"metadata-flavor:google" not in named:
+        return None
+    return {b"TRUE": True, b"FALSE": False}.get(body.strip())
+
+
+class Listener:
+    """Passes the time of one process, and hears meanwhile whether the box is to be taken.
+
+    From when it is made, SIGTERM ends this process no more: it is waited for. The first process sends it to
+    all others when the system or the container ends. From anybody else it says nothing.
+    """
+
+    def __init__(self, home: str, metadata: bool) -> None:
+        import signal
+
+        self._address = metadata_address(home) if metadata else None
+        self._ask_at = 0.0
+        self.polls = self.unclear = 0
+        self._waits = getattr(signal, "sigtimedwait", None)
+        if self._waits is not None:
+            # An ignored signal would never be seen. A blocked one stays until it is waited for.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def waits(self, seconds: float) -> str | None:
+        """So much time has passed, or less if the box is to be taken. Who says so; None if nobody does."""
+        import signal
+
+        until = time.monotonic() + seconds
+        if self._is_taken():
+            return "metadata"
+        left_s = until - time.monotonic()
+        while left_s > 0:
+            if self._waits is None:  # not on every system
+                time.sleep(left_s)
+                return None
+            heard = self._waits({signal.SIGTERM}, left_s)
+            if heard is not None and heard.si_pid in (0, 1):
+                return "shutdown"
+            left_s = until - time.monotonic()
+        return None
+
+    def lets_go(self) -> None:
+        """SIGTERM ends this process, as it ends any other."""
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _is_taken(self) -> bool:
+        if self._address is None or time.monotonic() < self._ask_at:
+            return False
+        said = is_preempted(self._address)
+        self.polls += 1
+        self.unclear += said is None
+        # One that gives no such answer is asked more seldom, and never given up.
+        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S)
+        return said is True

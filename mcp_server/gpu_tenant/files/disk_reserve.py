@@ -1,0 +1,84 @@
+"""Room that is kept for the end of a lease: a full disk must not keep a box from being torn down."""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+RESERVES = {"watch": 1 << 20, "end": 4 << 20}
+"""What is kept, by who may give it up: a watch that must go on, and a teardown. The latter takes all."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+WANTED_BYTES = 1 << 20
+"""A disk with less room than this counts as full: a verb's lines in the ledger could be cut short."""
+
+
+def is_full(directory: Path) -> bool:
+    """Whether the disk of `directory` has too little room for a verb's lines in the ledger."""
+    if free_bytes(directory) >= WANTED_BYTES:
+        return False
+    # Some disks keep room for root that they do not report, so it is tried.
+    tried = directory / f".room-{os.getpid()}"
+    try:
+        tried.write_bytes(os.urandom(WANTED_BYTES))
+    except OSError as error:
+        return error.errno in _NO_ROOM
+    finally:
+        with suppress(OSError):
+            tried.unlink(missing_ok=True)
+    return False
+
+
+def free_bytes(directory: Path) -> int:
+    """How much any user may still write to the disk of `directory`."""
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize
+
+
+def has_reserve(directory: Path) -> bool:
+    """Whether a teardown has a reserve there."""
+    return _reserve(directory, "end").exists()
+
+
+def keep_reserve(directory: Path) -> None:
+    """The reserve lies in `directory`. If the disk has not twice as much room, it is tried again the next time."""
+    with suppress(OSError):
+        if free_bytes(directory) < 2 * sum(RESERVES.values()):
+            return
+        for name, size_bytes in RESERVES.items():
+            _keep(_reserve(directory, name), size_bytes)
+
+
+def _keep(reserve: Path, size_bytes: int) -> None:
+    try:
+        opened = os.open(reserve, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    try:
+        # What is written is no zeros: some file systems keep those without any room.
+        os.write(opened, os.urandom(size_bytes))
+        os.fsync(opened)
+    except OSError:
+        reserve.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(opened)
+
+
+def give_up_reserve(directory: Path, purpose: Literal["watch", "end"]) -> bool:
+    """The reserve for that purpose was given up, if the disk of `directory` is full. Returns whether one was."""
+    if not is_full(directory):
+        return False
+    there = [
+        reserve
+        for name in RESERVES
+        if purpose in ("end", name) and (reserve := _reserve(directory, name)).exists()
+    ]
+    with suppress(OSError):
+        for reserve in there:
+            reserve.unlink(missing_ok=True)
+    return bool(there)
+
+
+def _reserve(directory: Path, name: str) -> Path:
+    return directory / f".reserve-{name}"

@@ -1,0 +1,159 @@
+"""A disk that takes no writes hides no box, and a full one keeps none from being torn down."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from e2e.rehearsal import Rehearsal, nothing_left_of
+from mcp import Client
+from parts import required, root_required
+
+from gpu_tenant.faces.mcp.server import make_server
+
+LOOKS = (
+    ("leases",),
+    ("leases", "--all"),
+    ("monitor",),
+    ("terms",),
+    ("limits",),
+    ("alarms",),
+    ("doctor",),
+)
+
+
+class OnItsOwnDisk:
+    """A rehearsal of a provider, whose state directory is a small ext4 disk, and a lease that has done its job."""
+
+    def __init__(self, place: Path) -> None:
+        self.stage = Rehearsal(place)
+        self.state = Path(self.stage.environment["GPU_TENANT_HOME"])
+        self.filler = self.state / "filler"
+        image, aside = place / "disk.img", place / "aside"
+        with image.open("wb") as into:
+            into.truncate(48 << 20)
+        run("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", image)
+        shutil.copytree(self.state, aside)
+        run("mount", "-o", "loop", image, self.state)
+        shutil.copytree(aside, self.state, dirs_exist_ok=True)
+        project = place / "project"
+        project.mkdir()
+        (project / "job.sh").write_text("mkdir -p out; echo done > out/result.txt\n")
+        self.lease, self.box = self.stage.rented()
+        self.stage.does("push", str(project))
+        self.stage.does("launch", "--artifact", "out/", "--", "sh", "job.sh")
+        assert "finished" in self.stage.does("monitor", "--wait-s", "20")
+        self.stage.does("collect")
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        with self.filler.open("wb", buffering=0) as into:
+            for block in (1 << 20, 1 << 12):
+                try:
+                    while True:
+                        into.write(bytes(block))
+                except OSError:
+                    continue
+        try:
+            yield
+        finally:
+            self.filler.unlink(missing_ok=True)
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        run("mount", "--bind", self.state, self.state)
+        run("mount", "-o", "remount,ro,bind", self.state)
+        try:
+            yield
+        finally:
+            run("umount", "-l", self.state)
+
+    def said(self, *words: str) -> tuple[int, str]:
+        ran = self.stage.ran(*words)
+        return ran.returncode, ran.stdout + ran.stderr
+
+
+def run(*words: object) -> None:
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnItsOwnDisk]:
+    required("mount")
+    root_required()
+    begun: list[Rehearsal] = []
+    place = tmp_path_factory.mktemp("full")
+    with nothing_left_of(begun):
+        made = OnItsOwnDisk(place)
+        begun.append(made.stage)
+        try:
+            yield made
+        finally:
+            run("umount", "-l", made.state)
+
+
+@pytest.mark.parametrize("kind", ["full", "read_only"])
+def test_every_look_works_and_says_that_nothing_is_recorded(disk: OnItsOwnDisk, kind: str) -> None:
+    with getattr(disk, kind)():
+        told = {words: disk.said(*words) for words in LOOKS}
+
+    for words, (status, said) in told.items():
+        assert "Traceback" not in said, (words, said)
+        assert "is recorded" in said, (words, said)
+        assert status == (1 if words == ("doctor",) else 0), (words, said)
+    assert disk.lease in told[("leases",)][1]
+    assert "finished" in told[("monitor",)][1]
+
+
+@pytest.mark.parametrize("kind", ["full", "read_only"])
+def test_what_must_write_says_what_stands_in_its_way(disk: OnItsOwnDisk, kind: str) -> None:
+    with getattr(disk, kind)():
+        told = [
+            disk.said(*words) for words in (("extend", "--hours", "3"), ("audit",), ("push", "."))
+        ]
+
+    wants = "1.0 MB" if kind == "full" else "takes writes"
+    for status, said in told:
+        assert (status, "Traceback" in said) == (6, False), said
+        assert str(disk.state) in said
+        assert wants in said
+        assert "backup" not in said
+
+
+def test_a_look_at_a_full_disk_changes_no_byte_of_the_ledger(disk: OnItsOwnDisk) -> None:
+    ledger = disk.state / "ledger.sqlite3"
+    with disk.full():
+        before = ledger.read_bytes()
+        for words in LOOKS:
+            disk.said(*words)
+        assert ledger.read_bytes() == before
+        assert {path.name for path in disk.state.glob(".re*")} == {".reserve-end", ".reserve-watch"}
+
+
+async def test_an_agent_sees_its_leases_on_a_full_disk(
+    disk: OnItsOwnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in disk.stage.environment.items():
+        monkeypatch.setenv(name, value)
+    with disk.full():
+        async with Client(make_server(watch_every_s=3600)) as agent:
+            told = await agent.call_tool("list_leases", {})
+            pushed = await agent.call_tool("push", {"lease": disk.lease, "directory": "."})
+
+    assert told.structured_content is not None
+    assert [lease["lease"] for lease in told.structured_content["leases"]] == [disk.lease]
+    assert "is full" in told.structured_content["alarms"][0]
+    assert pushed.is_error
+    assert "DISK_FULL" in str(pushed.content)
+
+
+def test_a_box_is_torn_down_although_the_disk_is_full(disk: OnItsOwnDisk) -> None:
+    with disk.full():
+        status, said = disk.said("teardown", disk.lease, "--json")
+
+    assert status == 0, said
+    assert json.loads(said[said.index("{") :])["receipt"]["ground"] == "verified"
+    assert disk.said("leases")[1].startswith("no lease is live")

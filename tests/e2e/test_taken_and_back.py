@@ -1,0 +1,107 @@
+"""What is said of a box that its provider stopped, and of the same box when it runs again, is so."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from e2e.renting import Tenant, tenant_at
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.leases.cards import Card
+
+BY_ITSELF = "the box stops itself with its own key (proved)"
+
+
+@pytest.fixture
+async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
+    async with tenant_at("vastai", tmp_path, time="runs") as made:
+        yield made
+
+
+@pytest.fixture
+async def card(tenant: Tenant, tmp_path: Path) -> Card:
+    """A box under a bid, on which a job has been."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "train.sh").write_text("mkdir out; echo 1 > out/loss\n", encoding="utf-8")
+    quotes = await tenant.quotes(hours=3, interruptible="yes")
+    made = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    assert BY_ITSELF in made.stops_the_meter
+    await tenant.tenancy.push(made.lease, str(tree))
+    await tenant.tenancy.launch_detached(made.lease, "sh train.sh", ["out/"], name="train")
+    return made
+
+
+async def shown(tenant: Tenant) -> Card:
+    (only,) = (await tenant.tenancy.list_leases()).leases
+    return only
+
+
+def guarded(tenant: Tenant, card: Card) -> int:
+    events = tenant.tenancy.ledger.events(card.lease)
+    return sum(isinstance(event, timeline.Guarded) for _, event in events)
+
+
+async def test_while_its_provider_keeps_it_stopped_no_guard_is_promised(
+    tenant: Tenant, card: Card
+) -> None:
+    tenant.fault("outbid", box=card.box)
+
+    told = await shown(tenant)
+
+    assert told.phase == "stopped by its provider"
+    assert "its disk bills on until it is torn down" in told.stops_the_meter
+    assert "if it wakes by itself, no guard runs on it" in told.stops_the_meter
+
+
+async def test_a_box_that_was_resumed_is_guarded_again_and_until_then_that_is_an_alarm(
+    tenant: Tenant, card: Card
+) -> None:
+    tenant.fault("outbid", box=card.box)
+    await shown(tenant)
+    before = guarded(tenant, card)
+    await tenant.tenancy.change_lease(card.lease, "resume")
+    tenant.wait(600)
+
+    waiting = await shown(tenant)
+    await tenant.tenancy.monitor(card.lease, wait_s=0)
+    after = await shown(tenant)
+
+    assert "until then nothing" in waiting.stops_the_meter
+    assert waiting.price_usd_h == card.price_usd_h
+    assert "no guard holds its deadline" in (waiting.alarm or "")
+    assert f"gpu-tenant audit {card.lease}" in (waiting.alarm or "")
+    assert guarded(tenant, card) == before + 1
+    assert (BY_ITSELF in after.stops_the_meter, after.alarm) == (True, None)
+
+
+async def test_a_box_that_woke_by_itself_is_guarded_by_whoever_works_on_it_next(
+    tenant: Tenant, card: Card
+) -> None:
+    tenant.fault("outbid", box=card.box, seconds=300)
+    await shown(tenant)
+    tenant.wait(900)
+
+    woken = await shown(tenant)
+    await tenant.tenancy.monitor(card.lease, wait_s=0)
+    after = await shown(tenant)
+
+    assert woken.price_usd_h == card.price_usd_h
+    assert "until then nothing" in woken.stops_the_meter
+    assert "no guard holds its deadline" in (woken.alarm or "")
+    assert (BY_ITSELF in after.stops_the_meter, after.alarm) == (True, None)
+
+
+async def test_an_audit_of_a_box_whose_job_has_ended_leads_to_its_files(
+    tenant: Tenant, card: Card
+) -> None:
+    tenant.fault("outbid", box=card.box)
+    await shown(tenant)
+    await tenant.tenancy.change_lease(card.lease, "resume")
+    tenant.wait(600)
+
+    audited = await tenant.tenancy.audit(card.lease)
+
+    assert "gpu-tenant push" not in audited.next
+    assert f"gpu-tenant monitor {card.lease}" in audited.next
+    assert f"gpu-tenant collect {card.lease}" in audited.next
