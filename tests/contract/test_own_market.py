@@ -195,7 +195,11 @@ async def test_a_machine_that_is_there_twice_is_refused(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("[own]\n", "not a list of machines"), ("own = 1\n", "not a list"), ("[[own]", "cannot be read")],
+    [
+        ("[own]\n", "not a list of machines"),
+        ("own = 1\n", "not a list"),
+        ("[[own]", "cannot be read"),
+    ],
 )
 async def test_a_configuration_that_is_none_is_trouble_and_not_an_empty_market(
     connector: own.OwnConnector, tmp_path: Path, text: str, words: str

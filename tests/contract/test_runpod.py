@@ -585,7 +585,9 @@ async def test_a_list_whose_end_is_not_in_sight_is_not_a_list(
     body = {"pods": [], "pagination": TORN[pagination]}
     staged.fault("status", "GET", "/v2/pods$", status=200, body=body)
 
-    with pytest.raises(ProviderSilent, match=r"does not lead to the next|unknown form of pagination"):
+    with pytest.raises(
+        ProviderSilent, match=r"does not lead to the next|unknown form of pagination"
+    ):
         await runpod.list_boxes()
 
 

@@ -98,7 +98,7 @@ class StandingWish(Record):
         count = f" x{wish.gpu_count}" if wish.gpu_count > 1 else ""
         cap = f" at up to {self.order.cap_usd_h} USD/h" if self.order else ""
         at = f" at {self.provider}" if self.provider else ""
-        return f"{"a box" if not wish.gpu else wish.gpu}{count}{at}{cap}"
+        return f"{' or '.join(wish.gpus) or 'a box'}{count}{at}{cap}"
 
     def words(self, watched: str) -> str:
         """How it stands, who goes on with it, and how it ends, in one line."""
