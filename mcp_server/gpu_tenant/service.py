@@ -145,24 +145,22 @@ class Tenancy:
         self,
         provider: Annotated[
             str,
-            Field(description="local, own (ssh), or whose console rented it; not with quotes"),
+            Field(description="local, own (ssh), or whose console rented it"),
         ] = "local",
         target: Annotated[
             str | None,
-            Field(description="user@host[:port], an alias, or a pasted ssh command; or a box id"),
+            Field(description="user@host[:port], alias, pasted ssh command, or box id"),
         ] = None,
-        hours: Annotated[
-            float | None, Field(description="to the deadline, when its jobs stop")
-        ] = None,
+        hours: Annotated[float | None, Field(description="to the deadline")] = None,
         price_usd_h: Annotated[
-            Amount | None, Field(description="what the box costs, if you know")
+            Amount | None, Field(description="what it costs, if you know")
         ] = None,
         max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
         budget_usd: Annotated[
-            Amount | None, Field(description="total cap; ended before it is passed")
+            Amount | None, Field(description="in all; ended before it is passed")
         ] = None,
         idle_h: Annotated[
-            Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
+            Hours | None, Field(description="until idle ends it; 2 if billed; 0: never")
         ] = None,
         when_idle: WhenIdle = "end",
         when_done: Annotated[SaidWhenDone, Field(description="end if rented, keep if own")] = "",
@@ -186,11 +184,9 @@ class Tenancy:
             str | None, Field(description="a passed smoke_test's id, or 'none'")
         ] = None,
         quotes: Annotated[
-            list[str], Field(description="from find_offers, in order; or its wish, to wait")
+            list[str], Field(description="from find_offers, in order; or its wish")
         ] = [],  # noqa: B006 - never changed; a schema default
-        wait_h: Annotated[
-            float | None, Field(gt=0, description="stand so long, until one is had under the cap")
-        ] = None,
+        wait_h: Annotated[float, Field(ge=0, description="until one is had below the cap")] = 0,
         wait_s: Annotated[float, Field(ge=0, le=3600, description="to boot")] = WAIT_S,
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
@@ -227,7 +223,7 @@ class Tenancy:
                         f"nothing can be rented at {context.profile(name).title} by this program",
                         remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
-        if wait_h is not None:
+        if wait_h:
             from gpu_tenant.leases.wait import wait_for
 
             if not quotes or count > 1:
@@ -686,8 +682,8 @@ class Tenancy:
         action: Annotated[
             Literal["extend", "park", "resume", "terms", "recover", "hold", "call_off"],
             Field(
-                description="park stops the GPU meter and keeps the disk; "
-                "recover goes on elsewhere if it was taken; hold: more work comes; call_off: a wish"
+                description="park keeps the disk; call_off ends a wish; "
+                "recover goes on elsewhere if it was taken; hold: more work comes"
             ),
         ],
         hours: Annotated[

@@ -1,16 +1,26 @@
 """A wish that waits: whoever is alive goes on with it, and it rents one box, under its cap, or none."""
 
 import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from e2e.rehearsal import Rehearsal
 from e2e.renting import Tenant
+from mcp import Client
+from parts import required
 
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import BadRequest, NoCapacity, Refused
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.standing_wish import LOOK_S
+from gpu_tenant.faces.mcp.server import make_server
 from gpu_tenant.leases.wait import look_for
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -86,13 +96,13 @@ async def test_a_watchdog_that_knows_only_the_ledger_rents_when_the_price_comes_
 @AT_VAST
 async def test_the_call_itself_stays_until_it_is_had(tenant: Tenant) -> None:
     wish = await wished(tenant)
+    staying = asyncio.create_task(waits(tenant, wish, wait_s=3600))
+    while tenant.stage.world.state.price_factor == 2:
+        await asyncio.sleep(0.01)
+        if tenant.tenancy.ledger.wish(wish).looked_at is not None:
+            cheap_again(tenant)
 
-    async def market() -> None:
-        while tenant.tenancy.ledger.wish(wish).looked_at is None:
-            await asyncio.sleep(0.01)
-        cheap_again(tenant)
-
-    card, _ = await asyncio.gather(waits(tenant, wish, wait_s=3600), market())
+    card = await staying
 
     assert card.phase == "ready"
     assert tenant.tenancy.ledger.wish(wish).outcome == "had"
@@ -308,3 +318,77 @@ async def test_a_provider_that_fails_is_left_alone_for_longer_and_longer(tenant:
 
 def _searches(tenant: Tenant) -> int:
     return sum("bundles" in line["path"] for line in tenant.ask("requests"))
+
+
+# At a terminal, and as a tool
+
+
+def test_ctrl_c_and_kill_9_leave_it_standing_and_the_next_process_has_one_box(
+    rehearse: Callable[..., Rehearsal],
+) -> None:
+    required("sshd")
+    stage = rehearse("vastai")
+    stage.ask("faults", [{"do": "price_moved", "amount": 2}])
+    found = json.loads(
+        stage.does("offers", "--gpu", GPU, "--max-price-usd-h", "0.45", "--json", status=None)
+    )
+    wish = found["wish"]
+    for how in (signal.SIGINT, signal.SIGKILL):
+        process = _waiting(stage, wish)
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "Ctrl-C leaves it standing" in first, first + process.stderr.read()
+        process.send_signal(how)
+        _, err = process.communicate(timeout=60)
+        if how is signal.SIGINT:
+            assert process.returncode == 130
+            assert "this command stops here, and the wish stands" in err
+            assert f"gpu-tenant call-off {wish}" in err
+            assert "Traceback" not in err
+    assert json.loads(stage.does("leases", "--json"))["waiting"]
+
+    stage.ask("faults", [{"do": "price_moved", "amount": 0.5}])
+    both = [_waiting(stage, wish) for _ in range(2)]
+    told = [json.loads(process.communicate(timeout=240)[0]) for process in both]
+
+    assert len({card["lease"] for card in told}) == 1
+    assert len(stage.ask("meter")["running"]) == 1
+    stage.does("teardown", told[0]["lease"])
+
+
+def _waiting(stage: Rehearsal, wish: str) -> "subprocess.Popen[str]":
+    words = ["provision", "--quote", wish, "--wait", "6h", "--smoke", "none", "--json"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpu_tenant", *words],
+        env={"PATH": os.environ["PATH"], "HOME": str(stage.directory), **stage.environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+@AT_VAST
+async def test_a_server_goes_on_with_it_while_it_runs_although_nothing_bills(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = await wished(tenant)
+    environ = {**tenant.stage.environment, "GPU_TENANT_HOME": str(tenant.home.root)}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+    async with Client(make_server(watch_every_s=0.5)) as client:
+        asked = {"quotes": [wish], "smoke": "none", "wait_h": 6, "wait_s": 0}
+        answer = (await client.call_tool("provision", asked)).structured_content
+        assert answer is not None
+        assert (answer["phase"], answer["watched"]) == ("waiting", "by this server, while it runs")
+        assert f"change_lease(lease='{wish}', action='call_off')" in answer["next"]
+        cheap_again(tenant)
+        for _ in range(600):
+            await tenant.clock.sleep(30)
+            if not tenant.tenancy.ledger.wish(wish).stands:
+                break
+            await asyncio.sleep(0.2)
+
+    assert tenant.tenancy.ledger.wish(wish).outcome == "had"
+    assert tenant.creates() == 1

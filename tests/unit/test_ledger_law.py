@@ -242,7 +242,47 @@ NEVER_USED = PERMIT.format(LEASE, LEASE, "never_used")
 UNSEEN = "law: nobody has looked whether this box was used"
 RECEIPT = f"INSERT INTO receipts(lease_id, record, at) VALUES ('{LEASE}','{{}}','t')"
 
+WISH = "INSERT INTO wishes(id, wish, filed_at, ordered, until) VALUES ('w-a','{}','t','{}','t')"
+
+
+def wished(ledger: Ledger) -> None:
+    """A wish stands, and a lease has been intended."""
+    intended(ledger)
+    ledger._db.execute(WISH)
+
+
+def wish_ended(ledger: Ledger) -> None:
+    """A wish stood, and was called off."""
+    wished(ledger)
+    ledger._db.execute("UPDATE wishes SET ended_at='t', outcome='called off'")
+
+
 BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
+    "rented for a wish that was called off": (
+        wish_ended,
+        BEGIN.format("", OTHER, "'intended',NULL")
+        .replace("(id,", "(wish,id,", 1)
+        .replace("VALUES (", "VALUES ('w-a',", 1)
+        .replace("VALUES('", "VALUES('w-a','", 1),
+        "law: a wish rents one box, while it stands",
+    ),
+    "another wish's": (wished, "UPDATE leases SET wish='w-a'", "law: a lease keeps its wish"),
+    "another order": (wished, "UPDATE wishes SET until='u'", "law: a wish keeps its order"),
+    "a wish again": (
+        wish_ended,
+        "UPDATE wishes SET ended_at=NULL, outcome=NULL",
+        "law: a wish that has ended stays ended",
+    ),
+    "a wish deleted": (
+        wished,
+        "DELETE FROM wishes",
+        "law: a wish that stood is never deleted",
+    ),
+    "a wish replaced": (
+        wished,
+        "INSERT OR REPLACE INTO wishes SELECT * FROM wishes",
+        "law: wishes are never replaced",
+    ),
     "ends when done, which nobody agreed to": (
         active,
         f"INSERT INTO events(lease_id, kind, detail, at) VALUES ('{LEASE}','done','{{}}','t')",

@@ -42,7 +42,7 @@ class Order(Record):
     quotes: tuple[str, ...] = Field(default=(), description="what is tried first")
 
 
-class Rest(Record):
+class ProviderRest(Record):
     """A provider that is not asked before `until`, because it failed `failed` times in a row."""
 
     failed: int
@@ -61,7 +61,7 @@ class StandingWish(Record):
     until: AwareDatetime | None = None
     looked_at: AwareDatetime | None = None
     seen: str = Field(default="", description="what the last look showed")
-    rests: dict[str, Rest] = Field(default={})
+    rests: dict[str, ProviderRest] = Field(default={})
     ended_at: AwareDatetime | None = None
     outcome: Outcome | None = None
 
@@ -82,13 +82,13 @@ class StandingWish(Record):
 
     def rests_after(
         self, asked: Collection[str], troubles: Mapping[str, str], now: datetime
-    ) -> dict[str, Rest]:
+    ) -> dict[str, ProviderRest]:
         """Return who rests after a look at which the providers `asked` were asked and those in `troubles` failed."""
         after = {who: rest for who, rest in self.rests.items() if who not in asked}
         for who in troubles:
             failed = self.rests[who].failed + 1 if who in self.rests else 1
             until = now + _RESTS[min(failed, len(_RESTS)) - 1]
-            after[who] = Rest(failed=failed, until=until)
+            after[who] = ProviderRest(failed=failed, until=until)
         return after
 
     @property
@@ -98,7 +98,7 @@ class StandingWish(Record):
         count = f" x{wish.gpu_count}" if wish.gpu_count > 1 else ""
         cap = f" at up to {self.order.cap_usd_h} USD/h" if self.order else ""
         at = f" at {self.provider}" if self.provider else ""
-        return f"{wish.gpu or 'a box'}{count}{at}{cap}"
+        return f"{' or '.join(wish.gpus) or 'a box'}{count}{at}{cap}"
 
     def words(self, watched: str) -> str:
         """Return in one line what the wish waits for, who looks again, and how to end it."""

@@ -10,16 +10,16 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import Wish
-from gpu_tenant.domain.standing_wish import WISH, Order, Outcome, Rest, StandingWish
+from gpu_tenant.domain.standing_wish import WISH, Order, Outcome, ProviderRest, StandingWish
 from gpu_tenant.ledger.database import Row
 from gpu_tenant.ledger.leases import LeaseTable
 
 _KEPT = timedelta(days=7)
-_RESTS: TypeAdapter[dict[str, Rest]] = TypeAdapter(dict[str, Rest])
+_RESTS: TypeAdapter[dict[str, ProviderRest]] = TypeAdapter(dict[str, ProviderRest])
 _STANDS = "until IS NOT NULL AND ended_at IS NULL"
 
 
-class Wishes(LeaseTable):
+class WishTable(LeaseTable):
     """The part of the ledger that remembers what somebody waits for."""
 
     def file_wish(self, wish: Wish, provider: str | None, *, at: datetime) -> str:
@@ -88,7 +88,7 @@ class Wishes(LeaseTable):
         return standing
 
     def note_look(
-        self, wish_id: str, seen: str, rests: dict[str, Rest], *, at: datetime
+        self, wish_id: str, seen: str, rests: dict[str, ProviderRest], *, at: datetime
     ) -> StandingWish:
         """Record that the market was just asked for that wish."""
         with self._transaction() as db:

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
-from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, VastMarket
+from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, VastMarket, asks
 from gpu_tenant.emulators.vastai.responses import (
     FAULTS,
     Door,
@@ -102,7 +102,7 @@ class VastEmulator:
 
     def _create(self, request: Request, body: Row) -> Response:
         number = request.path_params["id"]
-        ask = next((ask for ask in ASKS if ask["id"] == number), None)
+        ask = next((ask for ask in asks(self._world) if ask["id"] == number), None)
         wrong = unfit(body)
         if wrong is not None:
             return wrong

@@ -286,6 +286,19 @@ VOLUME_OFFERS: list[Row] = [
 ]
 
 
+def asks(world: World) -> list[Row]:
+    """What the hosts ask now: the usual asks, or those of a market day, each from `since` to `until`."""
+    day = world.state.facts.get("market_day")
+    if not isinstance(day, list):
+        return list(ASKS)
+    return [
+        ask
+        for ask in day
+        if isinstance(ask, dict)
+        and float(str(ask["since"])) <= world.now < float(str(ask["until"]))
+    ]
+
+
 class VastMarket:
     """Every host's asks, with the room that the account's own boxes leave."""
 
@@ -298,7 +311,10 @@ class VastMarket:
         kind = str(tests.pop("type", "on-demand"))
         disk = Decimal(str(tests.pop("allocated_storage", 8)))
         order, limit = tests.pop("order", []), tests.pop("limit", None)
-        rows = [_offer(ask, disk, self._world, kind=kind, free=self.free(ask)) for ask in ASKS]
+        rows = [
+            _offer(ask, disk, self._world, kind=kind, free=self.free(ask))
+            for ask in asks(self._world)
+        ]
         found = _search(rows, tests, order)
         if isinstance(found, Response):
             return found
@@ -324,7 +340,7 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
         **{
             name: float(value) if isinstance(value, str) and value[0].isdigit() else value
             for name, value in ask.items()
-            if name not in ("of", "days")
+            if name not in ("of", "days", "since", "until")
         },
         "ask_contract_id": ask["id"],
         "bundle_id": ask["machine_id"],
@@ -368,8 +384,10 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
 
 def _search(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
     """The rows that pass every filter, in order, or a refusal."""
+    shown = rows[0] if rows else {}
     for name, wanted in tests.items():
-        if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(COMPARE):
+        known = name in shown or not rows
+        if not known or not isinstance(wanted, dict) or not set(wanted) <= set(COMPARE):
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():

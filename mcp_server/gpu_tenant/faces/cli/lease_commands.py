@@ -252,7 +252,7 @@ async def provision(
                     provider,
                     quotes=list(quotes),
                     smoke=smoke,
-                    wait_h=wait_h,
+                    wait_h=wait_h or 0,
                     wait_s=wait_s,
                     unguarded=unguarded,
                     recover=list(recover),
