@@ -145,7 +145,7 @@ def _all_ended_by_their_terms(tenant: Tenant, told: list[Tale], begun: float) ->
         assert receipt is not None
         used = tale.kind in ("done", "hangs", "kept")
         assert receipt.ground == ("verified" if used else "never_used"), tale
-        kept = tenant.home.kept(lease.id) / "work" / "out" / "w.txt"
+        kept = tenant.home.artifacts_of(lease.id) / "work" / "out" / "w.txt"
         assert kept.exists() == used, tale
         stopped = max(span.until or 0 for span in tenant.thing(lease.box_id).spans) - begun
         assert stopped <= tale.due_s + 2 * LOOK_S, tale
