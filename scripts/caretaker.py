@@ -29,6 +29,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import re
 import stat
@@ -40,7 +41,7 @@ TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
     import tarfile
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import IO, NoReturn
+    from typing import Any, IO, NoReturn
 
 
 # --- refusal -------------------------------------------------------------------------------------
@@ -365,6 +366,7 @@ def patterns(home: str, request: dict) -> dict:
 
 SPARE_BYTES = 2048
 NUMBER = (int, float)
+TEXTS = [str]
 STARTED = {
     "pid": int,
     "start_ticks": int,
@@ -376,8 +378,8 @@ STARTED = {
 }
 SPEC = {
     "cwd": str,
-    "artifacts": list,
-    "discard": list,
+    "artifacts": TEXTS,
+    "discard": TEXTS,
     "oom_kills": dict,
     "grace_s": NUMBER,
     "stop_signal": int,
@@ -390,6 +392,16 @@ EXIT = {
 }
 ENDING = {"why": str, "at": NUMBER}
 SINCE = {"since_ns": int}
+PUSHED_FILE = {"size": int, "sha256": str}
+JOURNAL: dict = {
+    "slots": {"slots": int, "slot_gpus": TEXTS},
+    "queued": {"queued": str, "spec": dict, "attempts": int, "env_names": TEXTS},
+    "held": {"held": TEXTS, "by": str},
+    "withdrawn": {"withdrawn": str},
+    "began": {"began": str, "job": str, "slot": int, "at": NUMBER, "by": str, "stay": bool},
+    "ended": {"ended": str, "job": str, "final": bool, "counts": bool, "state": str},
+}
+"""The lines of a queue's journal: the field that names the kind of line, and the fields of that kind."""
 GUARD = {
     "state": str,
     "deadline": (*NUMBER, type(None)),
@@ -443,12 +455,45 @@ def write_record_if_possible(path: str, record: dict) -> None:
         pass
 
 
+def is_whole(record: object, fields: dict) -> bool:
+    """Whether a value that was read from JSON is a record with its fields of the named types.
+
+    `[str]` stands for a list of texts. A job can write to these records, so a number may be infinite.
+    """
+    if not isinstance(record, dict):
+        return False
+    return all(name in record and _fits(record[name], t) for name, t in fields.items())
+
+
+def _fits(value: object, types: Any) -> bool:
+    if isinstance(types, list):
+        return isinstance(value, list) and all(_fits(each, types[0]) for each in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return isinstance(value, types)
+
+
+def journal_line(raw: bytes) -> dict:
+    """That line of a queue's journal.
+
+    Raises:
+        ValueError: it is not whole.
+    """
+    line: Any = json.loads(raw.decode())
+    kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
+    if not is_whole(line, JOURNAL[kinds[0]] if kinds else {}):
+        raise ValueError("it is no record, or a field is missing or of another type")
+    record: dict = line
+    return record
+
+
 def read_record(path: str, fields: dict) -> dict | None:
     """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
         Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
     """
+    record: dict | None
     try:
         with open(path, "rb") as file:
             record = json.loads(file.read().decode())
@@ -456,9 +501,7 @@ def read_record(path: str, fields: dict) -> dict | None:
         return None
     except ValueError:
         record = None
-    if not isinstance(record, dict) or not all(
-        isinstance(record.get(n, ...), t) for n, t in fields.items()
-    ):
+    if not is_whole(record, fields):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
 
@@ -1821,7 +1864,7 @@ class Sent:
         told = request.get("pushed")
         if told is None or request.get("older"):
             for name, one in pushed_record(home).items():
-                self._note(name, int(one["size"]), str(one["sha256"]))
+                self._note(name, one["size"], one["sha256"])
         for name, versions in (told or {}).items():
             for size, sha256 in versions:
                 self._note(name, int(size), str(sha256))
@@ -1854,7 +1897,7 @@ def pushed_record(home: str) -> dict[str, dict]:
     """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
     path = os.path.join(home, "pushed.json")
     record = read_record(path, {}) or {}
-    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
+    if not all(is_whole(file, PUSHED_FILE) for file in record.values()):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
 
@@ -2480,14 +2523,14 @@ def _waiting(home: str) -> list[str]:
         return []
     waiting, withdrawn = {}, set()
     try:
-        for line in map(json.loads, whole.splitlines()):
+        for line in map(journal_line, whole.splitlines()):
             if "queued" in line:
                 waiting[line["queued"]] = True
             elif "withdrawn" in line:
                 withdrawn.add(line["withdrawn"])
             elif "ended" in line:
                 waiting[line["job"]] = not line["final"]
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
     return [name for name, waits in waiting.items() if waits and name not in withdrawn]
 

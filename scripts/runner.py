@@ -51,15 +51,6 @@ MOST_ENV_BYTES = 64 << 20
 MAY_RUN_STILL = 75
 RUNS = ("argv", "cwd", "env_unset")
 KEPT = (*RUNS, "artifacts", "discard", "max_runtime_s", "grace_s", "stop_signal")
-JOURNAL = {
-    "slots": {"slots": int, "slot_gpus": list},
-    "queued": {"queued": str, "spec": dict, "attempts": int, "env_names": list},
-    "held": {"held": list, "by": str},
-    "withdrawn": {"withdrawn": str},
-    "began": {"began": str, "job": str, "slot": int, "at": (int, float), "by": str, "stay": bool},
-    "ended": {"ended": str, "job": str, "final": bool, "counts": bool, "state": str},
-}
-"""The lines of a queue's journal: the field that names the kind of line, and the fields of that kind."""
 STANDING = {
     "session": str,
     "kind": str,
@@ -136,8 +127,8 @@ class Queue:
             return
         for line in whole.splitlines():
             try:
-                self._take(json.loads(line.decode()))
-            except (ValueError, KeyError, TypeError, AttributeError):
+                self._take(caretaker.journal_line(line))
+            except (ValueError, KeyError):
                 raise caretaker.Refusal(
                     "RECORD_CORRUPT",
                     self.path + " has a line that is not whole; it was left as it is",
@@ -174,10 +165,6 @@ class Queue:
         self.read()
 
     def _take(self, line):
-        """One line of the journal, which a job could have written: its fields must have their types."""
-        fields = next((JOURNAL[kind] for kind in JOURNAL if kind in line), {})
-        if not all(isinstance(line.get(name), types) for name, types in fields.items()):
-            raise TypeError
         if "slots" in line:
             self.slots, self.slot_gpus = line["slots"], line["slot_gpus"]
         elif "queued" in line:

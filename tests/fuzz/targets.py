@@ -478,52 +478,72 @@ def _conversed(raw: bytes, place: Path) -> Find | None:
     return Find("its last answer is not whole", raw) if rest and not ended.returncode else None
 
 
-def remembered(draw: random.Random) -> Generator[Find | None, None, None]:
-    """The records of jobs, guard and queue on a box, where jobs can write, read by the scripts there."""
-    caretaker, queue = _script("caretaker"), _script("runner")
-    queue.caretaker = caretaker
-    with tempfile.TemporaryDirectory() as scratch:
-        home, work = Path(scratch) / "home", Path(scratch) / "work"
+class _Records:
+    """A caretaker's home with good records, and the scripts that read them."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._caretaker, self._queue = _script("caretaker"), _script("runner")
+        self._queue.caretaker = self._caretaker
+        self._home, work = scratch / "home", scratch / "work"
         work.mkdir()
-        good = {name: text.replace("WORK", str(work)) for name, text in _good("state").items()}
-        asked: dict[str, dict[str, object]] = {
+        self.good = {name: text.replace("WORK", str(work)) for name, text in _good("state").items()}
+        self.asked: dict[str, dict[str, object]] = {
             "status": {"job": "j", "offset": -10, "limit": 100},
             "manifest": {"work": str(work)},
             "complete": {"work": str(work), "quiet_s": 0, "limit_s": 2},
             "guard": {},
             "roll": {},
         }
+
+    def read(self, verb: str, name: str, content: bytes) -> Find | None:
+        """What that verb makes of the record `name` with that content, if it is not an answer or a refusal."""
+        shutil.rmtree(self._home, ignore_errors=True)
+        for other, text in self.good.items():
+            (self._home / other).parent.mkdir(parents=True, exist_ok=True)
+            (self._home / other).write_text(text, encoding="utf-8")
+        (self._home / name).write_bytes(content)
+        raw = json.dumps([verb, name, content.decode("utf-8", "surrogateescape")]).encode()
+        script, home, began = self._caretaker, str(self._home), time.process_time()
+        try:
+            if verb == "roll":
+                self._queue.roll(home, self._queue.checked("roll", self.asked[verb]))
+            else:
+                script.VERBS[verb](home, script.checked_arguments(verb, self.asked[verb]))
+        except (script.Refusal, OSError):
+            pass
+        except Exception as surprise:  # noqa: BLE001  that is what is looked for
+            return Find(f"{verb} {name}: {type(surprise).__name__}: {surprise}"[:300], raw)
+        slow = time.process_time() - began > SLOW_S
+        return Find(f"{verb}: slow", raw) if slow else None
+
+
+def remembered(draw: random.Random) -> Generator[Find | None, None, None]:
+    """The records of jobs, guard and queue on a box, where jobs can write, read by the scripts there."""
+    with tempfile.TemporaryDirectory() as scratch:
+        records = _Records(Path(scratch))
         while True:
-            shutil.rmtree(home, ignore_errors=True)
-            for name, text in good.items():
-                (home / name).parent.mkdir(parents=True, exist_ok=True)
-                (home / name).write_text(text, encoding="utf-8")
-            name = draw.choice([name for name in good if not name.endswith("/log")])
+            name = draw.choice([name for name in records.good if not name.endswith("/log")])
             lines = []
-            for line in good[name].splitlines():
+            for line in records.good[name].splitlines():
                 said = line
                 if draw.random() < 0.7:
                     said = json.dumps(mutated_json(draw, json.loads(line)))
                 lines.append(said)
             content = "\n".join(lines).encode()
             content = mutated(draw, content, [content]) if draw.random() < 0.3 else content
-            (home / name).write_bytes(content)
             # A seal watches for a second who is at work.
-            verb = draw.choice(["status", "guard", "roll"] * 5 + list(asked))
-            raw = json.dumps([verb, name, content.decode("utf-8", "surrogateescape")]).encode()
-            began, find = time.process_time(), None
-            try:
-                if verb == "roll":
-                    queue.roll(str(home), queue.checked("roll", asked[verb]))
-                else:
-                    caretaker.VERBS[verb](str(home), caretaker.checked_arguments(verb, asked[verb]))
-            except (caretaker.Refusal, OSError):
-                pass
-            except Exception as surprise:  # noqa: BLE001  that is what is looked for
-                find = Find(f"{verb} {name}: {type(surprise).__name__}: {surprise}"[:300], raw)
-            yield find or (
-                Find(f"{verb}: slow", raw) if time.process_time() - began > SLOW_S else None
-            )
+            verb = draw.choice(["status", "guard", "roll"] * 5 + list(records.asked))
+            yield records.read(verb, name, content)
+
+
+def remembered_again() -> dict[str, Find | None]:
+    """What becomes of each record that once crashed a reader, by the name of its file in the corpus."""
+    with tempfile.TemporaryDirectory() as scratch:
+        records, finds = _Records(Path(scratch)), {}
+        for file in sorted((_CORPUS / "records").iterdir()):
+            verb, name, content = json.loads(file.read_bytes())
+            finds[file.name] = records.read(verb, name, content.encode("utf-8", "surrogateescape"))
+        return finds
 
 
 TARGETS: Mapping[str, Target] = {

@@ -1,7 +1,7 @@
 """Input that nobody meant, the same as always; `make fuzz` draws new ones for as long as one likes."""
 
 import pytest
-from fuzz.targets import TARGETS, run
+from fuzz.targets import TARGETS, remembered_again, run
 
 INPUTS = {
     "loads": 400,
@@ -24,3 +24,10 @@ def test_no_input_crashes_hangs_or_comes_through(target: str) -> None:
 
     assert [find.words for find in finds] == [], repr(finds[0].input[:2000])
     assert inputs == INPUTS[target]
+
+
+def test_a_record_that_once_crashed_a_reader_does_so_no_more() -> None:
+    finds = remembered_again()
+
+    assert len(finds) >= 10
+    assert {name: find.words for name, find in finds.items() if find} == {}

@@ -6,7 +6,7 @@ import os
 import re
 
 from box_scripts.caretaker.paths import escape_path, unescape_path
-from box_scripts.caretaker.records import read_record
+from box_scripts.caretaker.records import PUSHED_FILE, is_whole, read_record
 from box_scripts.caretaker.refusal import Refusal
 
 INCOMING = b".gpu-tenant-incoming"
@@ -23,7 +23,7 @@ class Sent:
         told = request.get("pushed")
         if told is None or request.get("older"):
             for name, one in pushed_record(home).items():
-                self._note(name, int(one["size"]), str(one["sha256"]))
+                self._note(name, one["size"], one["sha256"])
         for name, versions in (told or {}).items():
             for size, sha256 in versions:
                 self._note(name, int(size), str(sha256))
@@ -56,6 +56,6 @@ def pushed_record(home: str) -> dict[str, dict]:
     """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
     path = os.path.join(home, "pushed.json")
     record = read_record(path, {}) or {}
-    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
+    if not all(is_whole(file, PUSHED_FILE) for file in record.values()):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record

@@ -5,12 +5,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 
 from box_scripts.caretaker.refusal import Refusal
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 SPARE_BYTES = 2048
 NUMBER = (int, float)
+TEXTS = [str]
 STARTED = {
     "pid": int,
     "start_ticks": int,
@@ -22,8 +28,8 @@ STARTED = {
 }
 SPEC = {
     "cwd": str,
-    "artifacts": list,
-    "discard": list,
+    "artifacts": TEXTS,
+    "discard": TEXTS,
     "oom_kills": dict,
     "grace_s": NUMBER,
     "stop_signal": int,
@@ -36,6 +42,16 @@ EXIT = {
 }
 ENDING = {"why": str, "at": NUMBER}
 SINCE = {"since_ns": int}
+PUSHED_FILE = {"size": int, "sha256": str}
+JOURNAL: dict = {
+    "slots": {"slots": int, "slot_gpus": TEXTS},
+    "queued": {"queued": str, "spec": dict, "attempts": int, "env_names": TEXTS},
+    "held": {"held": TEXTS, "by": str},
+    "withdrawn": {"withdrawn": str},
+    "began": {"began": str, "job": str, "slot": int, "at": NUMBER, "by": str, "stay": bool},
+    "ended": {"ended": str, "job": str, "final": bool, "counts": bool, "state": str},
+}
+"""The lines of a queue's journal: the field that names the kind of line, and the fields of that kind."""
 GUARD = {
     "state": str,
     "deadline": (*NUMBER, type(None)),
@@ -89,12 +105,45 @@ def write_record_if_possible(path: str, record: dict) -> None:
         pass
 
 
+def is_whole(record: object, fields: dict) -> bool:
+    """Whether a value that was read from JSON is a record with its fields of the named types.
+
+    `[str]` stands for a list of texts. A job can write to these records, so a number may be infinite.
+    """
+    if not isinstance(record, dict):
+        return False
+    return all(name in record and _fits(record[name], t) for name, t in fields.items())
+
+
+def _fits(value: object, types: Any) -> bool:
+    if isinstance(types, list):
+        return isinstance(value, list) and all(_fits(each, types[0]) for each in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return isinstance(value, types)
+
+
+def journal_line(raw: bytes) -> dict:
+    """That line of a queue's journal.
+
+    Raises:
+        ValueError: it is not whole.
+    """
+    line: Any = json.loads(raw.decode())
+    kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
+    if not is_whole(line, JOURNAL[kinds[0]] if kinds else {}):
+        raise ValueError("it is no record, or a field is missing or of another type")
+    record: dict = line
+    return record
+
+
 def read_record(path: str, fields: dict) -> dict | None:
     """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
         Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
     """
+    record: dict | None
     try:
         with open(path, "rb") as file:
             record = json.loads(file.read().decode())
@@ -102,9 +151,7 @@ def read_record(path: str, fields: dict) -> dict | None:
         return None
     except ValueError:
         record = None
-    if not isinstance(record, dict) or not all(
-        isinstance(record.get(n, ...), t) for n, t in fields.items()
-    ):
+    if not is_whole(record, fields):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
 

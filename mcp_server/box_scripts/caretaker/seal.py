@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
@@ -19,7 +18,7 @@ from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_pattern
 from box_scripts.caretaker.patterns import Pattern
 from box_scripts.caretaker.processes import boot_id
 from box_scripts.caretaker.pushed_files import Sent
-from box_scripts.caretaker.records import GUARD, NO_GUARD, read_record
+from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns
 from box_scripts.caretaker.survey import Survey
@@ -64,14 +63,14 @@ def _waiting(home: str) -> list[str]:
         return []
     waiting, withdrawn = {}, set()
     try:
-        for line in map(json.loads, whole.splitlines()):
+        for line in map(journal_line, whole.splitlines()):
             if "queued" in line:
                 waiting[line["queued"]] = True
             elif "withdrawn" in line:
                 withdrawn.add(line["withdrawn"])
             elif "ended" in line:
                 waiting[line["job"]] = not line["final"]
-    except (ValueError, TypeError, KeyError):
+    except ValueError:
         raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
     return [name for name, waits in waiting.items() if waits and name not in withdrawn]
 

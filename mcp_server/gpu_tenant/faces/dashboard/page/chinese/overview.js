@@ -87,7 +87,6 @@ export default {
     "在本机上走完一次租用，从报价到收据，不需账户也不花钱。",
   "Or read how each platform behaves": "或先看各平台的特点",
   Sweeps: "参数扫描",
-  "Waiting for a box": "等待机器",
 
   // alarms and notifications
   "1 alarm": "1 条警报",
