@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over market week preemption storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -104,6 +104,10 @@ market: $(VENV)/.ready-dev      ## what a wish that waits pays on drawn market d
 
 week: $(VENV)/.ready-dev        ## a week of twenty leases in virtual time; SEED=7
 	$(BIN)/pytest -q -s -n 0 tests/week
+
+PREEMPTIONS ?= 500
+preemption: $(VENV)/.ready-dev  ## boxes that are taken after some notice, in real time: what is lost; AT_ONCE=8 SEED=7
+	PREEMPTIONS=$(PREEMPTIONS) POLLS=$${POLLS:-1000000} $(BIN)/pytest -q -s -n 0 tests/preemption
 
 LEASES ?= 200
 storm: $(VENV)/.ready-dev       ## whole leases under faults, deaths and strangers; LEASES=2000, ARGS='--mode two'

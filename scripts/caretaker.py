@@ -19,7 +19,7 @@ Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth b
 directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
 `/abs/...` and `~/...` name other places.
 
-DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
+DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
 (.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
 are never written to it.
 """
@@ -173,7 +173,7 @@ class Pattern:
     """One glob: `matches` says which escaped paths it means.
 
     A `relative` pattern is matched below the work directory, any other against absolute paths. All that
-    an absolute pattern can match lies in `prefix`.
+    an absolute pattern can match lies in `prefix`. `place` is the pattern's own text as an escaped path.
     """
 
     def __init__(self, text: str) -> None:
@@ -194,8 +194,16 @@ class Pattern:
                 "BAD_REQUEST",
                 "a pattern is not empty, has no .. and no ! at its head: " + ascii(text),
             )
+        whole = [
+            name.replace("%", "%25") if raw is None else escape_path(raw)
+            for name, (_, raw) in zip(names, segments)  # noqa: B905 - Python 3.7 knows no strict
+        ]
+        self.place = "/".join(whole)
         if not self.relative:
+            globs = [raw for _, raw in segments]
+            fixed = globs.index(None) if None in globs else len(globs)
             segments = self._resolved(segments, from_home)
+            self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
             source += "(?:.*/)?" if part == "**" else part + "/"
@@ -222,6 +230,133 @@ class Pattern:
             self.prefix = os.path.realpath(os.path.join(root, *names))
         real = [(re.escape(escape_path(p)), p) for p in self.prefix.split(b"/") if p]
         return [*real, *segments[len(names) :]]
+
+
+# --- pattern_bounds ------------------------------------------------------------------------------
+# How much a pattern may give up; the verb `patterns`.
+
+
+def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+class Narrowing:
+    """Which artifacts are given up all the same, because a discard names them more narrowly than each artifact.
+
+    `out/huge.bin` lies in `out/`, and takes it out of what `out/` keeps. `*.tmp` does not, and takes nothing.
+    """
+
+    def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
+        within = [(d, [a for a in artifacts if _lies_in(d, a)]) for d in discards]
+        self._narrower = [(discard, inner) for discard, inner in within if inner]
+        self._artifacts = artifacts
+
+    def takes(self, at: str, inner: str | None) -> bool:
+        """Whether the artifact at that path is given up."""
+        if not self._narrower:
+            return False
+
+        def means(pattern: Pattern) -> bool:
+            text = inner if pattern.relative else at
+            return text is not None and bool(pattern.matches(text))
+
+        keeping = [artifact for artifact in self._artifacts if means(artifact)]
+        return any(
+            means(discard) and all(artifact in within for artifact in keeping)
+            for discard, within in self._narrower
+        )
+
+
+def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
+    """Whether that discard names a part of what the artifact names, and not as much as it does."""
+    if discard.relative != artifact.relative or discard.place == artifact.place:
+        return False
+    if not artifact.matches(discard.place):
+        return False
+    all_of_it = [p for p in PROBES if discard.matches(artifact.place + "/" + p)]
+    return not _is_wide(all_of_it)
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(utf8_bytes(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that jobs write, with nothing else in common
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that matches those probes matches everything, or everything in directories."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole; None if it keeps within its bounds."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if is_below(self._work, self._own) and is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, self._leases) and not is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    good_patterns(request.get("artifacts", []), None, problems)
+    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}
 
 
 # --- records -------------------------------------------------------------------------------------
@@ -1452,9 +1587,10 @@ class Survey:
         since_ns: int | None,
         artifacts: list[Pattern],
         is_ours: Callable[[bytes, os.stat_result], bool] = lambda path, seen: False,
+        narrowing: Narrowing | None = None,
     ) -> None:
         self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
-        self._is_ours = is_ours
+        self._is_ours, self._narrowing = is_ours, narrowing
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
@@ -1546,6 +1682,8 @@ class Survey:
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
         claimed = self._claims(at, inner)
+        if claimed and self._narrowing is not None:
+            claimed = not self._narrowing.takes(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
             if os.path.isdir(
@@ -1813,7 +1951,11 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
         SPARE_BYTES,
         "json",
     ),
-    (re.compile(rb"(?:since|since-push|guard|cloned|mark|until)\.json"), RECORD_BYTES, "json"),
+    (
+        re.compile(rb"(?:since|since-push|guard|notice|cloned|mark|until)\.json"),
+        RECORD_BYTES,
+        "json",
+    ),
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
     (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),
@@ -1853,96 +1995,6 @@ def _content_of(path: bytes) -> bytes | None:
             return file.read(SCRIPT_BYTES + 1)
     except OSError:
         return None
-
-
-# --- pattern_bounds ------------------------------------------------------------------------------
-# How much a pattern may give up; the verb `patterns`.
-
-
-def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
-    found = []
-    for text in dict.fromkeys(texts):
-        try:
-            pattern = Pattern(text)
-        except Refusal as refusal:
-            why, detail = "bad_pattern", refusal.reply["message"]
-        else:
-            wide = bounds.passed_by(pattern) if bounds else None
-            if wide is None:
-                found.append(pattern)
-                continue
-            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
-        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
-    return found
-
-
-def _plain(text: str) -> str:
-    """The pattern as a path that can be shown, whatever it holds."""
-    return escape_path(utf8_bytes(text))
-
-
-TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that jobs write, with nothing else in common
-    "a",
-    "zz9.bin",
-    "Q7",
-    ".h/x",
-    "d/e/f",
-    "model.pt",
-    "metrics.csv",
-    "README",
-    "7",
-    "ckpt-100/w.safetensors",
-    "x.y.z",
-    "checkpoints/last",
-    "results_final.json",
-    "1/2",
-)
-
-
-def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that matches those probes matches everything, or everything in directories."""
-    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
-
-
-class Bounds:
-    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
-
-    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
-        login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
-        # What is temporary by its very name may be given up by that name.
-        kept = [top for top in tops if top not in TEMPORARY]
-        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
-        self._home = os.fsencode(home)
-
-    def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole; None if it keeps within its bounds."""
-        if pattern.relative:
-            matched = [probe for probe in PROBES if pattern.matches(probe)]
-            return "all that is written" if _is_wide(matched) else None
-        for top in self._tops:
-            at = escape_path(top).rstrip("/") + "/"
-            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
-                return "all of " + escape_path(top)
-        if is_below(self._work, self._own) and is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = is_below(pattern.prefix, self._leases) and not is_below(
-                pattern.prefix, self._own
-            )
-            if pattern.matches(others) or is_there:
-                return "what belongs to another lease"
-        return None
-
-
-def patterns(home: str, request: dict) -> dict:
-    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
-    problems: list[dict] = []
-    tops = [request["work"], *sorted(request.get("roots", []))]
-    good_patterns(request.get("artifacts", []), None, problems)
-    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
-    return {"problems": problems}
 
 
 # --- unclaimed -----------------------------------------------------------------------------------
@@ -2019,6 +2071,11 @@ class Heaps:
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
             self._unclaimed += [(0, at) for at in self._empty]
             self._empty = []
+
+    def add_unread(self, reasons: set[str]) -> None:
+        """Each of these patterns gives up a place that cannot be read, and so cannot be counted."""
+        for reason in reasons:
+            self._discarded.setdefault(reason, [0, 0])
 
     def _discard(self, reason: str, size: int) -> None:
         tally = self._discarded.setdefault(reason, [0, 0])
@@ -2467,7 +2524,8 @@ def manifest(home: str, request: dict) -> dict:
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
     own = Own(home, request, {job.name for job in jobs})
     skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
-    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    narrowing = Narrowing(artifacts, discards)
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours, narrowing)
     survey.problems += problems
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
@@ -2485,12 +2543,16 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    survey.problems = [  # a place that need not be kept need not be read
-        p
-        for p in survey.problems
-        if p["why"] not in ("unreadable", "too_deep")
-        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
-    ]
+    unread: set[str] = set()  # the discards for which a place need not be read
+    problems, survey.problems = survey.problems, []
+    for problem in problems:
+        below, reason = problem["at"] + "/%00", None
+        if problem["why"] in ("unreadable", "too_deep"):
+            reason = discarded_by(below, survey.inner(below), discards, defaults)
+        if reason is None:
+            survey.problems.append(problem)
+        else:
+            unread.add(reason)
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = open_files() if survey.files else {}
@@ -2516,6 +2578,7 @@ def manifest(home: str, request: dict) -> dict:
 
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
+    heaps.add_unread(unread)
     hashes.save()
     if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -2858,10 +2921,12 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
     jobs = [job for job in all_jobs(home) if job.started()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    narrowing = Narrowing(artifacts, good_patterns(unwanted, None, []))
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
     skip.add(os.path.join(request["work"], INCOMING))
-    survey = Survey(request["work"], skip, None, artifacts)
+    survey = Survey(request["work"], skip, None, artifacts, narrowing=narrowing)
     survey.walk(request["work"], False)
     for pattern in artifacts:
         if not pattern.relative:
@@ -3409,12 +3474,12 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "stop": "job! grace_s signal",
     "manifest": SEALING,
     "patterns": "work! roots artifacts discard",
-    "complete": "work! artifacts done quiet_s limit_bytes limit_s share key",
-    "prune": "work! artifacts checkpoints! key",
+    "complete": "work! artifacts discard done quiet_s limit_bytes limit_s share key",
+    "prune": "work! artifacts discard checkpoints! key",
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts notice disarm",
+    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -3471,6 +3536,10 @@ FIELDS = {  # the kind of each argument, and help for a person
     ),
     "left_s": ("number", "seconds until then, where the clocks differ"),
     "idle_s": ("number", "stop so long after the last job ended and the tenant looked"),
+    "when_done": (
+        "object",
+        "after_s, failed_s, not_before_s: stop so long after the last job, once the store has a copy",
+    ),
     "end": ("object", ""),
     "store": ("object", ""),
     "seal": ("object", ""),
@@ -3674,9 +3743,85 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # One that gives no such answer is asked more seldom, and never given up.
-        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S)
+        # One that gives no such answer is asked more seldom, and never given up. A little earlier than the
+        # next round, which would else wait for the one after.
+        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True
+
+
+# --- presence ------------------------------------------------------------------------------------
+# Whether somebody who logged in is here: at a terminal, or over a connection on which something moves.
+
+
+TERMINAL_S = 1800.0
+"""So long after its last word a terminal counts as somebody's. A computer that has died leaves some open for hours."""
+
+
+class Presence:
+    """What came in by this box's own door, and moved between one look and the next."""
+
+    def __init__(self, home: str) -> None:
+        self._job = os.fsencode(os.path.realpath(home))
+        self._login = os.fsencode(os.path.realpath(os.path.expanduser("~")))
+        self._door = os.environb.get(b"SSH_CONNECTION", b"").split()[2:]
+        self._entered: dict = {}
+        self._terminals: dict = {}
+        self._looked = False
+
+    def seen(self, now: float) -> bool:
+        """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
+
+        `now` is by a clock that nobody sets.
+        """
+        entered, terminals = self._entering()
+        moved, first = entered != self._entered, not self._looked
+        self._entered, self._looked = entered, True
+        return self._at_one_of(terminals, now) or moved or first
+
+    def _entering(self) -> tuple[dict, set[int]]:
+        """What logged in and is no job's, each with its CPU time, and its terminals; this process and its own apart."""
+        found, terminals, table = {}, set(), living_processes()
+        for pid, process in table.items():
+            above = pid
+            while above in table and above != os.getpid():
+                above = table[above].parent
+            if above == os.getpid():
+                continue
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    lines = file.read().split(b"\0")
+                with open("/proc/%d/stat" % pid, "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            named = dict(line.partition(b"=")[::2] for line in lines if b"=" in line)
+            door = named.get(b"SSH_CONNECTION", b"").split()[2:]
+            is_ours = named.get(b"GPU_TENANT_CARETAKER") == self._job or len(fields) < 13
+            is_here = named.get(b"HOME") == self._login or door == self._door
+            if not door or is_ours or not is_here:
+                continue
+            found[pid, process.ticks] = (fields[11], fields[12])
+            device = int(fields[4])
+            major, minor = device >> 8 & 0xFFF, device & 0xFF | device >> 12 & 0xFFF00
+            if 136 <= major <= 143:
+                terminals.add((major - 136) * 256 + minor)
+        return found, terminals
+
+    def _at_one_of(self, terminals: set[int], now: float) -> bool:
+        """Whether one was read from or written to lately. After the first look it is seen to change, whatever the clock."""
+        known, self._terminals = self._terminals, {}
+        for number in terminals:
+            try:
+                held = os.stat("/dev/pts/%d" % number)
+            except OSError:
+                continue
+            stamp = max(held.st_atime, held.st_mtime)
+            if number not in known:
+                at = now - min(TERMINAL_S, max(0.0, time.time() - stamp))
+            else:
+                at = known[number][1] if known[number][0] == stamp else now
+            self._terminals[number] = (stamp, at)
+        return any(now - at < TERMINAL_S for _, at in self._terminals.values())
 
 
 # --- guard ---------------------------------------------------------------------------------------
@@ -3684,9 +3829,18 @@ class Listener:
 
 
 LOOK_S = 60.0
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts", "notice")
+ASKED_OF_A_GUARD = (
+    "deadline",
+    "grace_s",
+    "signal",
+    "idle_s",
+    "when_done",
+    "end",
+    "scripts",
+    "notice",
+)
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
@@ -3695,6 +3849,8 @@ def guard(home: str, request: dict) -> dict:
 
     It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
+    any more, and only once all that is to be kept was copied to the store and read back from there.
     `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
     also listens whether the platform takes the box back (`metadata`, some `within_s` before).
     """
@@ -3752,8 +3908,8 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
         os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
         guarding = Guarding(home, held, mine, fires)
-        if guarding.holds():
-            guarding.ends()
+        while guarding.holds() and not guarding.ends():
+            pass
 
     spawn_detached(body, {tell})
     os.close(tell)
@@ -3771,12 +3927,17 @@ class Guarding:
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = _elapsed()
         self._look: object = None
+        self._presence = Presence(home)
+        self._done_from = _elapsed() + float(
+            (request.get("when_done") or {}).get("not_before_s") or 0
+        )
+        self._copies_wait_s = LOOK_S
         self._notice = request.get("notice") or {}
         self._listener = Listener(home, bool(self._notice.get("metadata")))
         self._is_heeded = False
 
     def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
+        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
 
         Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
         shorter nor longer.
@@ -3789,13 +3950,18 @@ class Guarding:
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
                     self._quiet_since = _elapsed()
+            if why is None and self._is_done():
+                why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
                 return False
             if why:
                 return True
             self._take_a_look()
-            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            shortest_s = min(
+                idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
+            )
+            most_s = min(2.0, shortest_s / 4)
             source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
             if source and not self._heeds(source):
                 return False
@@ -3840,6 +4006,38 @@ class Guarding:
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
             self._quiet, self._quiet_since = seen, _elapsed()
         return _elapsed() - self._quiet_since
+
+    def _is_done(self) -> bool:
+        """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
+
+        Whoever looks after the lease while this guard copies is heard afterwards.
+        """
+        done, end = self._request.get("when_done"), self._request.get("end") or {}
+        if not done or "store" not in self._request:
+            return False
+        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+            return False
+        quiet_s, states = self._quiet_s(), self._quiet[0]
+        if quiet_s > 0 and self._presence.seen(_elapsed()):
+            self._quiet_since = _elapsed()
+            return False
+        after_s = done["after_s"]
+        if set(states) - {"finished", "absent"}:
+            after_s = done.get("failed_s")
+        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+            return False
+        heard = self._quiet
+        try:
+            kept = self._copied()
+        except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+            kept = {"ok": False, "message": type(error).__name__}
+        whole = kept["ok"] and kept["kept"] == kept["files"]
+        if not whole:
+            self._done_from = _elapsed() + self._copies_wait_s
+            self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
+        self._notes(kept=kept)
+        self._quiet_s()
+        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
 
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
@@ -3936,7 +4134,7 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
-            time.sleep(0.1)
+            time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)
@@ -3960,14 +4158,23 @@ class Guarding:
                 os._exit(0)
         return child
 
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+    def ends(self) -> bool:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+
+        False: it was only done, and has work again, so that the deadline is held on.
+        """
+        if self._record.get("why") == "done":
+            self._quiet_s()
+            if set(LIVE) & set(self._quiet[0]):
+                return not self._notes(state="armed", why=None)
+            self._ends_the_bill()
+            return True
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = self._live_jobs("deadline")
         asked = [(job, signum, min(grace_s, most_s)) for job, signum, grace_s in asked]
         left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
-            return
+            return True
         if "store" in self._request:
             try:
                 kept = self._copied()
@@ -3975,6 +4182,7 @@ class Guarding:
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
+        return True
 
     def _copied(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""

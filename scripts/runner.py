@@ -376,6 +376,10 @@ class Runner:
         if self.kind == "stay":
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 signal.signal(number, self._ask_to_leave)
+            try:  # that of the allocation before, which may have been on the same machine
+                os.unlink(os.path.join(self.queue.home, "notice.json"))
+            except FileNotFoundError:
+                pass
         caretaker.write_record(self._path, self._record)
 
     def _opened(self, name):
@@ -578,7 +582,11 @@ class Runner:
                 if seen.state in caretaker.LIVE:
                     signum = self.asked.get("signal", job.spec()["stop_signal"])
                     asked.append((job, signum, self.asked.get("grace_s", STAY_GRACE_S)))
-        caretaker.end_jobs(asked)
+        caretaker.record_notice(self.queue.home, "allocation", jobs=turns)
+        left = caretaker.end_jobs(asked)
+        caretaker.record_notice(
+            self.queue.home, "allocation", jobs=turns, ended_at=time.time(), left=left
+        )
         give_up = time.monotonic() + caretaker.KILL_LIMIT_S
         while any(job.is_held() for job, _, _ in asked) and time.monotonic() < give_up:
             time.sleep(0.02)

@@ -71,12 +71,12 @@ def open_tenancy(
     rehearsal = rehearsal_of(home.root)
     stage = rehearsal.url if rehearsal else None
     clock = _clock(stage)
-    ledger = _open_ledger(home, clock, purpose)
-    unrecorded = _unrecorded(home) if ledger.is_copy else None
+    ledger, unrecorded = _open_ledger(home, clock, purpose)
     if unrecorded is not None:
         tell(f"{unrecorded.message}; {unrecorded.remedy}")
     try:
-        _require_agreed(rehearsal, ledger, home, environ)
+        if purpose != "salvage":  # what says so in the ledger may be lost
+            _require_agreed(rehearsal, ledger, home, environ)
         clock.now()  # so that a rehearsal that is over is reported at once, and by its name
     except BaseException:
         ledger.close()
@@ -106,24 +106,32 @@ def open_tenancy(
     return Tenancy(context)
 
 
-def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> Ledger:
-    """The ledger; for a `look` at a disk that takes no writes, a copy of it."""
+def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, LocalTrouble | None]:
+    """Open the ledger; for a `look` at a disk that takes no writes, a copy of it, with the reason."""
     from gpu_tenant.ledger import Ledger
 
+    if purpose == "salvage":
+        left, rows = Ledger.salvaged(home.ledger, clock)
+        return left, LedgerCorrupt(
+            f"{home.ledger} is damaged: {rows} records of it can be read and are shown, and each provider was asked "
+            "what stands; nothing of this look is recorded",
+            remedy="boxes that stand may be billing: end them at their provider, or keep a copy of the file and put a "
+            "backup in its place",
+        )
     is_there = home.ledger.is_file()
     if purpose == "look" and is_there and takes_no_writes(home.root):
-        return Ledger.copy_of(home.ledger, clock)
+        return Ledger.copy_of(home.ledger, clock), _unrecorded(home)
     if purpose in ("watch", "end"):
         give_up_reserve(home.root, purpose)
     try:
-        return Ledger(home.ledger, clock)
+        return Ledger(home.ledger, clock), None
     except (LedgerBusy, LedgerTooNew, LedgerCorrupt):
         raise
     except LocalTrouble:
         # A quota is not seen before something is written.
         if purpose != "look" or not is_there:
             raise
-        return Ledger.copy_of(home.ledger, clock)
+        return Ledger.copy_of(home.ledger, clock), _unrecorded(home)
 
 
 def takes_no_writes(directory: Path) -> bool:

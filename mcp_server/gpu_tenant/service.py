@@ -115,7 +115,7 @@ class Tenancy:
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
-        name, count = wished_gpus(gpu) if gpu else (None, 1)
+        name, count = (None, 1) if gpu is None else wished_gpus(gpu)
         if provider is not None:
             context.set_up(provider)
         markets = {
@@ -322,11 +322,12 @@ class Tenancy:
         include: Sequence[str] = (),
     ) -> SmokeReceipt:
         """As `smoke_test`, for a person: what was printed stands as it is."""
+        from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
         context = self.context
         return await smoke(
-            Path(directory).expanduser(),
+            Path(must_be_named(directory)).expanduser(),
             command,
             time_limit_s=time_limit_s,
             environ=context.account.without(context.environ),
@@ -355,6 +356,7 @@ class Tenancy:
         What a job wrote and nobody has collected is not replaced.
         """
         from gpu_tenant.artifacts.push import push, records_of
+        from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
@@ -362,7 +364,7 @@ class Tenancy:
         async with context.held_in_turn(found.id, "push"):
             return await push(
                 context.session(found),
-                Path(directory).expanduser(),
+                Path(must_be_named(directory)).expanduser(),
                 guarded=context.account.guarded,
                 include_secrets=include_secrets,
                 include=include,
@@ -453,7 +455,7 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.history import activation
         from gpu_tenant.domain.sweep_grid import grid_of
-        from gpu_tenant.files.patterns import require_patterns
+        from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.leases.take_work import held_for_work, wanted
         from gpu_tenant.providers.credentials import references, resolve_all
@@ -461,11 +463,12 @@ class Tenancy:
 
         context = self.context
         runtime_s = None if max_runtime_h is None else max_runtime_h * 3600
+        kept, given_up = told_apart(artifacts, discard)
         if matrix or cells:
             grid = grid_of(
                 command,
-                artifacts=artifacts,
-                discard=discard,
+                artifacts=kept,
+                discard=given_up,
                 matrix=matrix,
                 cells=cells,
                 prefix=name,
@@ -486,7 +489,7 @@ class Tenancy:
             raise BadRequest(
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
-        require_patterns((*artifacts, *discard))
+        require_patterns((*kept, *given_up))
         found = await wanted(context, lease)
         async with held_for_work(context, found, "launch") as found:
             values = resolve_all(env, context.environ, account=context.account)
@@ -495,8 +498,8 @@ class Tenancy:
             return await launch(
                 context.session(found),
                 command,
-                artifacts=artifacts,
-                discard=discard,
+                artifacts=kept,
+                discard=given_up,
                 env={**self._mirrors(profile), **own, **values},
                 env_from=references(env),
                 name=name,

@@ -79,6 +79,16 @@ async def test_a_failed_job_on_a_box_that_bills_needs_attention(tab: Tab, scene:
     await expect(tab.page).to_have_title(re.compile(r"▲ 1 ·"))
 
 
+async def test_a_moment_in_a_sentence_of_the_server_is_by_the_clock_of_the_page(
+    tab: Tab, scene: Scene
+) -> None:
+    fence = tab.row(scene.rented).locator(".is-fence")
+    await expect(fence).to_contain_text("it stops the jobs", timeout=PATIENCE_MS)
+
+    await expect(fence.locator("time")).to_be_visible()
+    await expect(fence).not_to_contain_text("UTC")
+
+
 async def test_a_job_that_has_ended_is_not_shown_as_running_beside_one_that_runs(
     tab: Tab, scene: Scene
 ) -> None:

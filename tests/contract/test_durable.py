@@ -176,9 +176,9 @@ async def test_a_disk_that_is_no_longer_mounted_is_told_and_nothing_is_made_ther
     store = open_store(os.fspath(tmp_path / "disk"), configuration=tmp_path / "none", environ={})
     (tmp_path / "disk").rmdir()
 
-    with pytest.raises(StoreTrouble, match="no such directory now"):
+    with pytest.raises(StoreTrouble, match="that directory does not exist now"):
         await store.put(source(tmp_path, b"x"), "l-1/work/a", superseded="l-1/.superseded/x")
-    with pytest.raises(StoreTrouble, match="no such directory now"):
+    with pytest.raises(StoreTrouble, match="that directory does not exist now"):
         await given(store, "l-1/work/a", tmp_path)
 
     assert not (tmp_path / "disk").exists()

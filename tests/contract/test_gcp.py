@@ -8,12 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 from socket import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from arranged import lease, never_used
 from pydantic import JsonValue
 
+from box_scripts.caretaker.listening import is_preempted
 from gpu_tenant.app import connect
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -502,13 +504,68 @@ async def test_a_spot_box_that_was_taken_back_is_stopped_and_its_disk_bills_on(
 ) -> None:
     await rented(google, clock, stage, SPOT_T4)
 
+    scheduling = inserts(stage)[0]["body"]["scheduling"]
+    assert scheduling["preemptionNoticeDuration"] == {"seconds": "120"}
     fault(stage, "preempted")
+    advance(stage, 100)
+    (box,) = await google.list_boxes()
+    assert box.state is BoxState.READY, "it has two minutes, and then half a minute"
+
     advance(stage, 60)
 
     (box,) = await google.list_boxes()
     assert box.interruptible
     assert box.state is BoxState.PARKED
     assert [thing["id"] for thing in meter(stage)["parked"]] == [box.id]
+
+
+async def test_only_spot_boxes_are_rented_with_a_notice(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    await rented(google, clock, stage)
+
+    assert "preemptionNoticeDuration" not in inserts(stage)[0]["body"]["scheduling"]
+
+
+async def test_where_google_refuses_the_notice_the_box_is_rented_without_one(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    fault(stage, "no_notice")
+
+    _, box = await rented(google, clock, stage, SPOT_T4)
+
+    first, second = (request["body"]["scheduling"] for request in inserts(stage))
+    assert "preemptionNoticeDuration" in first
+    assert "preemptionNoticeDuration" not in second
+    assert box.state is BoxState.READY
+    assert len(await google.list_boxes()) == 1
+    fault(stage, "preempted")
+    advance(stage, 31)
+    (box,) = await google.list_boxes()
+    assert box.state is BoxState.PARKED
+
+
+async def test_the_metadata_server_tells_its_own_box_alone_and_anew_after_a_start(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    standing, box = await rented(google, clock, stage, SPOT_T4)
+    site = f"{stage.url}/_rehearsal/boxes/{box.id.rpartition('/')[2]}/metadata"
+    address = ("127.0.0.1", urlsplit(stage.url).port or 0, urlsplit(stage.url).netloc)
+
+    def says() -> bool | None:
+        return is_preempted((*address, urlsplit(site).path))
+
+    assert says() is False
+    fault(stage, "preempted")
+    assert says() is True
+    assert is_preempted((*address, "/_rehearsal/boxes/1/metadata")) is None
+    asked = httpx2.get(f"{site}/computeMetadata/v1/instance/preempted", trust_env=False)
+    assert asked.status_code == 403, "a forwarded request would not say what it is"
+    advance(stage, 200)
+    assert says() is None, "it is stopped"
+    await google.resume(standing)
+    advance(stage, 60)
+    assert says() is False
 
 
 async def test_a_status_that_nobody_knows_is_unknown_and_told(

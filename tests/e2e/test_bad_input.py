@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import secrets
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -103,15 +104,78 @@ async def test_a_sum_that_nobody_could_pay_is_a_bad_request_everywhere(
     assert owner.terms(lease) == before
 
 
-def test_a_discard_that_an_artifact_pattern_overrules_is_told(owner: Owner) -> None:
-    """Keeping wins; saying nothing would send a person round in circles."""
+@pytest.mark.parametrize("option", ["--artifact", "--discard"])
+def test_a_pattern_that_matches_nothing_is_told_and_is_no_demand(owner: Owner, option: str) -> None:
     lease = owner.has_run("mkdir -p out; echo '[1]' > out/a.json", "out/")
 
-    told = owner.does("collect", lease, "--discard", "out/*", "--discard", "nothing-of-that-name")
+    told = owner.is_told(BAD_CALL, "BAD_REQUEST", "collect", lease, option, "results-home/")
 
-    assert "not discarded" in told
-    assert "out/*" in told
-    assert "nothing-of-that-name" in told
+    assert "matches 'results-home/'; nothing was recorded" in told
+    owner.does("collect", lease)
+    owner.does("teardown", lease)
+
+
+def test_a_discard_that_an_artifact_pattern_overrules_is_told_before_a_byte_is_fetched(
+    owner: Owner,
+) -> None:
+    """Keeping wins; saying nothing would send a person round in circles."""
+    lease = owner.has_run("mkdir -p out; echo '[1]' > out/a.json; echo '[2]' > out/b.json", "out/")
+
+    told = owner.is_told(BAD_CALL, "BAD_REQUEST", "collect", lease, "--discard", "*.json")
+
+    assert "'out/' keeps out/a.json" in told
+    line = next(x for x in told.split("`") if x.startswith("gpu-tenant collect"))
+    owner.does(*shlex.split(line)[1:])
+    assert json.loads(owner.does("collect", lease, "--json"))["files"] == 2, "b.json and the log"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("--artifact", "out/", "--discard", "out/huge.bin"),
+        ("--artifact", "out/", "--artifact", "!huge.bin"),
+        ("--artifact", "out/", "--artifact", "!out/huge.bin"),
+        ("--artifact", "out/a.json", "--discard", "out/", "--discard", "!out/a.json"),
+    ],
+)
+def test_what_is_given_up_of_an_artifact_is_not_fetched_and_stands_on_the_receipt(
+    owner: Owner, said: tuple[str, ...]
+) -> None:
+    script = "mkdir -p out; echo '[1]' > out/a.json; head -c 100000 /dev/zero > out/huge.bin"
+    lease = owner.has_box()
+    owner.does("launch", lease, *said, "--", script)
+    owner.does("monitor", lease, "--wait-s", "30")
+
+    collected = json.loads(owner.does("collect", lease, "--json"))
+    receipt = json.loads(owner.does("teardown", lease, "--json"))["receipt"]
+
+    assert (collected["files"], collected["discarded_bytes"]) == (2, 100_000)
+    assert receipt["ground"] == "verified"
+    assert any("huge.bin" in words or "out/" in words for words in receipt["given_up"])
+
+
+@pytest.mark.parametrize("option", ["--artifact", "--discard"])
+def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
+    owner: Owner, option: str
+) -> None:
+    lease = owner.has_run(f"{MODEL}; echo more > 'a [b] c.txt'", "out/")
+
+    shown = owner.does("collect", lease)
+    lines = [x for x in shown.split("`") if option in x]
+
+    owner.does(*shlex.split(lines[0])[1:])
+    owner.does("teardown", lease)
+
+
+@pytest.mark.parametrize("pattern", ["/", "//", "/*", "/**", "/proc", "/sys/"])
+def test_all_of_a_box_is_no_artifact(owner: Owner, pattern: str) -> None:
+    lease = owner.has_box()
+
+    told = owner.is_told(
+        BAD_CALL, "BAD_REQUEST", "launch", lease, "--artifact", pattern, "--", "true"
+    )
+
+    assert "all of the box" in told
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "a file", "a file/below"])
@@ -469,7 +533,7 @@ def test_a_box_that_vanishes_is_lost_and_never_torn_down(owner: Owner, tmp_path:
     shown = json.loads(out)
     assert (status, err) == (0, "")
     assert [card["state"] for card in shown["leases"]] == ["lost"]
-    assert shown["alarms"] == [f"{lease}: the box is gone, and not by us"]
+    assert shown["alarms"] == [f"{lease}: the box is gone, and this program did not end it"]
     assert "has no box to tear down" in told
     assert owner.stands(lease) is LeaseState.LOST
 

@@ -174,8 +174,8 @@ def test_a_store_whose_objects_are_not_the_sealed_ones_proves_nothing(story: Sto
 
     assert [loss.what for loss in found.losses] == [
         f"work/out/a.json is not here, and {WORDS} has other bytes than the box",
-        f"work/out/b.json is not here, and {WORDS} has 5 bytes of it, and the box 12",
-        f'"work/out/权重 a.bin" is not here, and {WORDS} has it not',
+        f"work/out/b.json is not here, and {WORDS} has 5 bytes of it, but the box has 12",
+        f'"work/out/权重 a.bin" is not here, and {WORDS} does not have it',
     ]
 
 

@@ -97,7 +97,7 @@ async def test_one_machine_is_had_once_and_fewer_boxes_stand(tenant: Tenant) -> 
 
     assert (whole.had, len(tenant.alive), tenant.creates()) == (2, 2, 2)
     assert [words.split(": ")[1] for words in whole.missing] == [
-        "it is one machine, and was had"
+        "it is a single machine, and was rented"
     ] * 2
     assert {tenant.lease(x).quote.id for x in whole.leases} == set(quotes)  # type: ignore[union-attr]
 
@@ -108,7 +108,7 @@ async def test_the_same_request_again_rents_nothing_more_and_another_does(tenant
     _, first = await fleet(tenant, quotes, 2)
 
     _, again = await fleet(tenant, quotes, 2)
-    with pytest.raises(QuoteUsed, match="has rented digitalocean-"):
+    with pytest.raises(QuoteUsed, match="has already rented digitalocean-"):
         await fleet(tenant, quotes, 3)
     _, more = await fleet(tenant, (await tenant.quotes())[:1], 3)
 
@@ -126,7 +126,7 @@ async def test_no_other_is_rented_while_the_fate_of_one_is_unknown(tenant: Tenan
     tenant.list_fails(match={"method": method, "path_regex": path, "nth": 3})
 
     _, cut = await fleet(tenant, quotes, 3)
-    with pytest.raises(LeaseHeld, match="whether it was made is not known"):
+    with pytest.raises(LeaseHeld, match="it is not known yet whether it was made"):
         tenant.tenancy.ledger.intend(
             lease_id=LeaseId("digitalocean-zzzz"),
             provider=tenant.slug,

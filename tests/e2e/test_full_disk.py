@@ -1,9 +1,10 @@
 """A disk that takes no writes hides no box, and a full one keeps none from being torn down."""
 
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -152,8 +153,42 @@ async def test_an_agent_sees_its_leases_on_a_full_disk(
 
 def test_a_box_is_torn_down_although_the_disk_is_full(disk: OnItsOwnDisk) -> None:
     with disk.full():
-        status, said = disk.said("teardown", disk.lease, "--json")
+        ran = disk.stage.ran("teardown", disk.lease, "--json")
 
-    assert status == 0, said
-    assert json.loads(said[said.index("{") :])["receipt"]["ground"] == "verified"
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["receipt"]["ground"] == "verified"
     assert disk.said("leases")[1].startswith("no lease is live")
+
+
+@pytest.mark.parametrize("damage", ["a page in its middle", "its header", "all of it"])
+def test_what_is_left_of_a_damaged_ledger_is_shown_and_each_provider_is_asked(
+    rehearse: Callable[..., Rehearsal], damage: str
+) -> None:
+    required("sshd")
+    stage = rehearse()
+    lease, box = stage.rented()
+    ledger = Path(stage.environment["GPU_TENANT_HOME"]) / "ledger.sqlite3"
+    content = bytearray(ledger.read_bytes())
+    at, much = {
+        "a page in its middle": (len(content) // 2, 4096),
+        "its header": (0, 100),
+        "all of it": (0, len(content)),
+    }[damage]
+    content[at : at + much] = os.urandom(much)
+    ledger.write_bytes(content)
+
+    ran = stage.ran("leases", "--json")
+    told = json.loads(ran.stdout)
+    refused = stage.ran("audit", lease)
+
+    assert "Traceback" not in ran.stderr
+    everything = json.dumps(told)
+    if damage == "a page in its middle":
+        # Not every look meets that page.
+        assert lease in everything
+    else:
+        assert ran.returncode == 6, ran.stderr
+        assert "is damaged" in ran.stderr
+        assert box in everything, "its provider was asked"
+        assert (refused.returncode, "`gpu-tenant leases`" in refused.stderr) == (6, True)
+        assert ledger.read_bytes() == bytes(content), "it was left as it is"

@@ -97,7 +97,7 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
         gone = await armed()
 
         assert (still.state, still.ends_the_meter) == ("armed", True), "what it held, it holds"
-        assert "it could not be told of what changed since: " in still.words
+        assert "the guard could not be told about later changes: " in still.words
         assert (gone.state, gone.ends_the_meter) == ("not armed", False)
         assert gone.words.startswith("not armed: ")
         assert last_armed(lease, ledger) == gone
@@ -117,7 +117,10 @@ async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_l
             store={"kind": "directory", "path": "/nowhere/at/all"},
         )
 
-        assert "it will not reach the store: the store is no directory on this box" in armed.words
+        assert (
+            "the guard cannot write to the store: the store is no directory on this box"
+            in armed.words
+        )
         assert guard_on(tenant, card.box)()["store"] is None
 
 
@@ -145,7 +148,7 @@ async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a
 
         (shown,) = (await tenant.tenancy.list_leases()).leases
 
-        assert (shown.phase, "not at our word" in (shown.alarm or "")) == ("parked", False)
+        assert (shown.phase, "not because we asked" in (shown.alarm or "")) == ("parked", False)
         with pytest.raises(Refused, match="stopped again at once") as refusal:
             await tenant.tenancy.change_lease(card.lease, "resume")
         assert "--hours 1" in refusal.value.remedy

@@ -127,7 +127,7 @@ async def test_a_lease_s_terms_are_loosened_over_a_person_s_signature_alone(
 
         assert [words.split(":")[0] for words in told] == ["SIGNATURE_WANTED"] * len(looser)
         assert "its budget goes from 5 to 5000 USD" in told[0]
-        assert "bills on when its work is done" in told[5]
+        assert "goes on billing when its work is done" in told[5]
         assert "beyond the limit hours of 168" in told[7]
         assert "more than its budget of 5 USD" in told[8]
         assert (card["budget_usd"], card["max_price_usd_h"]) == ("4", "0.29")

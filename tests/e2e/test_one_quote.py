@@ -38,7 +38,7 @@ async def test_the_same_call_again_is_answered_with_the_lease_that_it_has(tenant
 
     assert again.lease == first.lease
     assert again.alarm is not None
-    assert "had rented this already" in again.alarm
+    assert "had already rented this box" in again.alarm
     assert tenant.creates() == 1
 
 
@@ -99,7 +99,7 @@ async def test_what_a_fleet_has_rented_by_a_quote_nobody_else_rents_by_it(tenant
     quote, other, *_ = await tenant.quotes()
     card = await tenant.tenancy.provision(smoke="none", quotes=[quote], count=2, wait_s=3600)
 
-    with pytest.raises(QuoteUsed, match=f"{quote} has rented digitalocean-") as told:
+    with pytest.raises(QuoteUsed, match=f"{quote} has already rented digitalocean-") as told:
         await tenant.tenancy.provision(smoke="none", quotes=[quote])
     single = await tenant.tenancy.provision(smoke="none", quotes=[quote, other], wait_s=3600)
 

@@ -238,7 +238,7 @@ async def test_a_box_that_somebody_else_ended_is_lost_and_never_made_anew(tenant
 
     words = " ".join((*first.alarms, *told.alarms))
     assert "one look proves nothing" in words
-    assert "the box is gone, and not by us" in words
+    assert "the box is gone, and this program did not end it" in words
     assert tenant.lease(card).state is LeaseState.LOST
     assert tenant.creates() == 1
     assert tenant.alive == []

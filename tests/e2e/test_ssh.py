@@ -57,6 +57,14 @@ async def test_a_command_runs_on_the_box_and_its_status_comes_back(
     assert (person.state / "ssh_config").stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_command_without_a_lease_runs_on_the_only_one(person: Person, box: Sshd) -> None:
+    await adopted(person, box.target)
+
+    ran = person.gpu_tenant("ssh", "--", "echo", "on", "it")
+
+    assert (ran.status, ran.out) == (0, "on it\n")
+
+
 async def test_another_host_key_is_refused(person: Person, box: Sshd, tmp_path: Path) -> None:
     lease = await adopted(person, box.target)
     box.restart(new_host_key=make_key(tmp_path / "other"))

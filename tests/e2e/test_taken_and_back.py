@@ -33,7 +33,10 @@ async def card(tenant: Tenant, tmp_path: Path) -> Card:
 
 
 async def shown(tenant: Tenant) -> Card:
-    (only,) = (await tenant.tenancy.list_leases()).leases
+    told = await tenant.tenancy.list_leases()
+    (only,) = told.leases
+    assert told.burning_usd_h == only.price_usd_h != 0
+    assert only.terms
     return only
 
 

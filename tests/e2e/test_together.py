@@ -181,7 +181,9 @@ async def test_where_one_box_cannot_begin_it_is_stopped_on_the_other(two: Two) -
     aside = work.rename(work.with_name("aside"))
     work.write_text("no directory", encoding="utf-8")
     try:
-        with pytest.raises(BoxTrouble, match=f"{second} did not begin half, and it was stopped"):
+        with pytest.raises(
+            BoxTrouble, match=f"{second} did not begin half, so the job was stopped"
+        ):
             await two.launch("half")
     finally:
         work.unlink()
@@ -205,7 +207,7 @@ async def test_one_member_that_fails_is_told_of_at_the_other_which_waits_and_bil
         await tenancy.stop_job(first, "failing", grace_s=0)
     two.boxes[1].home.joinpath("gpu-tenant", second, "work", "fails").unlink()
     assert seen.state == "running"
-    assert f"it did not end well on {second}, and the others wait for it" in (seen.gang or "")
+    assert f"the job failed on {second}, and the others wait for it" in (seen.gang or "")
     assert f"gpu-tenant stop {first} {second} --job failing" in (seen.gang or "")
 
 
@@ -235,5 +237,5 @@ async def test_one_job_runs_over_two_boxes_of_which_the_first_alone_has_somethin
         sources = [host.address for host in (two.net[0], two.net[1], two.net[1])]
         assert json.loads(kept.read_text(encoding="utf-8")) == {"sum": 10, "from": sources}
         torn_down = await tenancy.verify_and_teardown(second)
-        assert f"train ran over {first}, too" in (torn_down.gang or "")
+        assert f"train also ran on {first}" in (torn_down.gang or "")
         assert (await tenancy.verify_and_teardown(first)).gang is None

@@ -191,7 +191,9 @@ async def test_an_empty_seal_after_a_full_one_proves_nothing(
         (work(box, lease) / "out" / "weights.bin").rename(box.home / "moved")
         (box.home / "moved").unlink()
 
-        with pytest.raises(Unverified, match=r"that was there is gone: work/out/weights\.bin"):
+        with pytest.raises(
+            Unverified, match=r"that were collected are gone from the box: work/out/weights\.bin"
+        ):
             await tenancy.verify_and_teardown(lease)
         again = await tenancy.collect(lease, discard=["out/"])
         assert again.only_here == ("work/out/weights.bin",)

@@ -195,7 +195,7 @@ async def test_a_wish_without_a_cap_does_not_wait(tenant: Tenant) -> None:
 
     with pytest.raises(BadRequest, match="has no price cap"):
         await waits(tenant, str(found.wish))
-    with pytest.raises(Refused, match="no smoke test was shown"):
+    with pytest.raises(Refused, match="no smoke test was named"):
         await waits(tenant, str(found.wish), max_price_usd_h=Decimal("0.4"), smoke=None)
 
 

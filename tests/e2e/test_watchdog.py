@@ -191,7 +191,7 @@ async def test_a_signature_ahead_is_for_the_terms_that_were_signed_and_for_no_ot
         await scene.later(days=30)
 
         assert scene.state is LeaseState.ACTIVE
-        assert "holds no longer" in (card.alarm or "")
+        assert "no longer counts" in (card.alarm or "")
         assert scene.asked("POST", "terminate") == 0
 
 

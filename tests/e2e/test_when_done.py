@@ -383,7 +383,7 @@ async def watched_seldom(scene: Scene) -> AsyncIterator[float]:
     clock = scene.tenant.clock
 
     async def sleep(seconds: float) -> None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)  # so that all of it is over long before the next look
         await clock.sleep(seconds)
 
     dog = Watchdog(scene.tenant.anew_tenancy(), every_s=SELDOM_S, tell=lambda _: None, sleep=sleep)

@@ -3,13 +3,14 @@
 from decimal import Decimal
 
 import pytest
-from arranged import HandClock, lease, profile
+from arranged import HandClock, job, lease, profile
 
-from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.faces.cli import lease_table, sweep
-from gpu_tenant.leases.cards import Card, Leases, card, in_all
+from gpu_tenant.leases.cards import Card, Leases, Spent, card, in_all
 from gpu_tenant.sweeps.commands import SweepReport
 from gpu_tenant.sweeps.status import STATES, CellRow, Reckoning
 
@@ -74,9 +75,10 @@ def test_the_last_line_is_what_burns_what_leaks_and_what_is_spent(
     lines = capsys.readouterr().out.splitlines()
     assert (
         lines[-1]
-        == "2 boxes burn 3.12 USD/h; parked and left over: 9.38 USD a month; spent 0.0000 USD"
+        == "2 boxes burn 3.12 USD/h with the disks of 1 stopped box; parked and left over: 9.38 USD a month; "
+        "spent in all 0.0000 USD"
     )
-    assert "the volume v1, 10 GB at tiny bills on at 7 USD a month" in lines[-2]
+    assert "the volume v1, 10 GB at tiny continues to bill at 7 USD a month" in lines[-2]
 
 
 def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(
@@ -110,10 +112,97 @@ def test_what_is_unknown_is_named_and_never_counted_as_nothing() -> None:
     one = told(shown(rented("tiny-a", None)), unseen=("gcp",), left=(unknown,))
 
     assert lease_table.sum_line(one) == (
-        "1 box burns 0.0000 USD/h; parked and left over: 0.0000 USD a month; spent 0.0000 USD; not counted: "
+        "1 box burns 0.0000 USD/h; parked and left over: 0.0000 USD a month; spent in all 0.0000 USD; not counted: "
         "the rate of tiny-a, what tiny-a has cost, the volume v1, and 1 more"
     )
     assert one.not_counted[-1] == "what bills at gcp besides boxes"
     assert lease_table.sum_line(told(left=(VOLUME,))).startswith(
         "no box burns; parked and left over: 7.00"
     )
+
+
+def test_the_disk_of_a_stopped_box_burns_too() -> None:
+    taken = shown(rented("tiny-aaaa", "0.02"), state=BoxState.PARKED)
+
+    assert taken.bills == "disk"
+    assert told(taken).burning_usd_h == Decimal("0.02")
+    assert lease_table.sum_line(told(taken)).startswith(
+        "no box burns, 0.0200 USD/h with the disks of 1 stopped box;"
+    )
+
+
+def test_a_lease_that_has_ended_has_no_deadline_no_rate_and_nothing_armed() -> None:
+    over = shown(rented("tiny-over").model_copy(update={"state": LeaseState.GONE, "ended_at": NOW}))
+
+    assert (over.deadline_in_s, over.price_usd_h, over.bills) == (None, 0, "no more")
+    assert over.stops_the_meter == "nothing needs to: it has ended"
+
+
+def test_one_s_own_boxes_burn_nothing_and_every_column_calls_that_the_same() -> None:
+    own = profile("own")
+    free = card(
+        lease(provider="own"),
+        own,
+        jobs=(),
+        alarm=None,
+        now=NOW,
+        protection=protection(own, lease(provider="own"), None),
+    )
+
+    assert free.bills == "nobody"
+    assert (lease_table.rate_words(free), lease_table.spent_words(free)) == ("nobody bills",) * 2
+    assert free.price_words == "nobody bills"
+    assert lease_table.sum_line(told(free, shown(rented("tiny-a")))).startswith(
+        "1 box burns 0.5000"
+    )
+
+
+def test_what_ended_leases_cost_is_in_the_sum() -> None:
+    whole = in_all(
+        [shown(rented("tiny-a"))],
+        alarms=(),
+        foreign=(),
+        leftovers=(),
+        unseen=(),
+        free={"own"},
+        before=Spent(Decimal("2.50"), 3),
+    )
+
+    assert whole.spent_usd == Decimal("2.50")
+    assert "what 3 ended leases cost" in whole.not_counted
+
+
+def test_what_needs_a_person_is_said_first_with_what_it_costs_and_the_next_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    taken = shown(rented("tiny-aaaa", "0.02"), state=BoxState.PARKED)
+
+    lease_table.leases(told(shown(rented("tiny-fine")), taken))
+
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith(
+        "do this: tiny-aaaa: stopped by its provider, which bills on, 0.02 USD/h: "
+    )
+    assert "gpu-tenant resume tiny-aaaa" in first
+    assert second.startswith("LEASE")
+
+
+def test_the_next_step_of_a_lease_whose_work_has_ended_is_to_bring_it_home() -> None:
+    tiny, standing = profile("tiny"), rented("tiny-a")
+    lines = [
+        timeline.Line(NOW, timeline.Launched(job="job1")),
+        timeline.Line(NOW, timeline.Progressed(job="job1", state="failed")),
+    ]
+    over = card(
+        standing,
+        tiny,
+        jobs=[job()],
+        alarm=None,
+        now=NOW,
+        events=lines,
+        protection=protection(tiny, standing, None),
+    )
+
+    assert over.condition.word == "job failed"
+    assert over.next.startswith("`gpu-tenant collect tiny-a`, then `gpu-tenant teardown tiny-a`")
+    assert next(iter(lease_table.to_do([over]))).startswith("tiny-a: job failed, which bills on")

@@ -106,7 +106,7 @@ def test_a_test_goes_over_every_channel_whatever_it_wants_and_fails_where_one_do
         ("third", False),
     ]
     assert "no variable NOT_SET_ANYWHERE" in tried[1]["problem"]
-    assert "`url` is no reference" in tried[2]["problem"]
+    assert "`url` is not a reference" in tried[2]["problem"]
     assert capsys.readouterr().out == "phone: taken\n"
     assert [body["title"] for body in phone.bodies] == ["gpu-tenant: a test"] * 2
     assert ledger.open_alarms() == [], "it works again"
@@ -145,7 +145,7 @@ async def test_doctor_names_each_channel_and_where_its_address_is_kept_and_sends
         "ok",
         "env:PHONE: warning and louder, urgent ones alone in its quiet hours",
     )
-    assert found["alarms: mail"] == ("warning", "~/not-there is not there")
+    assert found["alarms: mail"] == ("warning", "~/not-there does not exist")
     assert found["alarms: chat"] == ("warning", "it answered 404")
     assert found["alarms: wrong"][0] == "warning"
     assert "slack://" not in found["alarms: wrong"][1]

@@ -199,7 +199,7 @@ def test_where_no_systemd_answers_it_says_so(
     install("--yes")
 
     assert (home / LINK).readlink() == home / UNIT
-    assert "written, and not started: no systemd of yours answers here" in capsys.readouterr().err
+    assert "written, but not started: no systemd of yours answers here" in capsys.readouterr().err
 
 
 def test_launchd_gets_an_agent_that_it_keeps_alive(
@@ -304,7 +304,7 @@ def test_without_a_crontab_the_line_is_told_and_it_is_no_success(
     assert ended.value.code == 1
     assert "nothing was installed, and no watchdog runs" in told.err
     assert told.out.startswith("*/2 * * * * ")
-    assert "goes into whatever runs commands on a schedule" in told.err
+    assert "to whatever runs commands on a schedule" in told.err
     assert everything(home) == {}
     subprocess.run(["/bin/sh", "-c", told.out.split(" ", 5)[5]], env={"PATH": "/bin"}, check=False)
     assert (home / ".gpu-tenant/watchdog.log").is_file()
@@ -362,7 +362,7 @@ def test_an_edited_unit_is_left_and_no_longer_begun(
 
     install("--remove", "--yes")
 
-    assert "was changed since: left as it is" in capsys.readouterr().err
+    assert "was changed since: it is left as it is" in capsys.readouterr().err
     assert (home / UNIT).exists()
     assert not (home / LINK).is_symlink()
 
@@ -427,7 +427,7 @@ def test_a_rehearsal_is_not_watched_for_ever(home: Path) -> None:
 def test_a_program_that_starts_only_in_this_shell_is_refused(home: Path, tmp_path: Path) -> None:
     executable(tmp_path / "a bin/gpu-tenant", "#!/bin/sh\necho 'No module named x' >&2\nexit 1\n")
 
-    with pytest.raises(Refused, match="does not start outside of this shell: No module named x"):
+    with pytest.raises(Refused, match="does not start outside this shell: No module named x"):
         install("--yes")
 
     assert everything(home) == {}

@@ -166,7 +166,7 @@ def test_a_box_that_does_not_answer_is_said_to_be_blind_and_is_seen_again(
         assert seen.shows("running, step 3 of 10")
         aside = box.rename(home / "aside")
 
-        assert seen.shows(f"{working}: no answer since", "not an end")
+        assert seen.shows(f"{working}: no answer since", "does not mean that it has ended")
         assert "running, step 3 of 10" in seen.frame(), "what was seen last stays"
         aside.rename(box)
 
@@ -180,12 +180,12 @@ def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_pat
         assert seen.shows(made, "ready")
         _say_to(ledger, IN_THE_WAY)
         seen.press(b"r")
-        assert seen.shows(made, "looking at it failed: IntegrityError")
+        assert seen.shows(made, "looking at the lease failed: IntegrityError")
 
         _say_to(ledger, "DROP TRIGGER in_the_way")
         seen.press(b"r")
 
-        assert eventually(lambda: "looking at it failed" not in seen.frame())
+        assert eventually(lambda: "looking at the lease failed" not in seen.frame())
         seen.press(b"q")
         assert seen.left() == 0
         assert b"Traceback" not in seen.drawn
@@ -266,9 +266,25 @@ def test_between_two_looks_what_was_spent_grows_and_the_deadline_comes_nearer() 
 
     assert "0.0000" in now
     assert "0.6000" in later
-    assert "spent 0.6000 USD" in later
+    assert "spent in all 0.6000 USD" in later
     assert COUNTDOWN.findall(now) != COUNTDOWN.findall(later)
     assert "passed" in late
+
+
+def test_a_job_that_failed_on_a_box_that_bills_and_a_silent_box_are_not_shown_as_fine() -> None:
+    seen = LiveState({"tiny": "Tiny"}, leases=told(*map(rented, ("tiny-a", "tiny-b", "tiny-c"))))
+    for name, state in (("tiny-a", "failed"), ("tiny-b", "running"), ("tiny-c", "running")):
+        seen.jobs[name] = looked.seen(job="job1", lease=name).model_copy(update={"state": state})
+    seen.blind["tiny-b"] = SilentBox(NOW, "no route")
+
+    lines = drawn(seen, width=120)
+
+    def row(name: str) -> str:
+        return next(line for line in lines if line.startswith(name))
+
+    assert "job failed, bills on" in row("tiny-a")
+    assert "ready, no answer" in row("tiny-b")
+    assert "ready  " in row("tiny-c")
 
 
 def test_what_is_unknown_is_never_counted_as_nothing() -> None:

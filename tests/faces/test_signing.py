@@ -97,7 +97,7 @@ def test_a_pipe_is_no_person(ledger: Ledger, asked: SignatureRequest) -> None:
     )
 
     assert done.returncode == 3
-    assert "a person signs at a terminal, and this is none" in done.stderr
+    assert "a person has to sign at a terminal, but this is not one" in done.stderr
     assert not signed(ledger, asked)
 
 
@@ -109,7 +109,7 @@ def test_where_the_unattended_mark_is_set_a_terminal_signs_nothing(
     ) as terminal:
         assert terminal.ended() == 3
 
-    assert "this is none" in terminal.shown
+    assert "this is not one" in terminal.shown
     assert not signed(ledger, asked)
 
 

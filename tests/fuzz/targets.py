@@ -52,7 +52,12 @@ from gpu_tenant.transfer.upload_worker import _refusal_of
 SLOW_S = 20
 """No single input computes longer. What only waits is seen when its whole turn takes too long."""
 _TOGETHER = 40
-_STOPPED = ("its reader crashed", "its reader gave up", "its reader does not", "more computing")
+_STOPPED = (
+    "its reader crashed",
+    "its reader gave up",
+    "its reader exits before it can be asked",
+    "more computing",
+)
 _SCRIPTS = Path(__file__).parents[2] / "scripts"
 _CORPUS = Path(__file__).parent / "corpus"
 _MOST_BYTES = 512 << 20

@@ -18,6 +18,7 @@ from kube.cluster import CONTEXT, IMAGE, Cluster, eventually
 from waited import over
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.box.guard import arm
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -529,7 +530,7 @@ async def test_an_image_that_cannot_be_had_is_told_so(cluster: Cluster, tmp_path
     box = await until(at, wanted, lambda seen: seen.words)
 
     assert box.state is BoxState.BOOTING
-    assert "its image cannot be had" in (box.words or "")
+    assert "its image cannot be pulled" in (box.words or "")
 
 
 # What stays
@@ -714,6 +715,47 @@ async def test_a_lease_goes_from_offer_to_receipt_and_kubectl_sees_the_same(
     assert (ended.state, ended.receipt.ground) == (LeaseState.GONE, "verified")
     assert "the node that it ran on bills" in (ended.receipt.left_behind or "")
     assert cluster.kubectl("get", "jobs", "-o", "name").stdout == b""
+
+
+async def test_a_pod_that_is_evicted_saves_copies_to_the_store_and_is_told_of_before_it_is_gone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    home = Home(configured(cluster, tmp_path / "state"))
+    tenancy = open_tenancy({**os.environ, "GPU_TENANT_HOME": str(home.root)})
+    store = tmp_path / "store"
+    store.mkdir()
+    try:
+        found = await tenancy.find_offers(provider="kubernetes")
+        card = await tenancy.provision(
+            smoke="none", quotes=[found.offers[0].quote or ""], unguarded="accept", wait_s=60
+        )
+        job = "echo on; trap 'sleep 2; mkdir out; echo late >out/saved; exit 1' TERM; while :; do sleep 0.05; done"
+        await tenancy.launch_detached(card.lease, job, ["out/"], name="train")
+        session = tenancy.context.session(tenancy.ledger.lease(card.lease))
+        keeps = {"kind": "directory", "path": str(store)}
+        assert (await arm(session, ledger=tenancy.ledger, store=keeps)).state == "armed"
+        name = job_name(tenancy.ledger.lease(card.lease).mark)
+        pod = cluster.pod(name)
+        container = cluster._node.running[f"default_{pod.metadata.name}"]
+        while "on" not in (await tenancy.monitor(card.lease, "train", wait_s=1)).log:
+            pass
+
+        cluster.kubectl("delete", "pod", pod.metadata.name, "--wait=false")
+
+        heard = None
+        for _ in range(200):
+            standing = await session.caretaker.standing()
+            heard = standing.notice
+            if heard is not None:
+                break
+            await asyncio.sleep(0.05)
+        assert heard is not None
+        assert (heard.source, heard.jobs) == ("shutdown", ("train",))
+        assert eventually(lambda: container.code is not None), "nothing holds the container up"
+        copied = list(store.rglob("saved"))
+        assert [path.read_text(encoding="utf-8") for path in copied] == ["late\n"]
+    finally:
+        await tenancy.aclose()
 
 
 async def test_what_kubectl_deletes_is_seen_as_ended_and_then_as_gone(

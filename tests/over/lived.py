@@ -82,7 +82,7 @@ async def live(seed: int, root: Path) -> Lived:
             ended=ended,
             billed_s=billed,
             beyond_s=None if billed is None else billed - _MISSES.get(kind, 0),
-            told=tuple(sorted(scene.alarms())),
+            told=tuple(f"{key}: {words}" for key, (_, words) in sorted(scene.alarms().items())),
             unproved=_unproved(scene),
             kept=_is_kept(scene, kind, content),
             steps=tuple(

@@ -45,7 +45,7 @@ def table(lived: list[Lived]) -> Iterator[str]:
     yield _line("all", "", lived)
     for one in lived:
         if not one.ended:
-            yield f"bills on, and says {', '.join(one.told) or 'nothing'}: seed {one.seed}, {one.kind}"
+            yield f"bills on, and says {' / '.join(one.told) or 'nothing'}: seed {one.seed}, {one.kind}"
 
 
 def _line(kind: str, alive: str, of: list[Lived]) -> str:

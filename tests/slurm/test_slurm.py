@@ -104,7 +104,10 @@ async def test_what_somebody_else_cancelled_is_told_and_never_called_torn_down(
 
     (after,) = told.leases
     assert after.state is LeaseState.LOST
-    assert any("gone, and not by us" in alarm for alarm in (*told.alarms, after.alarm or ""))
+    assert any(
+        "gone, and this program did not end it" in alarm
+        for alarm in (*told.alarms, after.alarm or "")
+    )
 
 
 async def test_where_no_cluster_is_named_there_are_no_boxes_and_one_that_was_named_is_never_empty(

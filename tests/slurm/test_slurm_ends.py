@@ -1,5 +1,6 @@
 """How Slurm ends an allocation, and how the work goes on: preempted and requeued, or at its walltime."""
 
+import asyncio
 import time
 
 from arranged import PATIENCE_S
@@ -7,10 +8,12 @@ from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.interruption import forewarned, recorded_fate
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
+from gpu_tenant.watchdog.loop import Watchdog
 
 
 def fates(tenancy: Tenancy, lease: str) -> list[object]:
@@ -88,6 +91,49 @@ async def test_what_the_walltime_ended_was_asked_to_save_and_goes_on_under_a_new
     here.enough()
     while (seen := await tenancy.monitor(new, "train", wait_s=20)).state != "finished":
         assert seen.state == "running", seen
+    assert "begins at 0 " not in seen.log
+    await tenancy.stop_job(lease, "train", grace_s=0)
+    for each in (lease, new):
+        await tenancy.collect(each)
+        assert (await tenancy.verify_and_teardown(each)).receipt.ground == "verified"
+
+
+async def test_before_the_walltime_the_work_goes_on_while_the_allocation_still_stands(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    here.configured(grace_s=600)
+    card = await allocated(tenancy, recover=["same"])
+    lease, box, ledger = card.lease, str(card.box), tenancy.ledger
+    await tenancy.push(lease, str(here.tree))
+    await tenancy.launch_detached(lease, here.command, ["out/"], name="train")
+    await begun(tenancy, lease)
+    watch = Watchdog(tenancy, tell=lambda _: None)
+    await watch.once()
+    assert forewarned(ledger.events(lease)) is None
+
+    cluster.told("scontrol", "update", f"JobId={box}", "EndTime=now+540seconds")
+    noted = here.last_of(lease) / "caretaker" / "notice.json"
+    give_up = time.monotonic() + PATIENCE_S
+    while not noted.exists():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.1)
+    for _ in range(30):
+        await watch.once()
+        if any(isinstance(x, timeline.Recovered) for _, x in ledger.events(lease)):
+            break
+        await asyncio.sleep(1)
+
+    heard = forewarned(ledger.events(lease))
+    assert heard is not None
+    assert (heard.source, heard.jobs) == ("signal", ("train",))
+    told = {a.key: a.level for a in ledger.open_alarms() if a.lease_id == lease}
+    assert told["preemption"] is Level.NOTICE
+    cluster.until(box, "RUNNING")
+    assert [line.kind for line in ledger.events(lease)].count(timeline.Guarded.kind) == 1
+    here.enough()
+    (new,) = [x.id for x in ledger.leases("live") if x.recovers == lease]
+    while (seen := await tenancy.monitor(new, "train", wait_s=20)).state != "finished":
+        assert seen.state in ("running", "starting"), seen
     assert "begins at 0 " not in seen.log
     await tenancy.stop_job(lease, "train", grace_s=0)
     for each in (lease, new):

@@ -20,7 +20,11 @@ ONE_PLACE = {
     "asyncssh": {"transports/ssh_connect.py", "transports/ssh_channel.py", "transports/ssh.py"},
     "mcp": {"faces/mcp/server.py"},
     "httpx2": {"providers/http_client.py"},
-    "sqlite3": {"ledger/database.py", "artifacts/formats/subprocesses/sqlite_check.py"},
+    "sqlite3": {
+        "ledger/database.py",
+        "ledger/salvage.py",
+        "artifacts/formats/subprocesses/sqlite_check.py",
+    },
     "yaml": {"providers/profile_facts.py"},
     "jsonschema": {"providers/profile_facts.py"},
     "google": {"providers/gcp/client.py"},

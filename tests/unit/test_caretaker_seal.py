@@ -681,3 +681,47 @@ def test_a_work_directory_that_vanished_is_an_empty_seal_with_every_pattern_unma
     sealed = box.seal("out/**")
 
     assert (names(sealed), sealed["unmatched"]) == (["log/j1.log"], ["out/**"])
+
+
+# --- what is given up of an artifact -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "discard", "given_up"),
+    [
+        (["out/"], ["out/huge.bin"], {"huge.bin"}),
+        (["./out/"], ["./out/huge.bin"], {"huge.bin"}),
+        (["out/"], ["out/**/*.tmp"], {"a.tmp", "b.tmp"}),
+        (["out/"], ["out/sub/"], {"b.tmp", "c.bin"}),
+        (["out/*"], ["out/huge.*"], {"huge.bin"}),
+        # What is named elsewhere, or as broadly, takes nothing from an artifact.
+        (["out/"], ["*.tmp"], set()),
+        (["out/"], ["out"], set()),
+        (["out"], ["out/"], set()),
+        (["out/"], ["out/*"], set()),
+        (["out/"], ["out/**"], set()),
+        (["out/huge.bin"], ["out/huge.bin"], set()),
+        (["out/", "out/huge.bin"], ["out/huge.bin"], set()),
+        (["out/", "huge*"], ["out/huge.bin"], {"huge.bin"}),
+        (["out/", "out/huge.*"], ["out/h*"], set()),
+    ],
+)
+def test_a_discard_takes_from_an_artifact_what_it_names_more_narrowly(
+    box: Box, artifacts: list[str], discard: list[str], given_up: set[str]
+) -> None:
+    box.ran(
+        "mkdir -p out/sub; for f in huge.bin a.tmp sub/b.tmp sub/c.bin model.pt; do echo $f > out/$f; done"
+    )
+    everything = {"huge.bin", "a.tmp", "b.tmp", "c.bin", "model.pt"}
+
+    sealed = box.seal(*artifacts, discard=discard)
+    looked = box.ask(
+        "complete", work=str(box.work), artifacts=artifacts, discard=discard, quiet_s=0
+    )
+
+    kept = {name.rpartition("/")[2] for name in names(sealed) if name.startswith("work/")}
+    listed = {file["at"].rpartition("/")[2] for file in looked["files"]}
+    of_these = everything if artifacts[0] != "out/huge.bin" else {"huge.bin"}
+    assert kept == of_these - given_up
+    assert given_up.isdisjoint(listed)
+    assert sealed["discarded"]["count"] >= len(given_up)

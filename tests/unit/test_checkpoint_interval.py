@@ -129,12 +129,12 @@ def test_the_advice_is_a_sentence_with_its_reasons_and_follows_what_is_seen(ledg
     observed = advice_for(of, ledger=ledger, now=NOON + 6 * HOUR)
 
     assert told == (
-        "checkpoints came every 31 min; every 10 min would lose least here: a save takes 12 s, "
+        "checkpoints came every 31 min; every 10 min would lose least: a save takes 12 s, "
         "an interruption comes about every 4 h"
     )
     assert assumed is None, "every 24 min would be best, and the loss is flat around it"
     assert observed is not None
-    assert "an interruption comes about every 5 h, by 5 seen there" in observed
+    assert "an interruption comes about every 5 h, by 5 seen at this provider" in observed
 
 
 def test_saves_too_slow_for_the_box_are_told_and_a_firm_box_is_left_alone(ledger: Ledger) -> None:

@@ -132,7 +132,9 @@ def test_a_job_that_will_outrun_the_budget_or_the_deadline_is_told() -> None:
 
     told = forecast(running(budget_usd=Decimal(3)), after(60), course=slow)
 
-    assert "will have cost 5.00 USD: the budget of 3 USD ends before" in (told.over_budget or "")
+    assert "will have cost 5.00 USD by then: the budget of 3 USD is used up before that" in (
+        told.over_budget or ""
+    )
     assert "gpu-tenant extend local-abcd" in (told.past_deadline or "")
 
 
@@ -140,7 +142,7 @@ def test_a_budget_below_the_deadline_s_cost_is_told_when_it_is_about_to_end() ->
     small = running(budget_usd=Decimal(2))
 
     assert forecast(small, after(60)).over_budget is None, "so it was agreed"
-    assert "spent at 16:00 UTC" in (forecast(small, after(180)).over_budget or "")
+    assert "spent at 2026-11-20 16:00 UTC" in (forecast(small, after(180)).over_budget or "")
     assert forecast(small, after(300)).over_budget is None, "that it is spent is another's sentence"
 
 

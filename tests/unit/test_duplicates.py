@@ -84,7 +84,7 @@ async def test_a_twin_is_given_back_unused_with_a_receipt_and_told_with_what_it_
     assert proof is not None
     assert (proof.ground, proof.box_id) == ("never_used", twin.id)
     assert words == (
-        f"{twin.id} carries the mark of {LEASE}, which asked for one box, and nobody used it: given back, for "
+        f"{twin.id} carries the mark of {LEASE}, which asked for one box; nobody used this box, and it was given back, for "
         f"{proof.cost_usd} USD"
     )
     assert ledger.lease(LEASE) == lease, "the other box goes on with its work"
@@ -244,7 +244,7 @@ async def test_a_clone_that_a_person_made_later_is_told_and_left_alone_however_e
     again = await asked(tiny, ledger, clock)
 
     assert [name for name, _ in first.alarms + again.alarms] == [clone.id] * 2
-    assert "not known to have asked for it" in first.alarms[0][1]
+    assert "not known to have asked for this box" in first.alarms[0][1]
     assert "it bills at 0.50 USD/h" in first.alarms[0][1]
     assert ledger.lease_on("tiny", clone.id) is None
     assert "destroy" not in tiny.asked
@@ -259,7 +259,7 @@ async def test_a_box_that_only_its_request_dates_is_left_alone_where_it_is_first
     found = await asked(tiny, ledger, clock)
 
     ((name, words),) = found.alarms
-    assert (name, "not known to have asked for it" in words) == (twin.id, True)
+    assert (name, "not known to have asked for this box" in words) == (twin.id, True)
     assert "destroy" not in tiny.asked
 
 

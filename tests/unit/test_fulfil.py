@@ -83,7 +83,7 @@ def test_a_short_work_s_deadline_is_an_hour_later_and_the_owner_s_word_holds(
 
 @pytest.mark.parametrize("hours", [0, -1, 24 * 365 + 1, float("inf"), float("nan")])
 def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float) -> None:
-    with pytest.raises(BadRequest, match="is no lease"):
+    with pytest.raises(BadRequest, match="a lease cannot last"):
         intent(ledger, hours=hours)
 
     assert ledger.leases() == []
@@ -133,7 +133,7 @@ def test_an_unknown_price_fills_no_budget(ledger: Ledger) -> None:
 
 
 def test_an_offer_that_ends_before_the_work_does_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(Refused, match="had for 3 hours, and the work takes 4"):
+    with pytest.raises(Refused, match="for 3 hours at most, but the work takes 4"):
         intent(ledger, quote(offer=offer(max_hours=3), wish={"hours": 4}))
 
     assert ledger.leases() == []
@@ -193,7 +193,7 @@ async def test_a_box_on_which_another_lease_stands_is_not_had_twice(
     tiny.rent(second.mark)
     ledger.bind(first.id, tiny.boxes[min(tiny.boxes)], at=NOON)
 
-    with pytest.raises(BoxTaken, match=f"{first.id} already stands on"):
+    with pytest.raises(BoxTaken, match=f"{first.id} already has"):
         await fulfilled(second, tiny, ledger, clock)
 
     assert ledger.lease(second.id).state is LeaseState.INTENDED
@@ -210,14 +210,14 @@ async def test_a_price_that_rose_within_the_cap_is_rented(
     assert (await fulfilled(intent(ledger), tiny, ledger, clock)).state is LeaseState.ACTIVE
 
 
-@pytest.mark.parametrize(("now", "words"), [("0.6001", r"0\.6001"), (None, "an unknown sum")])
+@pytest.mark.parametrize(("now", "words"), [("0.6001", r"0\.6001"), (None, "an unknown number of")])
 async def test_a_price_that_rose_above_the_cap_is_told_and_nothing_is_rented(
     tiny: TinyMarket, ledger: Ledger, clock: HandClock, now: str | None, words: str
 ) -> None:
     lease = intent(ledger)
     tiny.shelf = [offer(price=price(now))]
 
-    with pytest.raises(PriceMoved, match=f"costs {words} USD/h now, and the cap is 0.60"):
+    with pytest.raises(PriceMoved, match=f"now costs {words} USD/h, but the cap is 0.60 USD/h"):
         await fulfilled(lease, tiny, ledger, clock)
 
     assert (tiny.asked, tiny.boxes) == (["offers"], {})

@@ -89,11 +89,29 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
 
     (warning,) = receipt.warnings
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
-    assert "billed 0.61 USD without bytes, and 0.5000 were counted: more than was quoted" in warning
+    assert (
+        "billed 0.61 USD without bytes, but 0.5000 USD were counted: more than was quoted"
+        in warning
+    )
     assert (
         receipt.counts
         == "compute and disk by the rate on record; bytes are not in it: their cost is unknown"
     )
+
+
+async def test_a_bill_that_agrees_and_is_another_sum_has_its_reason_on_the_receipt(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await rented(tiny, ledger)
+    clock.advance(3600)
+    tiny.told = bill("0.49")
+
+    receipt = await tear_down(context_of(ledger, TINY, tiny), prove_unused(lease, NeverIn()), lease)
+
+    assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.49"), Decimal("0.5000"))
+    assert receipt.warnings == ()
+    assert "0.5000 USD is our count" in (receipt.counts or "")
+    assert "0.49 USD is what its provider had billed until" in (receipt.counts or "")
 
 
 async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_day_after(

@@ -113,7 +113,7 @@ def test_two_live_leases_cannot_stand_on_one_box(ledger: Ledger) -> None:
     active(ledger)
     intended(ledger, OTHER)
 
-    with pytest.raises(BoxTaken, match=f"{LEASE} already stands on") as told:
+    with pytest.raises(BoxTaken, match=f"{LEASE} already has") as told:
         ledger.bind(OTHER, box(OTHER, box_id=LEASE), at=NOON)
 
     assert f"gpu-tenant teardown {LEASE}" in told.value.remedy
@@ -184,7 +184,7 @@ def test_a_box_that_carries_no_mark_gets_one_of_this_deployment_on_record(ledger
 def test_a_box_under_a_live_lease_is_not_taken_up_and_leaves_no_line(ledger: Ledger) -> None:
     active(ledger)
 
-    with pytest.raises(BoxTaken, match=f"{LEASE} already stands on"):
+    with pytest.raises(BoxTaken, match=f"{LEASE} already has"):
         ledger.take_up(
             box(OTHER, box_id=LEASE), lease_id=OTHER, terms=TERMS, at=NOON, touched_at=None
         )

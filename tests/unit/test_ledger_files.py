@@ -306,7 +306,7 @@ def test_a_spoilt_ledger_is_found_out_and_left_as_it_is(
         opened_and_checked(written)
 
     assert written.read_bytes() == before
-    assert "look at each provider's own list" in told.value.remedy
+    assert "asks each provider" in told.value.remedy
 
 
 def opened_and_checked(path: Path) -> None:
@@ -360,3 +360,43 @@ def test_a_ledger_in_use_passes_its_own_check(written: Path) -> None:
 
     ledger.check()
     ledger.close()
+
+
+def test_what_is_left_of_a_ledger_is_read_whichever_page_is_damaged(written: Path) -> None:
+    whole, pages = written.read_bytes(), written.stat().st_size // 4096
+    left, most = Ledger.salvaged(written)
+    left.close()
+    counts = []
+    for page in range(0, pages, max(1, pages // 12)):
+        written.write_bytes(whole)
+        _overwrite(written, page * 4096, os.urandom(4096))
+        before = written.read_bytes()
+
+        left, rows = Ledger.salvaged(written)
+
+        counts.append(rows)
+        assert left.is_copy
+        assert left.directory == written.parent
+        assert len(left.leases("all")) in (0, 1)
+        left.close()
+        assert written.read_bytes() == before, "it was left as it is"
+
+    assert most > 10
+    assert counts[0] == 0, "without the page that says where the tables are, nothing is found"
+    assert max(counts) == most, "a page of an index holds no row"
+    assert any(0 < rows < most for rows in counts), counts
+
+
+def test_a_copy_for_looks_has_what_still_lies_in_the_log_and_changes_nothing(written: Path) -> None:
+    open_elsewhere = Ledger(written)
+    open_elsewhere.touch(LEASE, at=NOON)  # in the log, which is not yet in the file
+    before = written.read_bytes()
+
+    copy = Ledger.copy_of(written)
+    copy.end(LEASE, "lost", at=NOON)
+
+    assert copy.lease(LEASE).touched_at == NOON
+    copy.close()
+    assert open_elsewhere.lease(LEASE).state.live
+    assert written.read_bytes() == before
+    open_elsewhere.close()

@@ -105,7 +105,7 @@ def test_the_private_network_that_all_are_in_is_chosen_whatever_its_name() -> No
 def test_where_all_call_one_address_their_own_there_is_no_network() -> None:
     inside = {box: has(eth0="172.17.0.2/16") for box in "ab"}
 
-    with pytest.raises(Refused, match="under addresses of their own"):
+    with pytest.raises(Refused, match="in which each has its own address"):
         choose_interface(inside, None)
     assert shared_addresses(choose_interface(inside, "eth0")[1]) == {"172.17.0.2": ["a", "b"]}
 
@@ -156,7 +156,7 @@ def went(outcome: str, *, port: int = 29400, **more: object) -> Pair:
         (went("silent", port=40000), "10.0.0.2:40000 is not let through, although 29400 is"),
         (went("other", who="c"), "c answers: the address leads elsewhere than to b"),
         (went("stranger"), "none of these boxes"),
-        (went("stalls"), "small messages reach 10.0.0.2:29400 and large ones do not"),
+        (went("stalls"), "small messages reach 10.0.0.2:29400, but large ones do not"),
         (went("no_way", said="No route to host\x1b[2J"), r'no way to .* \("No route to host"\)'),
     ],
 )

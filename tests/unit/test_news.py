@@ -81,7 +81,7 @@ def test_another_address_is_news_and_none_at_all_is_not() -> None:
 @pytest.mark.parametrize(
     ("state", "parked_at", "words"),
     [
-        (BoxState.PARKED, None, "the provider has stopped it, and not at our word"),
+        (BoxState.PARKED, None, "the provider has stopped it, and not because we asked"),
         (BoxState.READY, PARKED_AT, "it runs again although it was parked"),
         (BoxState.BROKEN, None, "its provider calls it broken"),
         (BoxState.UNKNOWN, None, "its provider calls it unknown"),

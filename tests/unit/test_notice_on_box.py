@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,50 +9,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from guarded import CARETAKER, Box, asked, box_at, until
+from metadata_server import NAMED, Metadata
+from parts import required, root_required
 
 from box_scripts.caretaker.listening import ANSWER_BYTES, is_preempted, metadata_address
 
 SAVES = "trap 'sleep 0.3; echo saved > checkpoint; exit 3' USR1; while :; do sleep 0.02; done"
-NAMED = {"Metadata-Flavor": "Google"}
-
-
-class Metadata(ThreadingHTTPServer):
-    """A metadata server, which answers as it is told to."""
-
-    status, fields, word = 200, NAMED, b"FALSE"
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, str | None]] = []
-        super().__init__(("127.0.0.1", 0), _Answers)
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/m"
-
-    @property
-    def address(self) -> tuple[str, int, str, str]:
-        return "127.0.0.1", self.server_port, "metadata.google.internal", "/m"
-
-
-class _Answers(BaseHTTPRequestHandler):
-    server: Metadata
-
-    def do_GET(self) -> None:
-        self.server.heard.append((self.path, self.headers["Metadata-Flavor"]))
-        self.send_response(self.server.status)
-        for name, value in self.server.fields.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(self.server.word)
-
-    def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
 
 
 @pytest.fixture
@@ -234,20 +199,11 @@ def test_a_box_that_was_not_told_to_listen_asks_no_metadata(box: Box, metadata: 
 
 # --- the first process ---------------------------------------------------------------------------
 
-UNSHARE = shutil.which("unshare")
 
-
-def namespaces_can_be_had() -> bool:
-    argv = ["unshare", "--pid", "--fork", "--mount-proc", "true"]
-    return (
-        UNSHARE is not None
-        and not subprocess.run(argv, check=False, capture_output=True).returncode
-    )
-
-
-@pytest.mark.skipif(not namespaces_can_be_had(), reason="needs process ids of its own (unshare)")
 @pytest.mark.parametrize("who", ["the first process", "somebody else"])
 def test_the_first_process_s_sigterm_is_notice_and_nobody_else_s(tmp_path: Path, who: str) -> None:
+    required("mount")
+    root_required()
     with box_at(tmp_path / "lease") as box:
         init = f"""\
 import json, os, pathlib, signal, subprocess, sys, time

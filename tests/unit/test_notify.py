@@ -174,7 +174,7 @@ async def test_a_no_inside_a_200_is_a_no(
     problem = await sent(address)
 
     assert problem is not None
-    assert problem.startswith("it answered 200, and in it the error ")
+    assert problem.startswith("it answered 200, with the error ")
 
 
 # What fails
@@ -190,7 +190,7 @@ async def test_an_error_is_told_by_its_number(phone: Hook, status: int) -> None:
 async def test_what_cannot_be_reached_is_told_so() -> None:
     assert await sent("json://127.0.0.1:1/") == "it could not be reached (ConnectionError)"
     mail = "mailto://127.0.0.1:1?from=a@example.org&to=b@example.org"
-    assert "it could not be reached" in str(await sent(mail))
+    assert "the service could not be reached" in str(await sent(mail))
 
 
 async def test_what_is_no_address_is_told_without_it() -> None:
@@ -198,7 +198,7 @@ async def test_what_is_no_address_is_told_without_it() -> None:
         problem = await sent(address)
 
         assert problem is not None
-        assert "no address that Apprise knows" in problem
+        assert "does not lead to an address that Apprise knows" in problem
         assert TOKEN not in problem
 
 
@@ -388,14 +388,17 @@ def test_quiet_hours_may_pass_midnight(home: Home) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (f'url = "https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}"', "`url` is no reference"),
-        (f'url = "text:slack://{TOKEN}"', "`url` is no reference"),
-        (f'url = ["{TOKEN}"]', "`url` is no reference"),
-        ('level = "urgent"', "`url` is no reference"),
-        ('url = "env:A"\nlevel = "loud"', "`level` is none of notice, warning, urgent"),
+        (
+            f'url = "https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}"',
+            "`url` is not a reference",
+        ),
+        (f'url = "text:slack://{TOKEN}"', "`url` is not a reference"),
+        (f'url = ["{TOKEN}"]', "`url` is not a reference"),
+        ('level = "urgent"', "`url` is not a reference"),
+        ('url = "env:A"\nlevel = "loud"', "`level` is not one of notice, warning, urgent"),
         ('url = "env:A"\nquiet = "at night"', "`quiet` is not like 23:00-07:00"),
         ('url = "env:A"\nquiet = "25:00-07:00"', "`quiet` is not like"),
-        ('url = "env:A"\nlevl = "urgent"', "`levl` means nothing here"),
+        ('url = "env:A"\nlevl = "urgent"', "`levl` is not a setting of a channel"),
     ],
 )
 def test_what_is_written_wrongly_is_told_and_never_repeated(
@@ -509,7 +512,7 @@ async def test_a_reference_that_leads_nowhere_is_an_alarm_and_so_is_a_wrong_one(
 
     words = {alarm.key: alarm.words for alarm in ledger.open_alarms()}
     assert "this process has no variable NOT_SET" in words["notify:a"]
-    assert "`url` is no reference" in words["notify:b"]
+    assert "`url` is not a reference" in words["notify:b"]
     assert TOKEN not in str(words)
 
 

@@ -168,7 +168,7 @@ async def test_somebody_who_gives_up_waiting_is_not_held(ledger: Ledger) -> None
         ({}, "doctor"),
         ({"own": Listing(), "slurm": Listing()}, "no provider was asked, because no key was found"),
         ({"vastai": Listing()}, "nobody offers such a box now"),
-        ({"vastai": Listing([offer(gpu="A40")])}, "1 left out as 'another GPU'"),
+        ({"vastai": Listing([offer(gpu="A40")])}, "1 left out, reason: 'another GPU'"),
         ({"vastai": Failing(NoCapacity("none", remedy="later"))}, "trouble"),
     ],
 )

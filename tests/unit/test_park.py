@@ -178,7 +178,7 @@ async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_s
     seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), lease)
     parked = await garage.park(seen)
 
-    assert "the provider has stopped it, and not at our word" in (told or "")
+    assert "the provider has stopped it, and not because we asked" in (told or "")
     assert seen.price_usd_h == Decimal("0.02")
     assert parked.parked_at is not None
 

@@ -10,7 +10,13 @@ from box_scripts.caretaker.pattern_bounds import Bounds
 from box_scripts.caretaker.patterns import Pattern
 from box_scripts.caretaker.refusal import Refusal
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.files.patterns import require_narrow, require_patterns
+from gpu_tenant.files.patterns import (
+    literal_pattern,
+    means,
+    require_narrow,
+    require_patterns,
+    told_apart,
+)
 
 TEXTS = st.text(alphabet="ab*?[]!-^/\\.%2e~ 7", min_size=1, max_size=12)
 
@@ -94,3 +100,44 @@ def test_a_pattern_that_names_something_is_taken(text: str) -> None:
     assert is_taken(text)
     bounds = Bounds("/c", b"/w/work", [b"/root"])
     assert bounds.passed_by(Pattern(text)) is None
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@settings(max_examples=2000, deadline=None)
+@given(TEXTS, st.text(alphabet="ab[]-^.e 7", min_size=1, max_size=6))
+def test_a_pattern_means_the_same_file_here_and_on_the_box(text: str, name: str) -> None:
+    is_of_files = not text.startswith(("/", "~")) and not text.endswith("/")
+    if not is_taken(text) or not is_of_files or name in (".", ".."):
+        return
+
+    assert means(text, f"work/{name}") == bool(Pattern(text).matches(name))
+
+
+@pytest.mark.parametrize("name", ["a [b] c.txt", "*", "x?", "back\\slash", "[!a]"])
+def test_the_pattern_of_one_file_means_that_file_alone(name: str) -> None:
+    pattern = literal_pattern(name)
+
+    assert means(pattern, f"work/{name}")
+    assert Pattern(pattern).matches(name)
+    assert not Pattern(pattern).matches(f"{name}2")
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "discard", "kept", "lost"),
+    [
+        (["out/", "!out/x"], [], ("out/",), ("out/x",)),
+        (["out/", "!*.tmp"], [], ("out/",), ("**/out/**/*.tmp",)),
+        (["./out/", "!*.tmp"], [], ("./out/",), ("./out/**/*.tmp",)),
+        (["a"], ["out/", "!out/y"], ("a", "out/y"), ("out/",)),
+        (["a"], ["b"], ("a",), ("b",)),
+    ],
+)
+def test_what_is_negated_is_taken_out(
+    artifacts: list[str], discard: list[str], kept: tuple[str, ...], lost: tuple[str, ...]
+) -> None:
+    assert told_apart(artifacts, discard) == (kept, lost)
+
+
+def test_an_artifact_that_only_says_what_is_not_kept_is_refused() -> None:
+    with pytest.raises(BadRequest, match="nothing says what is"):
+        told_apart(["!out/"], [])

@@ -83,7 +83,23 @@ def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
 
     assert "torn down once all is proved, after 30 s" in told
     assert "ended before that is passed, by the watchdog" in told
-    assert alone.count("by a watchdog alone, and none looks now") == 2
+    assert alone.count("by a watchdog alone, and none looks now") == 4
+
+
+def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> None:
+    agreed = lease(budget_usd="30", max_price_usd_h="2.5", idle_h=2, recover=("same",))
+
+    told = rules_of(agreed, PROFILES["vastai"], looked_after="unwatched")
+
+    alone = [rule for rule in told if "by a watchdog alone, and none looks now" in rule]
+    assert set(told) - set(alone) == {
+        "when its work is done: it is kept, until another of these ends it"
+    }
+    assert (
+        "jobs are stopped by the guard on the box; what is proved is torn down by a watch"
+        in told[0]
+    )
+    assert any(rule.startswith("idle for 2 h: stopped by its guard; ") for rule in told)
 
 
 def test_nothing_is_to_be_parked_where_no_stop_keeps_a_disk() -> None:

@@ -11,6 +11,7 @@ from gpu_tenant.domain.protection import Armed, protection, way_out
 
 FAR = SshAddress(target="root@203.0.113.7:40022")
 ARMED = Armed(state="armed", ends_the_meter=True, words="armed: it was proved")
+DONE_TOO = ARMED.model_copy(update={"when_done": True})
 JOBS_ONLY = Armed(state="armed", ends_the_meter=False, words="armed to stop the jobs only")
 
 
@@ -127,3 +128,34 @@ def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -
         "kind": "vastai",
         "on": "keep",
     }
+
+
+@pytest.mark.parametrize(
+    ("provider", "signed", "store", "armed", "words"),
+    [
+        ("vastai", "keep", "s3:b", None, "it is stopped 2 min after its last job, once s3:b has"),
+        (
+            "vastai",
+            "keep",
+            "s3:b",
+            DONE_TOO,
+            "it is stopped 2 min after its last job, once s3:b has",
+        ),
+        ("vastai", "keep", "s3:b", ARMED, "it bills 1.5 USD/h until 2026-"),
+        ("vastai", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
+        ("gcp", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
+        ("runpod", "keep", "s3:b", None, "it bills 1.5 USD/h until somebody ends it"),
+        ("runpod", "waive", "s3:b", None, "1.5 USD/h until its rescue sum is spent, after 2026-"),
+        ("lambda_cloud", "keep", None, None, "it bills 1.5 USD/h until somebody ends it"),
+    ],
+)
+def test_what_is_billed_when_the_work_is_done_and_nobody_is_there_is_said(
+    provider: str, signed: str, store: str | None, armed: Armed | None, words: str
+) -> None:
+    box = at(provider, signed=signed)
+    terms = box.terms.model_copy(update={"when_done": "end", "store": store})
+
+    told = protection(PROFILES[provider], box.model_copy(update={"terms": terms}), armed)
+
+    assert words in told.words.partition("; its work done and nobody there, ")[2]
+    assert "work done" not in protection(PROFILES[provider], box, armed).words, "it is kept"

@@ -75,7 +75,7 @@ def test_an_unknown_price_passes_no_cap_because_it_is_not_zero(ledger: Ledger) -
 
 @pytest.mark.parametrize("hours", [0, -1, 24 * 365 + 1, float("inf"), float("nan")])
 def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float) -> None:
-    with pytest.raises(BadRequest, match="is no lease"):
+    with pytest.raises(BadRequest, match="a lease cannot last"):
         intent(ledger, hours=hours)
     assert ledger.leases() == []
 
@@ -108,7 +108,7 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
 
 async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str) -> SmokeReceipt:
     tree = tmp_path / "tree"
-    tree.mkdir()
+    tree.mkdir(parents=True)
     return await smoke(
         tree,
         command,
@@ -142,12 +142,33 @@ async def test_a_smoke_test_that_failed_does_not_count(
         require_smoke(receipt.id, ledger=ledger)
 
 
+async def test_the_refusal_names_the_smoke_test_that_has_just_passed(
+    ledger: Ledger, clock: HandClock, tmp_path: Path
+) -> None:
+    await smoked(ledger, clock, tmp_path / "first", "exit 3")
+    with pytest.raises(Refused) as failed:
+        require_smoke(None, ledger=ledger)
+    receipt = await smoked(ledger, clock, tmp_path / "second", "echo works > out.txt")
+    clock.advance(90)
+
+    with pytest.raises(Refused) as told:
+        require_smoke(None, ledger=ledger)
+
+    assert f"--smoke {receipt.id}` shows the one that passed 90 s ago" in told.value.remedy
+    assert "echo works" in told.value.remedy
+    assert "--smoke smoke-" not in failed.value.remedy
+    clock.advance(7 * 24 * 3600)
+    with pytest.raises(Refused) as later:
+        require_smoke(None, ledger=ledger)
+    assert receipt.id not in later.value.remedy
+
+
 def test_to_go_without_is_said_by_name(ledger: Ledger, clock: HandClock) -> None:
     assert require_smoke("none", ledger=ledger) is None
 
 
 @pytest.mark.parametrize(
-    ("shown", "words"), [(None, "no smoke test was shown"), ("smoke-0", "no smoke receipt smoke-0")]
+    ("shown", "words"), [(None, "no smoke test was named"), ("smoke-0", "no smoke receipt smoke-0")]
 )
 def test_without_a_smoke_test_nothing_is_rented_and_the_next_command_is_named(
     ledger: Ledger, clock: HandClock, shown: str | None, words: str

@@ -297,9 +297,11 @@ async def test_a_box_that_is_gone_for_sure_is_trouble_and_its_lease_is_lost(
 ) -> None:
     wait.tiny.boxes.clear()
 
-    with pytest.raises(ProviderTrouble, match="the box is gone, and not by us") as told:
+    with pytest.raises(
+        ProviderTrouble, match="the box is gone, and this program did not end it"
+    ) as told:
         await wait(lease)
 
-    assert "it is young, and may only be late in the list" in told.value.remedy
+    assert "the box is young, and may only be late in the provider's list" in told.value.remedy
     assert "gpu-tenant leases" in told.value.remedy
     assert wait.ledger.lease(LEASE).state is LeaseState.LOST

@@ -205,11 +205,11 @@ async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything
     pushed = PushedTree(directory=str(tree), digest="as it was", include_secrets=())
     desk.ledger.note(LOST, timeline.Pushed(tree=pushed.model_dump(mode="json")), at=NOON)
 
-    assert f"{tree} is not as it was pushed" in await desk.refusal()
+    assert f"{tree} has changed since it was pushed" in await desk.refusal()
     gone = PushedTree(directory=str(tree), digest="x", include_secrets=(), include=("data",))
     assert not is_unchanged(gone)
     desk.launched("other", "MODE=text:", "TOKEN=env:TOKEN_HERE")
-    assert "MODE was written out" in await desk.refusal()
+    assert "MODE was given as plain text" in await desk.refusal()
 
 
 async def test_a_secret_that_leads_nowhere_now_is_told_before_anything_is_rented(

@@ -87,7 +87,10 @@ async def test_a_box_that_vanished_is_lost_after_two_looks_and_told(
     twice, words = await settle(context_of(ledger, LOCAL, connector), once)
 
     assert once.state is LeaseState.ACTIVE
-    assert (twice.state, words) == (LeaseState.LOST, "the box is gone, and not by us")
+    assert (twice.state, words) == (
+        LeaseState.LOST,
+        "the box is gone, and this program did not end it",
+    )
     assert ledger.receipt(LEASE) is None
 
 

@@ -92,7 +92,7 @@ def test_nobody_signs_twice_or_late_or_under_words_that_have_changed(ledger: Led
     with pytest.raises(Refused, match="waited for its signature until"):
         ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=late)
     ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=NOON)
-    with pytest.raises(Refused, match="is signed already"):
+    with pytest.raises(Refused, match="is already signed"):
         ledger.sign(ledger.asked(asked.code), by="ada", form="terminal", at=NOON)
 
 
@@ -120,7 +120,7 @@ def test_a_code_is_known_however_it_is_typed(ledger: Ledger) -> None:
     code = ask(ledger, "a").code
 
     assert ledger.asked(f" {code[:3].lower()}-{code[3:]} ").code == code
-    with pytest.raises(BadRequest, match="nothing is to be signed"):
+    with pytest.raises(BadRequest, match="there is nothing to sign"):
         ledger.asked("ZZZZZZ")
 
 

@@ -167,7 +167,7 @@ async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
     unproved = Assessment(untouched=False, seal=None, evidence=(), losses=())
     with pytest.raises(Unverified, match="nothing was proved"):
         prove(lease, unproved)
-    with pytest.raises(Unverified, match="whatever was done on it"):
+    with pytest.raises(Unverified, match="whatever was done on the box"):
         await return_unused(context_of(ledger, TINY, tiny), lease, NeverIn())
 
     assert only(tiny) == [orphan.id]
@@ -246,7 +246,7 @@ async def test_what_else_bills_is_found_and_what_hides_it_hides_no_box(
     hidden = await asked(tiny, ledger, clock)
 
     assert [left.words for left in plain.leftovers] == [
-        "the disk disk-1, 40 GB at tiny bills on at 4.00 USD a month"
+        "the disk disk-1, 40 GB at tiny continues to bill at 4.00 USD a month"
     ]
     assert (hidden.leftovers, hidden.unseen, hidden.blind) == ([], ["tiny"], {})
     assert hidden.alarms == [("tiny", "what bills there besides boxes is unknown: no answer")]

@@ -103,8 +103,8 @@ def test_a_value_in_a_pattern_stands_for_itself() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "a sweep has cells"),
-        ({"matrix": {"lr": [1]}, "cells": [{"lr": 1}]}, "a sweep has cells"),
+        ({}, "a sweep needs cells"),
+        ({"matrix": {"lr": [1]}, "cells": [{"lr": 1}]}, "a sweep needs cells"),
         ({"matrix": {"lr": []}}, "no list of values"),
         ({"matrix": {"lr": "12"}}, "no list of values"),
         ({"cells": [{"lr": [1]}]}, "neither a word nor a number"),
@@ -116,9 +116,9 @@ def test_a_value_in_a_pattern_stands_for_itself() -> None:
         ({"matrix": {"lr": [1], "bs": [1, 2]}}, "never uses the parameter bs"),
         ({"matrix": {"lr": range(MOST_CELLS + 1)}}, "more than 10,000"),
         ({"matrix": {"lr": [1]}, "command": "t {lr} {momentum}"}, "{momentum}"),
-        ({"matrix": {"lr": [1]}, "command": "t {lr} }"}, "stands alone"),
-        ({"matrix": {"lr": [1, 2]}, "artifacts": ["out/"]}, "over another"),
-        ({"matrix": {"lr": [1, 2]}, "artifacts": ["out/{cell}*"]}, "begins alike"),
+        ({"matrix": {"lr": [1]}, "command": "t {lr} }"}, "has no partner"),
+        ({"matrix": {"lr": [1, 2]}, "artifacts": ["out/"]}, "overwrite the others"),
+        ({"matrix": {"lr": [1, 2]}, "artifacts": ["out/{cell}*"]}, "begins the same"),
     ],
 )
 def test_a_grid_that_would_do_harm_is_refused_with_a_way_on(

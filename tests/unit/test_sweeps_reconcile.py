@@ -129,7 +129,7 @@ async def test_while_the_kept_directory_is_not_there_no_cell_of_a_lost_box_is_le
     (tmp_path / "kept").rename(tmp_path / "unmounted")
 
     (trouble,) = (await tend(tenancy.context, "sw-1")).troubles
-    assert "kept, is not there" in trouble
+    assert "kept, does not exist" in trouble
     assert placed(tenancy.ledger)[0].released is None
 
     (tmp_path / "unmounted").rename(tmp_path / "kept")
@@ -161,7 +161,9 @@ async def test_two_sweeps_whose_cells_have_the_same_names_never_share_a_box(
 ) -> None:
     other = grid_of("other {x}", artifacts=["{cell}.txt"], matrix={"x": [2, 3]})
 
-    with pytest.raises(BadRequest, match="has, or may get, a job x-2"):
+    with pytest.raises(
+        BadRequest, match="has a job x-2 that does not belong to this sweep, or may get one"
+    ):
         await begin_sweep(tenancy.context, [LEASE], other)
 
     assert tenancy.ledger.sweeps() == ["sw-1"]
@@ -196,7 +198,7 @@ async def test_no_cell_is_sent_without_the_variable_that_was_written_out(tenancy
     troubles: list[str] = []
 
     assert _resolve_values(tenancy.context, sweep, troubles) is None
-    assert "MODE was written out" in troubles[0]
+    assert "MODE was given as plain text" in troubles[0]
 
 
 async def test_nothing_is_launched_on_a_box_whose_end_began_since_it_was_asked(

@@ -116,7 +116,7 @@ def test_what_declared_two_things_and_left_one_is_missing() -> None:
     found = table(put(ONE, A, "finished"), put(TWO, A, "finished"), box_a=sealed(held, ONE, TWO))
 
     assert (states(found)[ONE], states(found)[TWO]) == ("missing", "verified")
-    assert found.wrong == ("x-1 finished on box-a, and not all that it declares was there",)
+    assert found.wrong == ("x-1 finished on box-a, but not everything that it declares was there",)
 
 
 def test_the_files_of_a_cell_whose_name_goes_on_are_not_another_s() -> None:

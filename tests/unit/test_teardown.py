@@ -222,7 +222,10 @@ async def test_what_a_box_leaves_behind_is_named_with_what_it_costs(
 
     receipt = await ended(lease, tiny, ledger, clock)
 
-    assert receipt.left_behind == "the disk disk-1, 40 GB at tiny bills on at 4.00 USD a month"
+    assert (
+        receipt.left_behind
+        == "the disk disk-1, 40 GB at tiny continues to bill at 4.00 USD a month"
+    )
 
 
 async def test_what_could_not_be_looked_for_is_unknown_and_not_nothing(

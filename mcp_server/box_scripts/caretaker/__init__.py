@@ -6,6 +6,7 @@ PARTS = (
     "progress",
     "paths",
     "patterns",
+    "pattern_bounds",
     "records",
     "processes",
     # a job, and what became of it
@@ -29,7 +30,6 @@ PARTS = (
     "caches",
     "pushed_files",
     "own_files",
-    "pattern_bounds",
     "unclaimed",
     "at_work",
     "elsewhere",
@@ -45,6 +45,7 @@ PARTS = (
     # the call
     "requests",
     "listening",
+    "presence",
     "guard",
     "__main__",
 )

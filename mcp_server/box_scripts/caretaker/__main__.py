@@ -17,7 +17,7 @@ Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth b
 directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
 `/abs/...` and `~/...` name other places.
 
-DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
+DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
 (.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
 are never written to it.
 """

@@ -16,6 +16,7 @@ from box_scripts.caretaker.mounts import far_devices
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.pace import SHARE, Pace, step_back
 from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.pattern_bounds import Narrowing, good_patterns
 from box_scripts.caretaker.patterns import Pattern, segment_regex
 from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.pushed_files import INCOMING
@@ -88,10 +89,12 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
     jobs = [job for job in all_jobs(home) if job.started()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    narrowing = Narrowing(artifacts, good_patterns(unwanted, None, []))
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
     skip.add(os.path.join(request["work"], INCOMING))
-    survey = Survey(request["work"], skip, None, artifacts)
+    survey = Survey(request["work"], skip, None, artifacts, narrowing=narrowing)
     survey.walk(request["work"], False)
     for pattern in artifacts:
         if not pattern.relative:

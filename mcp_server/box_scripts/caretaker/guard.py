@@ -13,6 +13,7 @@ from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.listening import Listener
 from box_scripts.caretaker.notice import record_notice
+from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
     GUARD,
@@ -33,9 +34,18 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
 
 LOOK_S = 60.0
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts", "notice")
+ASKED_OF_A_GUARD = (
+    "deadline",
+    "grace_s",
+    "signal",
+    "idle_s",
+    "when_done",
+    "end",
+    "scripts",
+    "notice",
+)
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-NOTICE_S, LATE_S, DELIVERY_S = 30.0, 60.0, 2.0
+NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
@@ -44,6 +54,8 @@ def guard(home: str, request: dict) -> dict:
 
     It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
+    any more, and only once all that is to be kept was copied to the store and read back from there.
     `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
     also listens whether the platform takes the box back (`metadata`, some `within_s` before).
     """
@@ -101,8 +113,8 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
         os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
         guarding = Guarding(home, held, mine, fires)
-        if guarding.holds():
-            guarding.ends()
+        while guarding.holds() and not guarding.ends():
+            pass
 
     spawn_detached(body, {tell})
     os.close(tell)
@@ -120,12 +132,17 @@ class Guarding:
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = _elapsed()
         self._look: object = None
+        self._presence = Presence(home)
+        self._done_from = _elapsed() + float(
+            (request.get("when_done") or {}).get("not_before_s") or 0
+        )
+        self._copies_wait_s = LOOK_S
         self._notice = request.get("notice") or {}
         self._listener = Listener(home, bool(self._notice.get("metadata")))
         self._is_heeded = False
 
     def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
+        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
 
         Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
         shorter nor longer.
@@ -138,13 +155,18 @@ class Guarding:
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
                     self._quiet_since = _elapsed()
+            if why is None and self._is_done():
+                why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
                 return False
             if why:
                 return True
             self._take_a_look()
-            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            shortest_s = min(
+                idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
+            )
+            most_s = min(2.0, shortest_s / 4)
             source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
             if source and not self._heeds(source):
                 return False
@@ -189,6 +211,38 @@ class Guarding:
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
             self._quiet, self._quiet_since = seen, _elapsed()
         return _elapsed() - self._quiet_since
+
+    def _is_done(self) -> bool:
+        """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
+
+        Whoever looks after the lease while this guard copies is heard afterwards.
+        """
+        done, end = self._request.get("when_done"), self._request.get("end") or {}
+        if not done or "store" not in self._request:
+            return False
+        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+            return False
+        quiet_s, states = self._quiet_s(), self._quiet[0]
+        if quiet_s > 0 and self._presence.seen(_elapsed()):
+            self._quiet_since = _elapsed()
+            return False
+        after_s = done["after_s"]
+        if set(states) - {"finished", "absent"}:
+            after_s = done.get("failed_s")
+        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+            return False
+        heard = self._quiet
+        try:
+            kept = self._copied()
+        except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+            kept = {"ok": False, "message": type(error).__name__}
+        whole = kept["ok"] and kept["kept"] == kept["files"]
+        if not whole:
+            self._done_from = _elapsed() + self._copies_wait_s
+            self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
+        self._notes(kept=kept)
+        self._quiet_s()
+        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
 
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
@@ -285,7 +339,7 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
-            time.sleep(0.1)
+            time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)
@@ -309,14 +363,23 @@ class Guarding:
                 os._exit(0)
         return child
 
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
+    def ends(self) -> bool:
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+
+        False: it was only done, and has work again, so that the deadline is held on.
+        """
+        if self._record.get("why") == "done":
+            self._quiet_s()
+            if set(LIVE) & set(self._quiet[0]):
+                return not self._notes(state="armed", why=None)
+            self._ends_the_bill()
+            return True
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = self._live_jobs("deadline")
         asked = [(job, signum, min(grace_s, most_s)) for job, signum, grace_s in asked]
         left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
-            return
+            return True
         if "store" in self._request:
             try:
                 kept = self._copied()
@@ -324,6 +387,7 @@ class Guarding:
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
+        return True
 
     def _copied(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""

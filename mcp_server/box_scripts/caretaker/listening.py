@@ -134,6 +134,7 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # One that gives no such answer is asked more seldom, and never given up.
-        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S)
+        # One that gives no such answer is asked more seldom, and never given up. A little earlier than the
+        # next round, which would else wait for the one after.
+        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True

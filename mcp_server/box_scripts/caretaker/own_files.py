@@ -99,7 +99,11 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
         SPARE_BYTES,
         "json",
     ),
-    (re.compile(rb"(?:since|since-push|guard|cloned|mark|until)\.json"), RECORD_BYTES, "json"),
+    (
+        re.compile(rb"(?:since|since-push|guard|notice|cloned|mark|until)\.json"),
+        RECORD_BYTES,
+        "json",
+    ),
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
     (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),

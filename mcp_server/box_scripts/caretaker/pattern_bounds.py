@@ -27,6 +27,43 @@ def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict])
     return found
 
 
+class Narrowing:
+    """Which artifacts are given up all the same, because a discard names them more narrowly than each artifact.
+
+    `out/huge.bin` lies in `out/`, and takes it out of what `out/` keeps. `*.tmp` does not, and takes nothing.
+    """
+
+    def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
+        within = [(d, [a for a in artifacts if _lies_in(d, a)]) for d in discards]
+        self._narrower = [(discard, inner) for discard, inner in within if inner]
+        self._artifacts = artifacts
+
+    def takes(self, at: str, inner: str | None) -> bool:
+        """Whether the artifact at that path is given up."""
+        if not self._narrower:
+            return False
+
+        def means(pattern: Pattern) -> bool:
+            text = inner if pattern.relative else at
+            return text is not None and bool(pattern.matches(text))
+
+        keeping = [artifact for artifact in self._artifacts if means(artifact)]
+        return any(
+            means(discard) and all(artifact in within for artifact in keeping)
+            for discard, within in self._narrower
+        )
+
+
+def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
+    """Whether that discard names a part of what the artifact names, and not as much as it does."""
+    if discard.relative != artifact.relative or discard.place == artifact.place:
+        return False
+    if not artifact.matches(discard.place):
+        return False
+    all_of_it = [p for p in PROBES if discard.matches(artifact.place + "/" + p)]
+    return not _is_wide(all_of_it)
+
+
 def _plain(text: str) -> str:
     """The pattern as a path that can be shown, whatever it holds."""
     return escape_path(utf8_bytes(text))

@@ -42,7 +42,7 @@ class Pattern:
     """One glob: `matches` says which escaped paths it means.
 
     A `relative` pattern is matched below the work directory, any other against absolute paths. All that
-    an absolute pattern can match lies in `prefix`.
+    an absolute pattern can match lies in `prefix`. `place` is the pattern's own text as an escaped path.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,8 +63,16 @@ class Pattern:
                 "BAD_REQUEST",
                 "a pattern is not empty, has no .. and no ! at its head: " + ascii(text),
             )
+        whole = [
+            name.replace("%", "%25") if raw is None else escape_path(raw)
+            for name, (_, raw) in zip(names, segments)  # noqa: B905 - Python 3.7 knows no strict
+        ]
+        self.place = "/".join(whole)
         if not self.relative:
+            globs = [raw for _, raw in segments]
+            fixed = globs.index(None) if None in globs else len(globs)
             segments = self._resolved(segments, from_home)
+            self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
             source += "(?:.*/)?" if part == "**" else part + "/"

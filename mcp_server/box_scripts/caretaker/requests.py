@@ -19,12 +19,12 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "stop": "job! grace_s signal",
     "manifest": SEALING,
     "patterns": "work! roots artifacts discard",
-    "complete": "work! artifacts done quiet_s limit_bytes limit_s share key",
-    "prune": "work! artifacts checkpoints! key",
+    "complete": "work! artifacts discard done quiet_s limit_bytes limit_s share key",
+    "prune": "work! artifacts discard checkpoints! key",
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts notice disarm",
+    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -81,6 +81,10 @@ FIELDS = {  # the kind of each argument, and help for a person
     ),
     "left_s": ("number", "seconds until then, where the clocks differ"),
     "idle_s": ("number", "stop so long after the last job ended and the tenant looked"),
+    "when_done": (
+        "object",
+        "after_s, failed_s, not_before_s: stop so long after the last job, once the store has a copy",
+    ),
     "end": ("object", ""),
     "store": ("object", ""),
     "seal": ("object", ""),

@@ -15,7 +15,7 @@ from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
 from box_scripts.caretaker.paths import escape_path, unescape_path
-from box_scripts.caretaker.pattern_bounds import Bounds, good_patterns
+from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_patterns
 from box_scripts.caretaker.patterns import Pattern
 from box_scripts.caretaker.processes import boot_id
 from box_scripts.caretaker.pushed_files import Sent
@@ -108,7 +108,8 @@ def manifest(home: str, request: dict) -> dict:
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
     own = Own(home, request, {job.name for job in jobs})
     skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
-    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    narrowing = Narrowing(artifacts, discards)
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours, narrowing)
     survey.problems += problems
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
@@ -126,12 +127,16 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    survey.problems = [  # a place that need not be kept need not be read
-        p
-        for p in survey.problems
-        if p["why"] not in ("unreadable", "too_deep")
-        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
-    ]
+    unread: set[str] = set()  # the discards for which a place need not be read
+    problems, survey.problems = survey.problems, []
+    for problem in problems:
+        below, reason = problem["at"] + "/%00", None
+        if problem["why"] in ("unreadable", "too_deep"):
+            reason = discarded_by(below, survey.inner(below), discards, defaults)
+        if reason is None:
+            survey.problems.append(problem)
+        else:
+            unread.add(reason)
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = open_files() if survey.files else {}
@@ -157,6 +162,7 @@ def manifest(home: str, request: dict) -> dict:
 
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
+    heaps.add_unread(unread)
     hashes.save()
     if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from box_scripts.caretaker.pattern_bounds import Narrowing
     from box_scripts.caretaker.patterns import Pattern
 
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
@@ -29,9 +30,10 @@ class Survey:
         since_ns: int | None,
         artifacts: list[Pattern],
         is_ours: Callable[[bytes, os.stat_result], bool] = lambda path, seen: False,
+        narrowing: Narrowing | None = None,
     ) -> None:
         self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
-        self._is_ours = is_ours
+        self._is_ours, self._narrowing = is_ours, narrowing
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
@@ -123,6 +125,8 @@ class Survey:
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
         claimed = self._claims(at, inner)
+        if claimed and self._narrowing is not None:
+            claimed = not self._narrowing.takes(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
             if os.path.isdir(

@@ -85,6 +85,11 @@ class Heaps:
             self._unclaimed += [(0, at) for at in self._empty]
             self._empty = []
 
+    def add_unread(self, reasons: set[str]) -> None:
+        """Each of these patterns gives up a place that cannot be read, and so cannot be counted."""
+        for reason in reasons:
+            self._discarded.setdefault(reason, [0, 0])
+
     def _discard(self, reason: str, size: int) -> None:
         tally = self._discarded.setdefault(reason, [0, 0])
         tally[0], tally[1] = tally[0] + 1, tally[1] + size

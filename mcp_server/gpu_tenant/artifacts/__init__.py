@@ -1,4 +1,4 @@
-"""What a job leaves, on its way home: push, collect, snapshot, prune, restore.
+"""Brings home what a job leaves: push, collect, snapshot, prune, restore.
 
-Here are copies and evidence: `formats` says whether a file loads, `stores` what outlives this computer.
+`formats` says whether a copy loads. `stores` holds copies that outlive this computer.
 """

@@ -15,23 +15,26 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.ledger import Ledger, Ran
 
 _MOST_OF_MTBI = 1 / 50
-"""As in `scripts/cadence.py`. Beyond it, a second interruption before the next save is no longer rare."""
+"""The largest interval, as a share of the time between interruptions, as in `scripts/cadence.py`.
+
+Beyond it, a second interruption before the next save is no longer rare.
+"""
 _PRIOR_S = 86_400 / float(INTERRUPTIONS_PER_DAY)
 _WRITE_BYTES_S = 200e6
 """The least that a container's disk writes per second. Used if nothing shows how long a save took."""
 _APART_S = 20
 """Files that were written closer together than this belong to one save."""
 _LOOKED_AT = 8
-"""How many of the newest saves count. Few, so that a changed interval soon shows."""
+"""How many of the newest saves count. They are few, so that a changed interval soon shows."""
 _BOXES = 256
-"""How many of the newest boxes count. Enough for a mean, and few enough to read at every look at a job."""
+"""How many of the newest boxes count: enough for a mean, and few enough to read at every look at a job."""
 _WORTH_SAYING = 1.5
-"""The loss is flat around its best value. Saving half as often, or twice as often, costs a quarter more."""
+"""How far from the best interval a job must be for advice: saving half as often costs only a quarter more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """The interval that loses the least, and what it still loses."""
+    """The interval that loses the least time, and what it still loses."""
 
     interval_s: float
     lost_share: float
@@ -43,9 +46,9 @@ class Cadence:
 
 
 def advise(save_s: float, mtbi_s: float, grace_s: float | None = None) -> Cadence:
-    """Young's interval for saves of `save_s` and an interruption every `mtbi_s` on average.
+    """Apply Young's formula to saves of `save_s` and an interruption every `mtbi_s` on average.
 
-    The same formula and limits as `scripts/cadence.py`, which runs alone on a box.
+    The formula and limits are those of `scripts/cadence.py`, which runs alone on a box.
     """
     interval_s = math.sqrt(2 * mtbi_s * save_s)
     lost = save_s / (interval_s + save_s) + interval_s / (2 * mtbi_s)
@@ -68,14 +71,14 @@ class Save:
     """One checkpoint, as the times and sizes of its files show it."""
 
     at_s: float
-    """When its last file was written, by the box's clock."""
+    """When the last file of the save was written, by the box's clock."""
     took_s: float
-    """The time from its first file to its last."""
+    """The time from the first file of the save to its last."""
     size_bytes: int
 
 
 def saves_of(files: Iterable[tuple[float, int]]) -> list[Save]:
-    """The saves that wrote files of these times and sizes, oldest first."""
+    """Group files of these times and sizes into saves, oldest first."""
     found: list[Save] = []
     for at_s, size_bytes in sorted(files):
         if found and at_s - found[-1].at_s <= _APART_S:
@@ -96,10 +99,10 @@ class Measured:
 
 
 def measure_saves(saves: Sequence[Save]) -> Measured | None:
-    """How long one save takes, and how far apart saves are. None if there are too few saves to tell.
+    """Measure how long one save takes, and how far apart saves are. None if there are too few saves to tell.
 
-    A save lasts from its first file to its last, and never less than its bytes take on a slow disk. Small files
-    between the checkpoints, such as logs and plots, do not count as saves.
+    A save lasts from its first file to its last, and never less than its bytes take on a slow disk. Small
+    files between the checkpoints, such as logs and plots, do not count as saves.
     """
     largest = max((save.size_bytes for save in saves), default=0)
     whole = [save for save in saves if save.size_bytes * 2 >= largest][-_LOOKED_AT:]
@@ -111,10 +114,10 @@ def measure_saves(saves: Sequence[Save]) -> Measured | None:
 
 
 def between_interruptions(ledger: Ledger, provider: str, now: datetime) -> tuple[float, int]:
-    """The provider's mean time between interruptions, in seconds, and how many of this user's it rests on.
+    """Estimate the provider's mean time between interruptions, in seconds, and count the interruptions that it is based on.
 
-    The prior assumption counts as one observation. So neither one early interruption nor one lucky day decides
-    alone.
+    The prior assumption counts as one observation. So neither one early interruption nor one lucky day
+    decides alone.
     """
     exposed_s, interruptions = 0.0, 0
     for box in ledger.interruptible(provider, most=_BOXES):
@@ -129,7 +132,7 @@ def _interruptible(lease: Lease) -> bool:
 
 
 def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
-    """How long that box could have been interrupted, and how often it was."""
+    """Measure how long that box could have been interrupted, and count how often it was."""
     seconds, count, since = 0.0, 0, None
     for at, kind, fate in box.turns:
         if kind == timeline.Ready.kind:
@@ -157,10 +160,9 @@ def advice_for(
     mtbi_s: float | None = None,
     grace_s: float | None = None,
 ) -> str | None:
-    """One sentence on how often the lease's jobs should save. None if they do well or need not save.
+    """Advise in one sentence how often the lease's jobs should save. None if they do well or need not save.
 
-    A stated `mtbi_s` takes precedence over what was observed. When asked again while a job runs, the answer uses
-    what has been seen since.
+    A stated `mtbi_s` takes precedence over what was observed. Each call uses what has been seen so far.
     """
     if not _interruptible(lease):
         return None
@@ -170,7 +172,11 @@ def advice_for(
         return None
     if mtbi_s is None:
         mtbi_s, count = between_interruptions(ledger, lease.provider, now)
-        basis = f", by {count} seen there" if count else ", as is assumed until one is seen"
+        basis = (
+            f", by {count} seen at this provider"
+            if count
+            else ", which is assumed until one is seen"
+        )
     else:
         basis = ""
     best = advise(seen.save_s, mtbi_s, grace_s)
@@ -183,7 +189,7 @@ def advice_for(
         return f"{came}; {facts}: save less, or faster, or take a steadier box"
     if 1 / _WORTH_SAYING <= seen.every_s / best.interval_s <= _WORTH_SAYING:
         return None
-    return f"{came}; every {_spoken(best.interval_s)} would lose least here: {facts}"
+    return f"{came}; every {_spoken(best.interval_s)} would lose least: {facts}"
 
 
 def _spoken(seconds: float) -> str:

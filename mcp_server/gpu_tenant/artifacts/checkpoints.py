@@ -1,4 +1,4 @@
-"""What a job can resume from: the newest files of a lease that are here, complete, re-read, and load."""
+"""What a job can resume from: a lease's newest files that are on this computer, complete, re-read, and load."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,42 +24,43 @@ LISTS = ".snapshots"
 
 
 class CheckpointList(Record):
-    """What a job could resume from when a snapshot ended. It is written beside the files that it lists."""
+    """What a job could resume from when a snapshot ended. The list is written beside the files that it names."""
 
     taken_at: AwareDatetime
     login: str
-    """The login's home on the box. Artifacts outside of the work directory may be below it."""
+    """The login's home on the box. Artifacts outside the work directory may be below it."""
     entries: tuple[SealedFile, ...]
     brought: tuple[str, ...]
-    """The names whose version here came with a snapshot, and not with a collect or from a person."""
+    """The names whose version on this computer came with a snapshot, and not with a collect or from a person."""
     broken: dict[str, str]
-    """What arrived but does not load, by name. Its hash keeps it from being fetched again."""
+    """The files that arrived but do not load, by name. Their hashes keep them from being fetched again."""
     left: tuple[SealedFile, ...] = ()
-    """What snapshots brought and no job resumes from any more, because a job deleted it or a policy dropped it."""
+    """What snapshots brought but no job resumes from any more: a job deleted it, or a policy dropped it."""
     only_here: tuple[SealedFile, ...] = ()
     """What was removed from the box because its owner said so.
 
-    The copy here is the only one, and is never pruned.
+    The copy on this computer is the only one, and is never pruned.
     """
     lacking: tuple[str, ...] | None = None
-    """What else was declared and on the box, such as files still being written. None if this was not recorded."""
+    """What else was declared and on the box, such as files still being written. None if that was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restorable:
-    """Files that a job can resume from, each proved to be here and to load."""
+    """Files that a job can resume from. Each was proved to be on this computer and to load."""
 
     lease: Lease
     taken_at: datetime
     login: str
     files: Mapping[str, tuple[SealedFile, Path]]
-    """For each name, the entry, and the path here."""
+    """For each name, its entry, and its path on this computer."""
 
 
 async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
-    """The lease's newest snapshot or collect that is here, complete and re-read. None if there is none.
+    """Find the lease's newest snapshot or collect that is here, complete and re-read. None if there is none.
 
-    A file in it that does not load is left out. If a file is missing here, all of it is ruled out.
+    A file in it that does not load is left out. If a file of it is missing here, that snapshot or collect
+    does not count.
     """
     lease = ledger.lease(lease.id)
     if lease.kept_in is None:
@@ -75,8 +76,7 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
         elif isinstance(event, timeline.Collected) and (
             seal := ledger.seal(lease.id, digest=event.seal)
         ):
-            # By the digest in this event, because a later seal may belong to a collect that was cut
-            # short.
+            # Go by the digest in this event: a later seal may belong to a collect that was cut short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
         if entries is not None:
             files = await asyncio.to_thread(_find_kept, directory, entries)
@@ -105,7 +105,7 @@ def _stamp_of(place: Path) -> str:
 
 
 def put_list(directory: Path, listed: CheckpointList, lease: Lease) -> str:
-    """The list is stored in a file of its own. Returns the file's name, which is the hash of its content."""
+    """Store the list in a file of its own. Returns the file's name, which is the hash of its content."""
     content = listed.model_dump_json(by_alias=True).encode()
     name = sha256(content).hexdigest()
     try:
@@ -121,7 +121,7 @@ def put_list(directory: Path, listed: CheckpointList, lease: Lease) -> str:
 
 
 def read_list(directory: Path, event: timeline.Snapped) -> CheckpointList | None:
-    """The list that a timeline entry refers to. None unless it is here as it was written."""
+    """Read the list to which a timeline entry refers. None unless it is here as it was written."""
     name = event.listed or ""
     try:
         content = (directory / LISTS / f"{name}.json").read_bytes()

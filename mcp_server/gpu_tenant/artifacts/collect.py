@@ -1,6 +1,7 @@
-"""Seal the box and fetch everything that is to be kept. Each file is proved as it lands."""
+"""Seals the box and fetches everything that is to be kept. Each file is proved as it arrives."""
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,17 +17,28 @@ from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Lease, Manifest, SealedFile
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.artifact_directory import SUPERSEDED
-from gpu_tenant.files.patterns import require_narrow, require_patterns
+from gpu_tenant.files.patterns import (
+    literal_pattern,
+    means,
+    require_narrow,
+    require_patterns,
+    told_apart,
+)
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 from gpu_tenant.transfer.download import Arrival
 
+_NAMED = 5
+"""How many unclaimed files an answer names."""
+
 
 class Collected(Record):
-    """What is here now of what the box holds."""
+    """What is now on this computer of what the box holds."""
 
     lease: str
     seal: str
@@ -42,7 +54,6 @@ class Collected(Record):
     discarded_by: tuple[str, ...]
     cannot_be_kept: tuple[str, ...]
     never_appeared: tuple[str, ...]
-    discarded_nothing: tuple[str, ...]
     only_here: tuple[str, ...] = Field(
         default=(), description="collected before, and no longer on the box"
     )
@@ -63,24 +74,26 @@ async def collect(
     elsewhere: Sequence[Path],
     progress: Callable[[int, int], None],
 ) -> Collected:
-    """Every file of a fresh seal is in `directory`, equal to the seal when it landed.
+    """Fetch every file of a fresh seal into `directory`. Each file equals the seal when it lands.
 
-    `artifacts` and `discard` are what the owner said later about unclaimed files. From here on they are on record.
-    What the kept directories `elsewhere` already hold is copied from there instead of being fetched. With
-    `news="some"` channels are opened at once, because something is known to be coming. `progress` is called with
-    the bytes that are here and the total. A file in the way of a newer version is moved to `.superseded/`, never
-    overwritten.
+    `artifacts` and `discard` are what the owner said later about unclaimed files. This call records them.
+    What the kept directories `elsewhere` already hold is copied from there and not fetched. With
+    `news="some"`, channels are opened at once, because something is known to be coming. `progress` is called
+    with the bytes that are here and the total. A file in the way of a newer version is moved to
+    `.superseded/`, never overwritten.
 
     Raises:
         JobRunning: something on the box is still being written.
-        DiskFull: there is no room here; what was fetched stays, and the next collect continues from it.
+        DiskFull: there is no room on this computer; what was fetched stays, and the next collect continues
+            from it.
         BoxTrouble: a file changed or vanished while it was fetched.
 
-    After any exception every file in `directory` is whole, and the box is as it was.
+        After any exception, every file in `directory` is whole, and the box is as it was.
     """
     lease = session.lease
     before = ledger.seal(lease.id)
     directory = await claim_directory(directory, lease, ledger)
+    artifacts, discard = told_apart(artifacts, discard)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
     require_its_own(lease, artifacts)
@@ -88,8 +101,12 @@ async def collect(
     tally = _Tally(progress)
     with share.joined(lease.id, lease.price_usd_h) as turn:
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
+            wait_for("the box lists its files", usd_h=lease.price_usd_h)
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
+            known = ledger.declared(lease.id)
+            _require_matched(draft, [p for p in artifacts if p not in known[0]], lease)
+            _require_given_up(draft, [p for p in discard if p not in known[1]], known[0], lease)
             # Recorded only now, because a pattern that the box refuses must not spoil every later
             # seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=ledger.now())
@@ -113,20 +130,70 @@ async def collect(
     size = sum(entry.size_bytes for entry in landed)
     came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
     ledger.note(lease.id, came, at=ledger.now())
-    idle = _without_effect(discard, seal)
-    told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
+    told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1])
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
-    """The box could match each of the `patterns`, and none of them discards a whole place.
+    """Check that the box could match each of the `patterns`, and that none of them discards a whole place.
 
     Raises:
-        BadRequest: one of them is bad. Bad patterns from before only show in the seal, as problems.
+        BadRequest: a pattern is bad. Bad patterns from before only show in the seal, as problems.
     """
     for problem in draft.problems:
         if problem.why in ("bad_pattern", "wide_pattern") and problem.at in patterns:
             raise as_refusal(problem)
+
+
+def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) -> None:
+    """Each of the new `artifacts` means something that is on the box.
+
+    Raises:
+        BadRequest: one means nothing. On record, it would be a demand that nothing ever meets.
+    """
+    for pattern in artifacts:
+        if pattern not in draft.unmatched:
+            continue
+        like = [at for at in _unclaimed(draft, lease) if pattern.strip("./*") in at]
+        remedy = (
+            f"keep what nobody has claimed: {Command('collect', lease.id, artifact=literal_pattern(like[0]))}"
+            if like
+            else f"{Command('collect', lease.id)} shows what nobody has claimed, with the line that keeps it"
+        )
+        raise BadRequest(
+            f"nothing on the box matches {pattern!r}; nothing was recorded", remedy=remedy
+        )
+
+
+def _require_given_up(
+    draft: Manifest, discard: Sequence[str], kept: Sequence[str], lease: Lease
+) -> None:
+    """Each of the new `discard` patterns gives up something, or an artifact that never appeared.
+
+    Raises:
+        BadRequest: one covers nothing: there is no such file, or an artifact keeps it.
+    """
+    effective = {tally.pattern for tally in draft.discarded.patterns} | {*draft.unmatched}
+    for pattern in discard:
+        if pattern in effective:
+            continue
+        names = [entry.name for entry in draft.entries if means(pattern, entry.name)]
+        by = [artifact for artifact in kept if names and means(artifact, names[0])]
+        if not by:
+            raise BadRequest(
+                f"nothing on the box that could be lost matches {pattern!r}; nothing was recorded",
+                remedy=f"{Command('collect', lease.id)} shows what nobody has claimed, with the line that gives it up",
+            )
+        narrow = literal_pattern(names[0].removeprefix("work/"))
+        raise BadRequest(
+            f"{by[0]!r} keeps {names[0].removeprefix('work/')}, which {pattern!r} was to give up; nothing was fetched",
+            remedy=f"name it more narrowly than {by[0]!r} does: {Command('collect', lease.id, discard=narrow)}",
+        )
+
+
+def _unclaimed(seal: Manifest, lease: Lease) -> list[str]:
+    """The files that nobody has claimed and that the box named, as a pattern would name them."""
+    return [lease.from_work(heap.at) for heap in seal.unclaimed.largest]
 
 
 async def _gather(
@@ -139,7 +206,7 @@ async def _gather(
     ledger: Ledger,
     directory: Path,
 ) -> Manifest:
-    """The seal, which was made while the files of the draft were being fetched. Every file it names is here.
+    """Fetch every file of the seal, which is made while the files of the draft are being fetched. Returns the seal.
 
     Raises:
         BoxTrouble: a file changed twice.
@@ -157,9 +224,10 @@ async def _gather(
         return sealing.result() if sealing.done() else None
 
     try:
-        # First what is surely wanted, while the box still seals. Then, by the seal, what is still
-        # missing.
+        # First fetch what is surely wanted, while the box still seals. Then fetch, by the seal, what
+        # is still missing.
         await gathering.fetch(way.sure, sealed)
+        wait_for("the box hashes its files", usd_h=lease.price_usd_h)
         seal = await sealing
         ledger.file_seal(lease.id, seal, at=ledger.now())
         await gathering.fetch(await gathering.settle(seal.entries), sealed)
@@ -175,12 +243,12 @@ async def _gather(
 
 
 async def _seal_of(seal: Manifest) -> Manifest:
-    """The draft itself, which is a complete seal already."""
+    """Return the draft, which is a complete seal already."""
     return seal
 
 
 class _Tally:
-    """How many of the bytes are here, out of the total."""
+    """Counts how many of all the bytes are here."""
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._total = self._here = 0
@@ -189,20 +257,14 @@ class _Tally:
     def begin(
         self, entries: Sequence[SealedFile], here: Sequence[SealedFile], held_bytes: int
     ) -> None:
-        """Sets the total from `entries`. Those in `here`, and another `held_bytes`, have come already."""
+        """Set the total from `entries`. Those in `here`, and another `held_bytes`, have come already."""
         self._total = sum(entry.size_bytes for entry in entries)
         self.came(sum(entry.size_bytes for entry in here) + held_bytes)
 
     def came(self, size_bytes: int) -> None:
-        """Another `size_bytes` are here."""
+        """Count another `size_bytes` as here."""
         self._here = min(self._total, self._here + size_bytes)
         self._progress(self._here, self._total)
-
-
-def _without_effect(discard: Sequence[str], seal: Manifest) -> tuple[str, ...]:
-    """Those of the new `discard` patterns that cover nothing: there is no such file, or an artifact keeps it."""
-    effective = {p.pattern for p in seal.discarded.patterns} | set(seal.unmatched)
-    return tuple(pattern for pattern in discard if pattern not in effective)
 
 
 def _answer(
@@ -211,7 +273,6 @@ def _answer(
     directory: Path,
     fetched: Sequence[SealedFile],
     given_up: Collection[str],
-    idle: tuple[str, ...],
 ) -> Collected:
     cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
     never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
@@ -226,14 +287,35 @@ def _answer(
         fetched_bytes=sum(entry.size_bytes for entry in fetched),
         unclaimed_files=seal.unclaimed.count,
         unclaimed_bytes=seal.unclaimed.size_bytes,
-        unclaimed_largest=tuple(lease.from_work(x.at) for x in seal.unclaimed.largest[:5]),
+        unclaimed_largest=tuple(lease.from_work(x.at) for x in seal.unclaimed.largest[:_NAMED]),
         discarded_bytes=seal.discarded.size_bytes,
         discarded_by=tuple(p.pattern for p in seal.discarded.patterns),
         cannot_be_kept=cannot,
         never_appeared=never_appeared,
-        discarded_nothing=idle,
         next=str(Command("teardown", lease.id))
         if clean
-        else f"for what is named above: {Command('collect', lease.id, artifact='PATTERN')} keeps it, "
-        f"{Command('collect', lease.id, discard='PATTERN')} gives it up",
+        else _keep_or_lose(lease, seal, never_appeared),
     )
+
+
+def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
+    """The lines to paste for what stands in the way of a teardown: one that keeps it, and one that gives it up."""
+    if seal.unclaimed.count:
+        claimed = _patterns_of(_unclaimed(seal, lease), seal.unclaimed.count)
+        keeps = Command("collect", lease.id, artifact=claimed)
+        return f"{keeps} keeps it; {Command('collect', lease.id, discard=claimed)} gives it up"
+    if never_appeared:
+        return (
+            f"{Command('collect', lease.id, discard=never_appeared)}, if it is not to come any more"
+        )
+    return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"
+
+
+def _patterns_of(named: Sequence[str], count: int) -> list[str]:
+    """Patterns for the first of those files; for their directory, if there are many and they share one."""
+    if count <= _NAMED:
+        return [literal_pattern(at) for at in named[:_NAMED]]
+    shared = os.path.commonpath(named) if len({at.startswith("/") for at in named}) == 1 else ""
+    if shared.strip("/") and shared not in named:
+        return [f"{literal_pattern(shared)}/"]
+    return [literal_pattern(at) for at in named[:_NAMED]]

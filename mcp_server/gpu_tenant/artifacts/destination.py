@@ -1,4 +1,4 @@
-"""The directory on this computer in which a lease's files may land. It is nobody else's, and it lasts."""
+"""Chooses the directory on this computer for a lease's files. It must be nobody else's, and must last."""
 
 import asyncio
 import os
@@ -14,17 +14,19 @@ from gpu_tenant.ledger import Ledger
 
 
 async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path:
-    """The real path of the directory, links resolved. It exists, is marked as ours, and holds nothing else.
+    """Resolve the directory's real path, make the directory if needed, and mark it as ours. Nothing else may be in it.
 
     New and empty directories are accepted, and so are those that were collected into before.
 
     Raises:
-        BadRequest: it is somebody else's, holds more than a lease's files, or would not outlive the box.
-        LocalTrouble: it cannot be made or marked.
+        BadRequest: the directory is somebody else's, holds more than a lease's files, or would not outlive
+            the box.
+        LocalTrouble: the directory cannot be made or marked.
     """
     if "\0" in str(directory):
         raise BadRequest(
-            "a directory's name holds no NUL", remedy=str(Command("collect", lease.id, to="DIR"))
+            "a directory's name cannot contain a NUL",
+            remedy=str(Command("collect", lease.id, to="DIR")),
         )
     try:
         real = outside_the_box(directory, lease)
@@ -37,7 +39,7 @@ async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path
     doubt = await store_doubt(await asyncio.to_thread(whereabouts_of, real), lease)
     if doubt is not None:
         raise BadRequest(
-            f"what lies in {real} may not outlive the box or this computer: {doubt.words}",
+            f"files in {real} may not outlive the box or this computer: {doubt.words}",
             remedy=f"choose a disk of this computer: {_better(lease, ledger)}",
         )
     is_new = await asyncio.to_thread(_is_free, real, lease, ledger)
@@ -49,10 +51,10 @@ async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path
 
 
 def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
-    """On a box that is a directory of this computer, every absolute pattern stays inside that directory.
+    """Check, for a box that is a directory of this computer, that every absolute pattern stays inside that directory.
 
     Raises:
-        BadRequest: one leads outside. Other files of this computer would be taken for the box's work.
+        BadRequest: a pattern leads outside. Other files of this computer would be taken for the box's work.
     """
     if not isinstance(lease.address, LocalAddress):
         return
@@ -60,13 +62,13 @@ def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         if pattern.startswith("/") and not os.path.normpath(pattern).startswith(f"{home}/"):
             raise BadRequest(
-                f"{pattern!r} is outside of the box of {lease.id}, which is a directory of this computer",
-                remedy=f"write it relative to the work directory, or below {home}",
+                f"{pattern!r} is outside the box of {lease.id}, which is a directory of this computer",
+                remedy=f"write the pattern relative to the work directory, or below {home}",
             )
 
 
 def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """Neither this user nor this program lives in the directory."""
+    """Check that the directory is neither this user's home nor this program's, nor contains one of them."""
     state, home = ledger.directory.resolve(), Path.home().resolve()
     if real.is_relative_to(state) and not real.is_relative_to(state / "kept"):
         raise BadRequest(
@@ -76,17 +78,17 @@ def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
     for what, place in (("your home", home), ("the state directory", state)):
         if place.is_relative_to(real):
             raise BadRequest(
-                f"{real} is {what}, or holds it: a box's files do not land among your own",
+                f"{real} is {what}, or contains it: a box's files are not put among your own",
                 remedy=_better(lease, ledger),
             )
 
 
 def _is_free(real: Path, lease: Lease, ledger: Ledger) -> bool:
-    """Whether `real` is empty, or has always been this lease's own."""
+    """Whether `real` is empty, or belonged to this lease alone from the beginning."""
     if real == (ledger.directory / "kept" / lease.id).resolve():
         return True
     try:
-        # A collect that died before it had marked its new directory leaves these two behind.
+        # A collect that died before it marked its new directory leaves these two behind.
         return set(os.listdir(real)) <= {".gitignore", PARTIAL}  # noqa: PTH208 - names are enough
     except FileNotFoundError:
         return True
@@ -104,11 +106,11 @@ def _require_ours(real: Path, lease: Lease, ledger: Ledger) -> None:
         return
     if os.path.lexists(real / ".git"):
         raise BadRequest(
-            f"{real} is a repository: a box's files would lie among yours, and over them",
+            f"{real} is a repository: a box's files would be mixed with yours, and could overwrite them",
             remedy=_better(lease, ledger, real),
         )
     raise BadRequest(
-        f"{real} holds files that no collect brought, and nothing is put among them",
+        f"{real} holds files that no collect brought, and no other files are put among them",
         remedy=_better(lease, ledger, real),
     )
 
@@ -123,7 +125,7 @@ def _mark_of(lease: Lease, ledger: Ledger) -> str:
 
 
 def _marks(real: Path, ledger: Ledger) -> list[str]:
-    """The marks of this ledger's leases in the marker file there. Empty if the directory is not ours."""
+    """Read the marks of this ledger's leases from the marker file in that directory. Empty if it is not ours."""
     try:
         opened = os.open(real / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with os.fdopen(opened, "rb") as file:
@@ -135,7 +137,7 @@ def _marks(real: Path, ledger: Ledger) -> list[str]:
 
 
 def _mark(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """The directory's marker says that it is ours, and which lease's."""
+    """Write into the directory's marker file that it is ours, and to which lease it belongs."""
     mark = _mark_of(lease, ledger)
     if mark in _marks(real, ledger):
         return

@@ -1,6 +1,6 @@
 """Fetches the files that a box lists into one kept directory.
 
-Each comes the shortest way, and is proved as it lands.
+Each file comes the shortest way, and is proved as it arrives.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gpu_tenant.transfer.partial_file import discard, forget, held_bytes
 from gpu_tenant.transfer.readback import Arrived
 
 _WORTH_COPYING_BYTES = 64 << 10
-"""Fetching a smaller file is faster than looking for a copy of it."""
+"""The least size for which a local copy is looked for. Fetching a smaller file is faster."""
 _LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 
@@ -35,9 +35,9 @@ class Way(NamedTuple):
     here: list[SealedFile]
     links: list[SealedFile]
     sure: list[SealedFile]
-    """They are fetched, whatever their hash turns out to be."""
+    """The files that are fetched, whatever their hashes turn out to be."""
     unsure: list[SealedFile]
-    """They may be here already. The hash in the seal will tell."""
+    """The files that may be here already. Their hashes in the seal will tell."""
 
 
 class Gathering:
@@ -62,11 +62,11 @@ class Gathering:
 
     @property
     def landed(self) -> Sequence[SealedFile]:
-        """The files that have landed here, in that order."""
+        """The files that have landed here, in the order in which they landed."""
         return tuple(self._landed.values())
 
     def ways(self, entries: Iterable[SealedFile]) -> Way:
-        """How each of the entries will come. Some of them may have no hash yet."""
+        """Decide how each of the entries will come. Some of them may have no hash yet."""
         here, missing, unread = self._known.glance(entries)
         here += [entry for entry in unread if self._known.is_here(entry)]
         known = {entry.name for entry in here}
@@ -90,29 +90,29 @@ class Gathering:
         )
 
     def require_room(self, entries: Sequence[SealedFile]) -> None:
-        """There is room here for the entries, in bytes and in number of files.
+        """Check that there is room here for the entries, in bytes and in number of files.
 
         Raises:
-            DiskFull: there is not.
+            DiskFull: there is not enough room.
         """
         coming = sum(entry.size_bytes for entry in entries) - self.held_bytes(entries)
         require_room(
             self._directory,
             coming,
             files=len(entries),
-            remedy=f"free some, or choose another place: {Command('collect', self._lease.id, to='DIR')}",
+            remedy=f"free some space, or choose another place: {Command('collect', self._lease.id, to='DIR')}",
         )
 
     async def fetch(
         self, entries: Sequence[SealedFile], sealed: Callable[[], Manifest | None]
     ) -> None:
-        """The bytes of `entries` are here. Once there is a seal, those that it proves have landed.
+        """Fetch the bytes of `entries`. Once there is a seal, put the files that it proves in their places.
 
         Files that the box no longer gives, and files that have changed meanwhile, are left out.
 
         Raises:
             BoxUnreachable: the link broke; the next call continues from what came.
-            DiskFull, LocalTrouble: it cannot be kept here.
+            DiskFull, LocalTrouble: the files cannot be kept here.
             Exception: what `sealed` raises.
         """
         try:
@@ -130,7 +130,7 @@ class Gathering:
             raise cannot_keep("what came", self._lease, error) from error
 
     async def settle(self, entries: Sequence[SealedFile]) -> list[SealedFile]:
-        """Everything that arrived and matches its entry has landed. Returns the entries still missing here."""
+        """Put everything that arrived and matches its entry in its place. Returns the entries still missing here."""
         await self._land(entries, least=1)
         rest = [entry for entry in entries if entry.name not in self._landed]
         way = await asyncio.to_thread(self.ways, rest)
@@ -145,30 +145,30 @@ class Gathering:
         return missing
 
     def trouble(self, entry: SealedFile) -> BoxTrouble:
-        """The error for an entry that cannot be fetched as the seal describes it."""
+        """Make the error for an entry that cannot be fetched as the seal describes it."""
         again = f"then {Command('collect', self._lease.id)} again"
         if why := self._refused.get(entry.name):
             return BoxTrouble(
                 f"the box does not give {quote_text(entry.name)}: {quote_text(why)}",
-                remedy=f"look at it there, {again}",
+                remedy=f"look at that file on the box, {again}",
             )
         return BoxTrouble(
             f"{quote_text(entry.name)} changed on the box while it was fetched",
-            remedy=f"find out what writes there, {again}",
+            remedy=f"find out what writes that file, {again}",
         )
 
     def clear(self) -> None:
-        """No abandoned partial file is left behind."""
+        """Delete abandoned partial files."""
         for path in (self._directory / PARTIAL).iterdir():
             if is_ours(path.name) and not path.is_dir():
                 path.unlink()
 
     def save(self) -> None:
-        """What is known about the directory is stored, so that the next run need not read it all again."""
+        """Store what is known about the directory, so that the next run need not read it all again."""
         self._known.save()
 
     async def _land(self, entries: Sequence[SealedFile], *, least: int) -> None:
-        """Each arrived file is in its place if it matches its entry, and deleted if it does not."""
+        """Put each arrived file in its place if it matches its entry. Delete it if it does not."""
         size = sum(arrived.size_bytes for arrived in self._arrived.values())
         if len(self._arrived) < least and (least == 1 or size < _LANDED_AT_ONCE_BYTES):
             return
@@ -189,15 +189,17 @@ class Gathering:
         for entry, partial in proved:
             self._landed[entry.name] = entry
             if partial is not None and entry.size_bytes >= SMALL_BYTES:
-                forget(partial)  # smaller files come whole, so no progress of theirs is on record
+                forget(
+                    partial
+                )  # Smaller files come whole, so nothing about their progress is on record.
 
     def _put_now(self, proved: Sequence[tuple[SealedFile, Path | None]]) -> None:
         land_all(proved, self._directory, self._lease, superseded=self._superseded)
-        # Noted at once, so that a later write to the file is not mistaken for what has landed.
+        # Note this at once, so that a later write to the file is not mistaken for what has landed.
         self._known.note(entry for entry, _ in proved)
 
     def _coming(self, entry: SealedFile) -> Coming:
-        """The file to fetch, together with the version here if comparing costs less than fetching."""
+        """The file to fetch, with the version that is here if comparing the two costs less than fetching."""
         path = below(self._directory, entry.name)
         seen = _regular(path) if entry.size_bytes >= SMALL_BYTES else None
         basis = path if seen is not None and seen.st_size >= SMALL_BYTES else None
@@ -206,8 +208,8 @@ class Gathering:
     def _may_be_here(self, entry: SealedFile) -> bool:
         seen = _regular(below(self._directory, entry.name))
         if seen is not None and seen.st_size == entry.size_bytes:
-            # Another time means that it was written to since. It is then surely fetched, against
-            # the version here.
+            # Another time means that the file was written to since. Then it is fetched in any case, and
+            # compared with the version here.
             return seen.st_mtime_ns == entry.mtime_ns or entry.size_bytes < SMALL_BYTES
         return (
             entry.size_bytes >= _WORTH_COPYING_BYTES
@@ -215,13 +217,13 @@ class Gathering:
         )
 
     def _copy_of(self, entry: SealedFile) -> Path | None:
-        """A file here with the same bytes, whichever collect brought it."""
+        """A file here with the same bytes, whichever collect brought it. None if there is none."""
         if entry.sha256 is None or entry.size_bytes < _WORTH_COPYING_BYTES:
             return None
         return self._copies.find(entry.sha256, entry.size_bytes)
 
     def _copied(self, entry: SealedFile, source: Path) -> bool:
-        """Whether the bytes could be copied from `source`, and read back correctly."""
+        """Whether the bytes could be copied from `source`, and were read back correctly."""
         partial = partial_of(self._directory, entry)
         discard(partial)
         try:

@@ -1,4 +1,4 @@
-"""Which of a lease's artifacts came home, by its newest collect and by the snapshots since."""
+"""Which of a lease's artifacts are on this computer, by its newest collect and by the snapshots since."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -18,10 +18,10 @@ _LOG = ".log"
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Which of one lease's artifacts are on this computer, each proved by hash when it came."""
+    """The artifacts of one lease that are on this computer. Each was proved by its hash when it came."""
 
     files: Mapping[str, str]
-    """By kept name: the hash, or the target of a link."""
+    """By kept name: the hash of the file, or the target of the link."""
     ended: frozenset[JobId] = frozenset()
     """The jobs that had ended when the box was sealed. Everything that they left is among the files."""
     lacking: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ class Here:
 
 
 def files_here(lease: Lease, *, ledger: Ledger) -> Here:
-    """What came, by the record made when each file's hash was proved. Nothing is read again."""
+    """List what came, by the record made when each file's hash was proved. Nothing is read again."""
     entries, here = _entries(lease, ledger)
     files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
     more: Literal["may come", "never"] = "never" if lease.state is LeaseState.GONE else "may come"
@@ -41,12 +41,12 @@ def files_here(lease: Lease, *, ledger: Ledger) -> Here:
 
 
 def is_kept(lease: Lease) -> bool:
-    """Whether the directory that keeps the lease's files, if it has one, can be read."""
+    """Whether the directory that keeps the lease's files, if there is one, can be read."""
     return lease.kept_in is None or Path(lease.kept_in).is_dir()
 
 
 async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
-    """Whether each of those files is here now as it came. Each is re-read."""
+    """Whether each of those files is still here as it came. Each is re-read."""
     entries, _ = _entries(lease, ledger)
     directory = Path(lease.kept_in or "")
 
@@ -65,7 +65,8 @@ def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]
             newer = (at, listed) if listed else None
         if not isinstance(event, timeline.Collected):
             continue
-        # Not the newest seal: a collect that was cut short leaves one, and brought only part of it.
+        # Do not go by the newest seal: a collect that was cut short leaves a seal, but brought only
+        # part of its files.
         if seal := ledger.seal(lease.id, digest=event.seal):
             entries = {entry.name: entry for entry in seal.entries}
         break

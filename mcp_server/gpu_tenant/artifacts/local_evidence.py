@@ -1,4 +1,4 @@
-"""What the copies on this computer prove about a seal. Each is re-read from its storage, several at once."""
+"""What the copies on this computer prove about a seal. Each copy is re-read from its storage, several at once."""
 
 import asyncio
 import os
@@ -40,13 +40,13 @@ class Loss(Record):
 
 
 async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Evidence | Loss]:
-    """What the kept copy of every entry proves, in the order of the entries.
+    """Re-read the kept copy of every entry, and return what each proves, in the order of the entries.
 
     Raises:
         OSError: this computer's disk could not be read.
     """
     directory, stop = Path(lease.kept_in or ""), Event()
-    # Checked again now, because a directory may have become a link since, or been mounted over.
+    # Check this again now: since the collect, a directory may have become a link, or been mounted over.
     doubt = await store_doubt(await asyncio.to_thread(whereabouts_of, directory), lease)
     if doubt is not None:
         return [
@@ -57,7 +57,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
             for entry in entries
         ]
     found: dict[int, Evidence | Loss] = {}
-    # Largest first. Otherwise the largest might start last and be read alone at the end.
+    # Begin with the largest files. Otherwise the largest might start last and be read alone at the end.
     order = sorted(range(len(entries)), key=lambda i: -entries[i].size_bytes)
     waiting = iter(list(_together(order, entries)))
 
@@ -68,7 +68,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
                     reread_several, directory, [entries[i] for i in some], lease, stop
                 )
             except BaseException:
-                # One failure stops the others, because what they would prove is no longer needed.
+                # One failure stops the other reads, because what they would prove is no longer needed.
                 stop.set()
                 raise
             found.update(zip(some, proved, strict=True))
@@ -85,7 +85,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
 
 
 def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[Sequence[int]]:
-    """The entries in that order, small ones in batches, so that no small file alone costs a switch of threads."""
+    """Yield the entries in that order, small ones in batches, so that no small file alone costs a switch of threads."""
     some: list[int] = []
     size_bytes = 0
     for i in order:
@@ -101,7 +101,7 @@ def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[S
 def reread(
     directory: Path, entry: SealedFile, lease: Lease, stop: Event | None = None
 ) -> Evidence | Loss:
-    """What the kept copy of one entry proves, or what would be lost with the box.
+    """Re-read the kept copy of one entry. Returns what it proves, or what would be lost with the box.
 
     Raises:
         OSError: this computer's disk could not be read.
@@ -113,7 +113,7 @@ def reread(
 def reread_several(
     directory: Path, entries: Sequence[SealedFile], lease: Lease, stop: Event | None = None
 ) -> Sequence[Evidence | Loss]:
-    """As `reread`, for each of the entries."""
+    """Do as `reread`, for each of the entries."""
     looked = [_looked_at(directory, entry, lease) for entry in entries]
     files = [
         ReadRequest(below(directory, entry.name), entry.name, entry.size_bytes, entry.sha256)
@@ -128,12 +128,12 @@ def reread_several(
 
 
 def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss | None:
-    """What can be said of an entry's copy here without reading it. None if there is a file to be read."""
+    """Judge an entry's copy without reading it, where that is possible. None if there is a file to be read."""
     path = below(directory, entry.name)
     if is_on_the_box(path.parent, lease):
         return Loss(
-            what=f"{quote_text(entry.name)} here is the box's own, and no copy",
-            remedy=f"{Command('collect', lease.id, to='DIR')} makes one that outlives the box",
+            what=f"{quote_text(entry.name)} on this computer is the box's own file, and not a copy",
+            remedy=f"{Command('collect', lease.id, to='DIR')} makes a copy that outlives the box",
         )
     again = _again(lease)
     if not is_reached(directory, path):
@@ -156,7 +156,7 @@ def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | L
 def _compare(
     directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
 ) -> Evidence | Loss:
-    """What a copy that has been read proves."""
+    """Return what a copy that has been read proves."""
     path, again = below(directory, entry.name), _again(lease)
     if held is None:
         what = "is not a regular file here" if _exists(path) else "is not here"
@@ -167,7 +167,7 @@ def _compare(
             remedy=again,
         )
     if held.sha256 != entry.sha256:
-        # Otherwise a collect would think that it is here, by its times, and fetch nothing.
+        # Without this, a collect would take the file, by its times, for a good copy, and fetch nothing.
         distrust(directory)
         return Loss(
             what=f"{quote_text(entry.name)} has other bytes here than on the box", remedy=again
@@ -178,7 +178,7 @@ def _compare(
 
 
 def _again(lease: Lease) -> str:
-    return f"{Command('collect', lease.id)} fetches it again"
+    return f"{Command('collect', lease.id)} fetches the file again"
 
 
 def _exists(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What would be lost, by name: a person signs for names, not for a count."""
+"""Names what would be lost: a person signs for names, not for a count."""
 
 from collections.abc import Sequence
 
@@ -9,23 +9,23 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
-"""How many names the sentence itself contains. The list that a person signs has all of them."""
+"""How many names a sentence contains. The list that a person signs has all of them."""
 
 
 def in_words(names: Sequence[str], count: int | None = None) -> str:
-    """The first few names, and how many more of the `count` there are: none is left out unseen."""
+    """Write the first few names, and how many more of the `count` there are."""
     more = (len(names) if count is None else count) - len(names[:IN_WORDS])
     return ", ".join(names[:IN_WORDS]) + (f", and {more} more" if more > 0 else "")
 
 
 def vanished_names(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
-    """What was collected last and is no longer on the box. The copy here is the only one."""
+    """The files that were collected last and are no longer on the box. The copies here are the only ones."""
     names = {entry.name for entry in now.entries}
     return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
 
 
 def differs(now: Manifest, collected: Manifest | None) -> bool:
-    """Whether a seal differs from what was collected, or a draft is sure to: by name, size or known hash."""
+    """Whether a seal differs from what was collected, or a draft certainly will: by name, size or known hash."""
     if collected is None:
         return bool(now.entries)
     if now.digest:
@@ -40,7 +40,7 @@ def differs(now: Manifest, collected: Manifest | None) -> bool:
 
 
 def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
-    """What is on the box and was not collected in its present form, as far as can be told without reading it."""
+    """What is on the box and was not collected in its present form, as far as that is known without reading it."""
     known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
     new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
     bytes_new = sum(e.size_bytes for e in new)
@@ -48,7 +48,7 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
     names = in_words([quote_text(e.name) for e in new]) or "some were removed or renamed on the box"
     if left:
         gone = in_words([quote_text(name) for name in left])
-        names += f"; {some(len(left), 'file')} that was there is gone: {gone}"
+        names += f"; {some(len(left), 'file')} that were collected are gone from the box: {gone}"
     return Loss(
         what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
         names=(
@@ -60,7 +60,7 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
 
 
 def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[str, ...]:
-    """Everything on the box while jobs run, except what was collected in its present form."""
+    """List everything on the box while jobs run, except what was collected in its present form."""
     known = {(e.name, e.sha256) for e in collected.entries} if collected else set()
     files = [
         f"{quote_text(entry.name)} ({entry.size_bytes:,} bytes so far)"
@@ -70,14 +70,14 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     problems = [
         f"{quote_text(lease.from_work(problem.at))} ({problem.why})"
         for problem in draft.problems
-        # A running job writes, so for a file that is listed anyway this is no news.
+        # A running job writes, so that is no news about a file that is listed anyway.
         if problem.why not in ("open_for_writing", "changing")
     ]
     return (*files, *unclaimed_by_name(draft, lease), *problems)
 
 
 def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
-    """The files that nobody has claimed, largest first. Those that the box did not name are only counted."""
+    """Name the files that nobody has claimed, the largest first. Files that the box did not name are only counted."""
     named = seal.unclaimed.largest
     more = seal.unclaimed.count - len(named)
     return (

@@ -1,4 +1,4 @@
-"""Which files on a box a push may replace: those that also exist elsewhere, and those given up by name."""
+"""Decides which files on a box a push may replace: files that also exist elsewhere, or that were given up by name."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -27,14 +27,14 @@ async def may_replace(
     overwrite: Collection[str],
     ledger: Ledger,
 ) -> Mapping[str, str]:
-    """For each of the files `there` that are in the way of others, the hash under which it may be replaced.
+    """For each of the files `there` that are in the way of others, return the hash under which it may be replaced.
 
-    A file may be replaced if it is what was sent there, if a copy of it is kept here, if the owner has given it up,
-    or if `overwrite` names it. `placed` is the box's own record of what was sent. It counts only where nothing else
-    is on record.
+    A file may be replaced if it is what was sent there, if a copy of it is kept here, if the owner has given
+    it up, or if `overwrite` names it. `placed` is the box's own record of what was sent. It counts only for
+    files that have no other record.
 
     Raises:
-        NotSaved: one of them may not be replaced; none was.
+        NotSaved: one of the files may not be replaced. None was replaced.
     """
     sent, older = ledger.sent(lease.id), ledger.sent_before(lease.id)
     kept, given_up = ledger.declared(lease.id)
@@ -56,16 +56,16 @@ async def may_replace(
     if lost:
         more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         raise NotSaved(
-            "nothing was sent: these were written on the box since they were pushed, and are saved nowhere: "
+            "nothing was sent: these files were written on the box since they were pushed, and are saved nowhere else: "
             f"{', '.join(lost[:_NAMED])}{more}",
-            remedy=f"{Command('collect', lease.id)} first, then push again; or name each one that may be lost: "
+            remedy=f"{Command('collect', lease.id)} first, then push again; or name each file that may be lost: "
             f"{Option('overwrite', 'NAME')}",
         )
     return {name: "*" if name in overwrite else held.sha256 for name, held in there.items()}
 
 
 def is_kept(lease: Lease, name: str, held: KnownFile) -> bool:
-    """Whether a copy of it is here among what was collected: in its place, or moved aside for a newer one."""
+    """Whether a copy of the file was collected and is still here: in its place, or moved aside for a newer version."""
     if lease.kept_in is None:
         return False
     directory = Path(lease.kept_in)
@@ -88,14 +88,14 @@ def _holds(copy: Path, held: KnownFile) -> bool:
 
 
 def require_named(overwrite: Sequence[str], names: Collection[str]) -> None:
-    """Each name in `overwrite` is a file of the tree.
+    """Check that each name in `overwrite` is a file of the tree.
 
     Raises:
-        BadRequest: one is not.
+        BadRequest: a name is not.
     """
     unknown = next((name for name in overwrite if name not in names), None)
     if unknown is not None:
         raise BadRequest(
             f"the tree has no {unknown!r}, so nothing of that name would be overwritten",
-            remedy="name the file as it is called in the tree, for example out/weights.bin",
+            remedy="give the file's name in the tree, for example out/weights.bin",
         )

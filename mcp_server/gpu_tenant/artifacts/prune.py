@@ -1,6 +1,6 @@
 """Removes what an owner's policy no longer wants.
 
-Here, that is what snapshots brought. On the box, what was named.
+On this computer, that is what snapshots brought. On the box, it is what was named.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from gpu_tenant.files.paths import below
 from gpu_tenant.ledger import Ledger
 
 ARRIVES = f"{PARTIAL}/live"
-"""Separate from the directory of collect, which may start at any moment and must not have to wait."""
+"""Where pruning and snapshots receive files. It is not the directory of collect, which must not have to wait."""
 QUIET_S = 5
 SHARE = 0.25
 """The most that a snapshot uses of one core, of the box's disk and of the link, unless its owner says otherwise."""
@@ -71,7 +71,7 @@ class PrunedThere(BaseModel):
 
 
 class Pruned(Record):
-    """Which checkpoints are gone by the owner's policy, and which had to stay, with the reason."""
+    """The checkpoints that were removed by the owner's policy, and those that had to stay, with the reason."""
 
     here: tuple[str, ...] = ()
     on_the_box: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Pruned(Record):
 
 @contextmanager
 def alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """No other snapshot into `directory`, and no pruning there, runs while the block does.
+    """Let no other snapshot into `directory`, and no pruning there, run while the block does.
 
     Raises:
         LeaseHeld: another snapshot or pruning is running.
@@ -91,7 +91,8 @@ def alone(directory: Path, lease: Lease) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LeaseHeld(
-                f"a snapshot of {lease.id} is under way", remedy="wait for it, or collect"
+                f"a snapshot of {lease.id} is under way",
+                remedy="wait for the snapshot to end, or collect",
             ) from None
         yield
 
@@ -106,9 +107,11 @@ async def look(
     done: Sequence[str],
 ) -> Complete:
     """What is complete on the box now, by the conventions of its jobs."""
+    kept, given_up = ledger.declared(session.lease.id)
     request: dict[str, JsonValue] = {
         "work": session.lease.work_directory,
-        "artifacts": list(ledger.declared(session.lease.id)[0]),
+        "artifacts": list(kept),
+        "discard": list(given_up),
         "limit_bytes": limit_bytes,
         "limit_s": limit_s,
         "quiet_s": quiet_s,
@@ -119,7 +122,7 @@ async def look(
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList | None:
-    """What the last snapshot left. After a later collect, all of it counts as brought by that collect."""
+    """Read what the last snapshot left. After a later collect, all of it counts as brought by that collect."""
     is_collects = False
     for _, event in reversed(ledger.events(lease.id)):
         if isinstance(event, timeline.Snapped):
@@ -132,10 +135,10 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList |
 
 
 async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger) -> Pruned:
-    """The checkpoints that the policy does not want are gone from here, if snapshots brought all their files.
+    """Remove from this computer the checkpoints that the policy does not want, if snapshots brought all their files.
 
-    What a collect or a person brought stays. So does what was removed from the box and now exists only here. The
-    change is on record before anything is removed.
+    What a collect or a person brought stays. So does what was removed from the box and now exists only here.
+    The change is recorded before anything is removed.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -178,10 +181,11 @@ async def prune_box(
     quiet_s: float = QUIET_S,
     done: Sequence[str] = (),
 ) -> Pruned:
-    """The checkpoints that the policy does not want are gone from the box, if their exact bytes are here.
+    """Remove from the box the checkpoints that the policy does not want, if their exact bytes are on this computer.
 
-    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not broken. From
-    here on it is never pruned here. What the box's caretaker refused to remove is reported with its reason.
+    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not
+    broken. From here on, its copy is never pruned. What the box's caretaker refused to remove is reported
+    with its reason.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -193,7 +197,7 @@ async def prune_box(
         )
         listed = last_list(lease, directory, ledger)
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
-        # Only what snapshots brought and proved counts as here. Nothing else counts towards what
+        # Only what snapshots brought and proved counts as present. Nothing else counts towards what
         # the policy keeps.
         absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
         unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
@@ -204,7 +208,7 @@ async def prune_box(
                 [await asyncio.to_thread(_is_proved, directory, entry) for entry in one.entries]
             )
             proved += [one] if is_proved else []
-            stayed += [] if is_proved else [f"{one.at}: it is not here whole"]
+            stayed += [] if is_proved else [f"{one.at}: it is not complete on this computer"]
         if listed is None or not proved:
             return Pruned(stayed=tuple(stayed))
         files = [entry for one in proved for entry in one.entries]
@@ -217,11 +221,13 @@ async def prune_box(
                 "only_here": tuple(alone_here.values()),
             }
         )
-        # Recorded first, because what may be gone from the box must never be pruned here.
+        # Record this first, because what may be gone from the box must never be pruned here.
         _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
+        declared, given_up = ledger.declared(lease.id)
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
-            "artifacts": list(ledger.declared(lease.id)[0]),
+            "artifacts": list(declared),
+            "discard": list(given_up),
             "checkpoints": [_name_of(one, seen) for one in proved],
         }
         there = await session.caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)
@@ -269,7 +275,7 @@ def _is_proved(directory: Path, entry: SealedFile) -> bool:
 
 
 def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
-    """The checkpoints that transformers records as the best so far, which are kept as well."""
+    """The checkpoints that transformers records as the best so far. They are kept as well."""
     found = set()
     for entry in entries:
         if basename(entry.name) == "trainer_state.json" and entry.size_bytes < _STATE_BYTES:
@@ -299,7 +305,7 @@ def _note(
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
-    """What is here of them is gone, if its bytes are those that were brought. The name alone is not enough."""
+    """Delete the files of those checkpoints here, if their bytes are those that were brought. The name is not enough."""
     try:
         for one in gone:
             for entry in one.entries:
@@ -319,7 +325,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Old things are gone: all but the newest versions that snapshots brought, older lists, and unneeded partial files."""
+    """Delete old versions that snapshots brought, old lists, and unneeded partial files. The newest versions stay."""
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):

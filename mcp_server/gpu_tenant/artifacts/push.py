@@ -1,4 +1,4 @@
-"""Bring a work tree onto the box. Only what changed goes, and no secret unless it is named."""
+"""Sends a work tree to the box. Only what changed is sent, and no secret unless it is named."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
 _ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
-"""Any of these at the top of a tree means that the tree needs packages."""
+"""A tree that has one of these files at its top needs packages."""
 _HEAD_BYTES = 65_536
 _BODY_BYTES = 1 << 20
 """How much of each file is scanned for secrets."""
 
 
 class Pushed(Record):
-    """What is on the box now of the work tree."""
+    """What is now on the box of the work tree."""
 
     lease: str
     directory: str
@@ -69,28 +69,28 @@ async def push(
     records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
-    """The box's work directory holds every file of `directory` that is not ignored. Nothing there was removed.
+    """Send every file of `directory` that is not ignored to the box's work directory. Nothing on the box is removed.
 
     What `include` names is sent although it is ignored, or is a link.
 
-    A file that was written there since, and is saved nowhere, is replaced only if `overwrite` names it.
+    A file that was written on the box since, and is saved nowhere, is replaced only if `overwrite` names it.
 
-    A file that a running job has open does not change for that job, because new versions arrive by rename. After a
-    break the next push continues from what the box has acknowledged, which is recorded in `records`.
+    A file that a running job has open does not change for that job, because new versions arrive by a rename.
+    After a break, the next push continues from what the box has acknowledged, which is recorded in `records`.
 
     Raises:
         LocalTrouble: a file cannot be read.
         SecretRefused: a file looks like a secret and was not named in `include_secrets`.
         NotSaved: a file on the box would be lost; nothing was sent.
-        BadRequest: `directory` is no directory, or holds nothing.
-        BoxTrouble: the box did not take it, or what arrived is not what was sent.
+        BadRequest: `directory` is not a directory, or contains no file to send.
+        BoxTrouble: the box did not take a file, or what arrived is not what was sent.
     """
     lease = session.lease
     if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
         named = str(directory) in {known.id for known in ledger.leases()}
         raise BadRequest(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
-            remedy=f"the work tree comes first: {Command('push', 'DIR', directory if named else 'LEASE')}",
+            remedy=f"put the work tree first: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
     work = await asyncio.to_thread(read_tree, directory, include)
     files, left_out = work.files, left_out_lines(work.left_out)
@@ -98,7 +98,7 @@ async def push(
         stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
         raise BadRequest(
             f"{directory} holds no file that would be sent{stays}",
-            remedy=f"name the work tree to push, or what of it goes all the same: {Option('include', 'NAME')}",
+            remedy=f"name the work tree to push, or a file in it that is to be sent nevertheless: {Option('include', 'NAME')}",
         )
     _refuse_keys(directory, files, guarded)
     _refuse_secrets(files, include_secrets)
@@ -151,7 +151,7 @@ async def push(
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
-    """Every tree that was pushed to the lease's box, in that order, each as its last push found it."""
+    """Every tree that was pushed to the lease's box, in order, each as its last push found it."""
     trees: dict[str, PushedTree] = {}
     for _, event in ledger.events(lease_id):
         if isinstance(event, timeline.Pushed) and event.tree:
@@ -162,36 +162,36 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
 
 
 def is_unchanged(tree: PushedTree) -> bool:
-    """Whether a push now would bring exactly the files that it brought then."""
+    """Whether a push now would send exactly the files that it sent then."""
     directory = Path(tree.directory)
     try:
         return (
             directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
         )
     except BadRequest:
-        return False  # what was included is no longer there
+        return False  # What was included no longer exists.
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:
-    """The directory that records what a box has acknowledged of files under way to it."""
+    """The directory that records what a box has acknowledged of files on their way to it."""
     return home.root / "transfers" / "pushes" / lease_id
 
 
 def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -> None:
-    """None of the files is one of the owner's keys to another place. No option allows sending such a key.
+    """Check that none of the files is one of the owner's keys to another place. No option allows sending such a key.
 
     Raises:
-        SecretRefused: one is.
+        SecretRefused: one of them is.
     """
     for name in guarded.keys_among(directory, files):
         raise SecretRefused(
-            f"{name} is one of your own keys, or lies where those do, and is never sent",
-            remedy="leave it out (.gitignore); a job's key is made for the job, with few rights",
+            f"{name} is one of your own keys, or is in a directory of your keys, and is never sent",
+            remedy="leave that file out (.gitignore); for a job, make a key of its own with few rights",
         )
 
 
 def _read(files: Mapping[str, Path]) -> dict[str, FileHash]:
-    """What the files hold, by the names they are sent under. Files that vanished meanwhile are left out."""
+    """Hash the files, by the names under which they are sent. Files that vanished meanwhile are left out."""
     found = {escape(name): hash_file(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 
@@ -223,6 +223,6 @@ def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> N
     if flagged:
         more = f", and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         raise SecretRefused(
-            f"not sent, because these look like secrets: {', '.join(flagged[:5])}{more}",
-            remedy="add them to .gitignore, or name each one that must go: `--include-secret NAME`",
+            f"nothing was sent, because these files look like secrets: {', '.join(flagged[:5])}{more}",
+            remedy="add them to .gitignore, or name each file that must be sent: `--include-secret NAME`",
         )

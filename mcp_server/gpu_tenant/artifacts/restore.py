@@ -1,4 +1,4 @@
-"""Puts the files that a job resumes from on another box, where the job had them."""
+"""Puts the files from which a job resumes on another box, where the job had them."""
 
 import os
 import re
@@ -23,10 +23,10 @@ _WITHIN_S = 60
 def may_go_back(
     kept: Restorable | None, artifacts: Sequence[str]
 ) -> tuple[Mapping[str, tuple[SealedFile, Path]], tuple[str, ...]]:
-    """What may be put on another box, and the names of what may not.
+    """Choose what may be put on another box. Returns that, and the names of what may not.
 
-    The place of a file is only the word of a box that anybody may have controlled. So outside of the work directory
-    only what the owner's own patterns name goes back, and nothing that a login reads.
+    Only the lost box said where a file was, and anybody may have controlled that box. So outside the work
+    directory, only files that the owner's own patterns name are put back, and no file that a login reads.
     """
     if kept is None:
         return {}, ()
@@ -43,7 +43,7 @@ def may_go_back(
 
 
 def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, str] | None:
-    """The root below which the file goes back, and its path there. None if it does not go back."""
+    """The root below which the file is put back, and its path there. None if it is not put back."""
     top, _, inner = to_remote(name).partition("/")
     if top == "work":
         return "", name.partition("/")[2]
@@ -54,13 +54,14 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
         below_home = inner.removeprefix(home)
         if _is_private(below_home.split("/")[:1]):
             return None
-        # In a usual home, a pattern may name the file by its full path. Any other home is only the box's word.
+        # In a usual home, a pattern may name the file by its full path. Any other home is only what
+        # the box said.
         at = f"/{home}" if _HOME.fullmatch(home) else "~/"
         named = [f"~/{p.removeprefix(at)}" if p.startswith(at) else p for p in artifacts]
         if any(covers(pattern, f"~/{below_home}") for pattern in named):
             return "~", escape(below_home)
     parts = inner.split("/")
-    # The next box's home is not known, so nothing is written into any of the usual ones.
+    # The next box's home is not known, so nothing is written into any of the usual homes.
     near = parts[: 3 if parts[0] in ("home", "Users") else 2]
     if parts[0] in ("proc", "sys", "dev") or _is_private(near):
         return None
@@ -70,28 +71,28 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
 
 
 def left_out(names: Sequence[str]) -> str:
-    """What to add about files of the lost box that were not put on the next one. Empty if there are none."""
+    """What to say about files of the lost box that were not put on the next one. Empty if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if names[1:] else ""
     return (
-        f"; {names[0]}{more} stayed here: outside of the work directory only what an artifact's pattern "
-        "names is put back, and nothing that a login reads"
+        f"; {names[0]}{more} stayed on this computer: outside the work directory, only what an artifact's pattern "
+        "names is put back, and no file that a login reads"
     )
 
 
 def _is_private(parts: Sequence[str]) -> bool:
-    """Whether a login, or the tenant itself, reads files with one of these parts in their path."""
+    """Whether a login, or this program itself, reads files with one of these parts in their path."""
     return any(part.startswith(".") or part == "gpu-tenant" for part in parts)
 
 
 async def restore(
     kept: Restorable, session: Session, *, artifacts: Sequence[str], ledger: Ledger
 ) -> None:
-    """The box holds those files where the job had them, as far as `may_go_back` allows.
+    """Put those files on the box where the job had them, as far as `may_go_back` allows.
 
     Raises:
-        BoxTrouble: the box did not take them, or what arrived is not what is kept here.
+        BoxTrouble: the box did not take a file, or what arrived is not what is kept here.
         NotSaved: files that are saved nowhere else are in the way.
     """
     lease = session.lease
@@ -138,15 +139,15 @@ async def restore(
 
 
 async def _put(root: str, files: Mapping[str, tuple[SealedFile, Path]], session: Session) -> None:
-    """The files are below that root, outside of the work directory."""
+    """Put the files below that root, outside the work directory."""
     lease = session.lease
     there = (await session.caretaker.index(list(files), below=root)).files
     missing = _those_that_differ(files, there)
     taken = sorted(name for name in missing if name in there)
     if taken:
         raise NotSaved(
-            f"{lease.id} holds another {taken[0]} in {root}, which is saved nowhere; nothing was put in its place",
-            remedy=f"look at it with {Command('ssh', lease.id)}, move it aside, then recover again",
+            f"{lease.id} has another {taken[0]} in {root}, which is saved nowhere; no file was put in its place",
+            remedy=f"look at that file with {Command('ssh', lease.id)}, move it aside, then recover again",
         )
     base = "/" if root == "/" else ""
     for name, (_, path) in missing.items():

@@ -1,4 +1,4 @@
-"""Which checkpoints their owner no longer wants. The numbers in their names tell, and nothing is guessed."""
+"""Which checkpoints their owner no longer wants. The numbers in their names decide, and nothing is guessed."""
 
 import re
 from collections import defaultdict
@@ -24,11 +24,11 @@ _WEIGHTS = re.compile(
     r"(?i).+\.(?:pth?|ckpt|safetensors|bin|h5|keras|msgpack|distcp|gguf)"
     r"|.+\.(?:index|meta|data-\d{5}-of-\d{5})|_CHECKPOINT_METADATA|manifest\.ocdbt"
 )
-"""A step number alone does not make a checkpoint: `samples/step-100.png` is somebody's result."""
+"""Files that may make a checkpoint. A step number alone does not: `samples/step-100.png` is somebody's result."""
 
 
 class Retention(Record):
-    """What an owner wants to keep of each kind of checkpoint. What is older may go."""
+    """What an owner wants to keep of each kind of checkpoint. Older ones may be removed."""
 
     keep_last: int | None = Field(default=None, ge=1)
     keep_every: int | None = Field(
@@ -37,7 +37,7 @@ class Retention(Record):
 
     @property
     def words(self) -> str:
-        """The policy in a sentence's words."""
+        """The policy, as part of a sentence."""
         last = f"the last {self.keep_last or 1}"
         return last if self.keep_every is None else f"{last}, and every {self.keep_every}th step"
 
@@ -57,17 +57,17 @@ class Wishes(Record):
 
     @property
     def policy(self) -> Retention | None:
-        """How many older checkpoints are kept. None means all."""
+        """How many checkpoints of each kind are kept. None means all of them."""
         if self.keep_last is None and self.keep_every is None:
             return None
         return Retention(keep_last=self.keep_last, keep_every=self.keep_every)
 
 
 def wishes(configuration: Path) -> Wishes:
-    """What the owner has said about snapshots.
+    """Read what the owner has said about snapshots.
 
     Raises:
-        LocalTrouble: it cannot be read, or says something else.
+        LocalTrouble: the configuration cannot be read, or is not valid there.
     """
     try:
         said = Wishes.model_validate(read_table(configuration, "snapshots"))
@@ -79,7 +79,7 @@ def wishes(configuration: Path) -> Wishes:
         ) from None
     if any("/" in name or not name for name in said.done):
         raise LocalTrouble(
-            f"{configuration}: `done` in [snapshots] is no list of names",
+            f"{configuration}: `done` in [snapshots] is not a list of names",
             remedy='`done = ["*.done"]`',
         )
     return said
@@ -90,20 +90,20 @@ class Checkpoint:
     """A file, or a directory of files, that holds the state of a job at one step."""
 
     at: str
-    """Its name in the kept directory."""
+    """The checkpoint's name in the kept directory."""
     kind: str
-    """The name with the number taken out. Only checkpoints of the same kind are compared."""
+    """The name without its number. Only checkpoints of the same kind are compared."""
     step: tuple[int, ...]
     entries: tuple[SealedFile, ...]
 
     @property
     def written_ns(self) -> int:
-        """When its newest file was written."""
+        """When the newest file of the checkpoint was written."""
         return max(entry.mtime_ns for entry in self.entries)
 
 
 def checkpoints(entries: Iterable[SealedFile]) -> list[Checkpoint]:
-    """The checkpoints among the artifacts. A name without a step number, or one without weights, is none."""
+    """Find the checkpoints among the artifacts. A name without a step number, or without weights, is no checkpoint."""
     of: dict[str, list[SealedFile]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "file" and entry.role == "artifact":
@@ -124,11 +124,12 @@ def surplus(
     unsound: Collection[str] = (),
     spared: Collection[str] = (),
 ) -> list[Checkpoint]:
-    """The checkpoints that the policy does not want, oldest first.
+    """Find the checkpoints that the policy does not want, oldest first.
 
-    The newest N of a kind are the newest by step together with the newest by time. A checkpoint is not counted if a
-    file of it is among `unsound` (not here, or does not load). So the newest that loads always stays, and so does
-    everything newer. The target of a link stays too, and so does whatever `spared` names.
+    The newest N of a kind are the newest by step together with the newest by time. A checkpoint does not
+    count among these if a file of it is `unsound` (it is not here, or does not load). So the newest
+    checkpoint that loads always stays, and so does everything newer. The target of a link stays too, and so
+    does whatever `spared` names.
     """
     linked = {
         normpath(join(dirname(entry.name), entry.target or ""))
@@ -161,7 +162,7 @@ def surplus(
 
 
 def _top(name: str) -> str | None:
-    """The checkpoint that the file belongs to: the outermost directory named after its step, or the file itself."""
+    """The checkpoint to which the file belongs: the outermost directory named after its step, or the file itself."""
     found, step, directory = None, None, dirname(name)
     while "/" in directory:
         named = _STEP.findall(basename(directory))

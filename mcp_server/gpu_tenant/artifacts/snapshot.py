@@ -1,4 +1,4 @@
-"""Brings home the complete artifacts while jobs run, and records the newest that a job can resume from."""
+"""Brings home complete artifacts while jobs run, and records the newest ones that a job can resume from."""
 
 import asyncio
 import shutil
@@ -47,16 +47,16 @@ from gpu_tenant.transfer.readback import Arrived
 from gpu_tenant.transfer.shared_state import BandwidthTurn
 
 _LIMIT_BYTES = 16 << 30
-"""How much is read on the box in one look, newest first."""
+"""How much is read on the box in one look, the newest files first."""
 _LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
-"""How much stays free here. A full disk stops everything, the ledger first."""
+"""How much space stays free on this computer. A full disk stops everything, the ledger first."""
 _NAMED, _SAVES = 5, 40
 _LEFT = 5000
 
 
 class Snapshot(Record):
-    """What a look at a running box brought home. It is no seal, and no proof that nothing else is there."""
+    """What a look at a running box brought home. It is no seal, and does not prove that nothing else is on the box."""
 
     lease: str
     directory: str
@@ -81,7 +81,7 @@ class Snapshot(Record):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What a person may want to know about it, one sentence each. Empty if nothing new came."""
+        """What a person may want to know about the snapshot, one sentence each. Empty if nothing new came."""
         said = []
         if self.files:
             more = (
@@ -89,16 +89,16 @@ class Snapshot(Record):
             )
             said.append(f"{', '.join(self.names)}{more} came home ({self.size_bytes:,} bytes)")
         if self.broken:
-            said.append(f"{self.broken[0]} does not load, and is not gone on from")
+            said.append(f"{self.broken[0]} does not load, so no job resumes from it")
         if self.no_room:
             said.append(
-                f"no room in {self.directory} for {len(self.no_room)} files, {self.no_room[0]} first"
+                f"no room in {self.directory} for {len(self.no_room)} files, such as {self.no_room[0]}"
             )
         if self.pruned.here:
-            said.append(f"removed here by its policy: {', '.join(self.pruned.here)}")
+            said.append(f"removed from this computer by its policy: {', '.join(self.pruned.here)}")
         if self.pruned.on_the_box:
             said.append(
-                f"removed from the box, and here alone: {', '.join(self.pruned.on_the_box)}"
+                f"removed from the box, and kept only here: {', '.join(self.pruned.on_the_box)}"
             )
         return tuple(said)
 
@@ -114,26 +114,26 @@ async def snapshot(
     done: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Snapshot:
-    """Every complete artifact that was missing here has come, proved by hash and by loading. Jobs run on.
+    """Bring every complete artifact that was missing here, proved by hash and by loading. Jobs keep running.
 
-    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart. `done` lists the names of
-    files that jobs write last. On the box a snapshot takes at most `SHARE` of one core and of the disk, and of the
-    link what `turn` allows. What the `policy` does not want is not fetched.
+    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart. `done` lists the names
+    of files that jobs write last. On the box, a snapshot takes at most `SHARE` of one core and of the disk,
+    and of the link what `turn` allows. What the `policy` does not want is not fetched.
 
-    What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is moved
-    to `.superseded/`. There the two newest versions of each name stay that snapshots brought, and older ones are
-    deleted: a job that saves in place would otherwise fill any disk. What a collect or a person brought is never
-    among those deleted. Files that the job itself deleted stay here.
+    What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
+    moved to `.superseded/`. There, the two newest versions of each name that snapshots brought stay, and
+    older ones are deleted: a job that saves in place would otherwise fill any disk. What a collect or a
+    person brought is never deleted. Files that the job itself deleted stay here.
 
     Raises:
         BoxUnreachable: the link broke; what came before is here and on record.
-        LeaseHeld: another snapshot is being brought there.
-        LocalTrouble: something cannot be kept here.
+        LeaseHeld: another snapshot is being brought into this directory.
+        LocalTrouble: a file cannot be kept here.
     """
     lease = session.lease
     directory = await claim_directory(directory, lease, ledger)
     with alone(directory, lease):
-        # Taken before the look, because anything written after this moment may have been
+        # Take the time before the look, because anything written after this moment may have been
         # overlooked.
         began_at = ledger.now()
         seen = await look(
@@ -196,12 +196,12 @@ class _Look:
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None
     ) -> tuple[str, ...]:
-        """Every wanted file is here and loads, or was passed over for now. Returns the unwanted checkpoints.
+        """Bring every wanted file that can be had now and loads. Returns the checkpoints that are not wanted.
 
-        If a newer checkpoint turns out broken, an older one becomes wanted after all.
+        If a newer checkpoint turns out to be broken, an older one becomes wanted after all.
         """
-        # Each round may find checkpoints broken, which changes what the policy keeps. So look until
-        # nothing is new.
+        # Each round may find broken checkpoints, which changes what the policy keeps. So repeat
+        # until a round finds nothing new.
         tried: set[str] = set()
         while True:
             unsound = tried - {entry.name for entry in entries if self._is_sound(entry)}
@@ -225,12 +225,12 @@ class _Look:
         self._progress(self._arrived, self._coming)
 
     def _is_sound(self, entry: SealedFile) -> bool:
-        """Whether that version is here and loaded when it came."""
+        """Whether that version is here, and loaded when it came."""
         is_known = _same(self.held.get(entry.name), entry) or entry in self.came
         return is_known and self.broken.get(entry.name) != entry.sha256
 
     async def _fetch(self, entries: Sequence[SealedFile]) -> None:
-        """Those entries that arrive and match what the box says are here. Each is kept as it comes."""
+        """Fetch those entries that arrive and match what the box says. Each is kept as it comes."""
         coming = [
             Coming(entry, partial_of(self._directory, entry, ARRIVES))
             for entry in entries
@@ -251,7 +251,7 @@ class _Look:
             raise cannot_keep("what came", self._lease, error) from error
 
     async def _wants(self, entry: SealedFile) -> bool:
-        """Whether the entry must be fetched. A file that is here already counts as come."""
+        """Whether the entry must be fetched. A file that is here already is counted as come."""
         has_its_size = _has_its_size(self._directory, entry)
         if _same(self.held.get(entry.name), entry) and has_its_size:
             return False
@@ -272,15 +272,15 @@ class _Look:
         return True
 
     async def _keep(self, entry: SealedFile, partial: Path | None) -> None:
-        """The entry is here and loads, or is passed over for now."""
+        """Keep the entry if it loads. Otherwise pass it over for now."""
         if partial is not None and not await asyncio.to_thread(_loads, partial, entry, self._lease):
             discard(partial)
             self.broken[entry.name] = entry.sha256 or ""
             return
         held = self.held.get(entry.name)
         stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
-        # Decided by its bytes and not by its name. Otherwise a person's own file would be pruned as
-        # a snapshot's.
+        # Decide by the file's bytes and not by its name. Otherwise a person's own file could be
+        # pruned as a snapshot's.
         if held and entry.name in self._brought:
             is_ours = await asyncio.to_thread(is_here, self._directory, held)
             stamp = f"snapshot-{stamp}" if is_ours else stamp
@@ -296,7 +296,7 @@ class _Look:
         self.broken.pop(entry.name, None)
 
     def record(self, seen: Complete) -> None:
-        """What a job can resume from is on record: what came now, and what was here and is still on the box."""
+        """Record what a job can resume from: what came now, and what was here and is still on the box."""
         on_the_box = {entry.name for entry in seen.files} | set(seen.unfinished)
         entries = {n: e for n, e in self.held.items() if n in on_the_box}
         entries |= {entry.name: entry for entry in self.came}
@@ -340,7 +340,7 @@ def _same(one: SealedFile | None, other: SealedFile) -> bool:
 
 
 def _has_its_size(directory: Path, entry: SealedFile) -> bool:
-    """Whether something of that size is here. Its bytes are checked only when they are needed."""
+    """Whether a file of that size is here. Its bytes are checked only when they are needed."""
     path = below(directory, entry.name)
     try:
         return is_reached(directory, path) and path.lstat().st_size == entry.size_bytes
@@ -354,5 +354,5 @@ def _loads(path: Path, entry: SealedFile, lease: Lease) -> bool:
     except OSError as error:
         raise LocalTrouble(
             f"{entry.name} cannot be read here: {error.strerror}",
-            remedy=f"{Command('collect', lease.id, to='DIR')} keeps it elsewhere",
+            remedy=f"{Command('collect', lease.id, to='DIR')} keeps the files elsewhere",
         ) from error

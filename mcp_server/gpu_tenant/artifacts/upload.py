@@ -1,4 +1,4 @@
-"""Sends a box what it lacks of a work tree: small files as one stream, large ones in ranges that can be resumed."""
+"""Sends a box what it lacks of a work tree: small files as one stream, large files in ranges that can be resumed."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ from gpu_tenant.transfer.upload_state import (
 from gpu_tenant.transfer.upload_worker import NotTaken, send_files
 
 _INCOMING = ".gpu-tenant-incoming"
-"""The caretaker's name for it. Nothing in it is ever collected."""
+"""The caretaker's name for the directory of partial uploads. Nothing in it is ever collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class FileHash:
 
 
 def hash_file(path: Path) -> FileHash | None:
-    """What the regular file at `path` holds, read through the page cache. None if there is no such file."""
+    """Hash the regular file at `path`, read through the page cache. None if there is no such file."""
     opened = open_regular(path)
     if opened is None:
         return None
     with os.fdopen(opened, "rb", buffering=0) as file:
-        # Taken before hashing. If the file changes from here on, its identity no longer matches.
+        # Take the identity before hashing. If the file changes from here on, its identity no longer matches.
         seen = os.fstat(opened)
         digest = file_digest(file, "sha256").hexdigest()
     return FileHash(
@@ -66,18 +66,19 @@ async def ship(
     progress: Callable[[int, int], None],
     over: Mapping[str, str] | None = None,
 ) -> None:
-    """The work directory holds the `files`, each equal to what was hashed here and put in place by rename.
+    """Send the `files` to the work directory. The box puts each in place by a rename, once it equals what was hashed here.
 
-    `there` is what the box said before about its files. What it already has of large files is recorded in `records`,
-    and the next call continues from it. `progress` is called with the bytes there and the total. With `over`, a file
-    that appeared there meanwhile is not replaced: see `Caretaker.place`.
+    `there` is what the box said before about its files. What the box already has of large files is recorded
+    in `records`, and the next call continues from that. `progress` is called with the bytes there and the
+    total. With `over`, a file that appeared on the box meanwhile is not replaced: see `Caretaker.place`.
 
     Raises:
         BoxUnreachable: the link broke.
-        BoxTrouble: there is no room on the box, it does not take a file, or holds other bytes than were sent.
-        CaretakerFailed: a file changed here while it was sent.
+        BoxTrouble: there is no room on the box, it does not take a file, or it has other bytes than were
+            sent.
+        CaretakerFailed: a file changed on this computer while it was sent.
         LocalTrouble: a file cannot be read.
-        NotSaved: a file there would be lost.
+        NotSaved: a file on the box would be lost.
     """
     shipment = _Shipment(session, files, there, turn, records, over)
     try:
@@ -88,7 +89,7 @@ async def ship(
         ) from changed
     except NotTaken as refusal:
         raise BoxTrouble(
-            f"the box does not take {refusal.name}: {refusal.why}; what it has stays there",
+            f"the box does not take {refusal.name}: {refusal.why}; what has arrived stays on the box",
             remedy=f"{Command('audit', session.lease.id)} looks at its disks; then push again",
         ) from refusal
     except OSError as error:
@@ -132,7 +133,7 @@ class _Shipment:
         self._came(held)
         going = [asyncio.create_task(way) for way in (self._stream(small), self._send_all(large))]
         try:
-            # If one of them fails, the other must not go on for hours.
+            # If one of them fails, the other must not continue for hours.
             done, _ = await asyncio.wait(going, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
@@ -141,13 +142,13 @@ class _Shipment:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            with suppress(OSError):  # it is not empty, or was not made
+            with suppress(OSError):  # The directory is not empty, or was not made.
                 self._records.rmdir()
 
     async def _send_all(self, large: Sequence[Upload]) -> None:
         await self._send(large)
         if self._other:
-            # The local record of them is wrong. For example, the box was reset.
+            # The local record of these files is wrong. For example, the box was reset.
             again = [self._upload(name, older=False) for name in self._other]
             self._other = []
             await self._send(again)
@@ -172,14 +173,14 @@ class _Shipment:
     def _require_room(self, room: Index, coming_bytes: int) -> None:
         free_bytes, inodes = room.disk_free_bytes, room.inodes_free
         if free_bytes is not None and coming_bytes > free_bytes:
-            what = f"{coming_bytes:,} bytes are to come, and there is room for {free_bytes:,}"
+            what = f"{coming_bytes:,} bytes are to be sent, but there is room for {free_bytes:,}"
         elif inodes is not None and len(self._files) > inodes:
-            what = f"{len(self._files):,} files are to come, and there is room for {inodes:,}"
+            what = f"{len(self._files):,} files are to be sent, but there is room for {inodes:,}"
         else:
             return
         raise BoxTrouble(
             f"the box's disk is too small: {what}",
-            remedy=f"free some with {Command('ssh', self._lease.id)}, or add to .gitignore what the job "
+            remedy=f"free some space with {Command('ssh', self._lease.id)}, or add to .gitignore what the job "
             "does not need, then push again",
         )
 
@@ -198,7 +199,7 @@ class _Shipment:
         told = (
             await self._caretaker.receive(small, before=before, over=self._over_of(small))
         ).files
-        # Compared as bytes, because the two ends escape different characters.
+        # Compare them as bytes, because the two ends escape different characters.
         arrived = {to_bytes(name): known.sha256 for name, known in told.items()}
         for name in small:
             if arrived.get(to_bytes(name)) != self._files[name].sha256:

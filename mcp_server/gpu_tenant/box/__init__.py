@@ -1,4 +1,4 @@
-"""What our scripts on a box say: caretaker, guard, job queue, ownership, audit, environment.
+"""Speaks with our scripts on a box: caretaker, guard, job queue, ownership, audit, environment.
 
-All that is believed of a box passes here.
+Everything that the program believes about a box passes through this package.
 """

@@ -23,7 +23,7 @@ from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.transfer.tar_stream import archive, at_once
 
 _LOOK_WITHIN_S = 15
-"""A look that takes longer is given up: an agent's host may give up on a call after a minute."""
+"""How long a look may take. An agent's host may give up on a call after a minute."""
 
 QUIET = (
     *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),
@@ -40,18 +40,18 @@ what was written before the first push or launch.
 
 
 class _Reply(BaseModel):
-    """What the caretaker answers. Fields of later versions are ignored."""
+    """A reply of the caretaker. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Reason(_Reply):
-    """Why a job ended, as far as the box could tell, and what shows it."""
+    """Why a job ended, as far as the box could tell, with the evidence."""
 
     code: str
     evidence: str = ""
     signs: dict[str, str] = {}
-    """Everything that could explain the end, grouped by what it would explain."""
+    """All signs that could explain the end, by the cause that each suggests."""
     shares: dict[str, float] = {}
     """The free shares of the disk and of its inodes, and the size of /dev/shm in bytes."""
 
@@ -72,7 +72,7 @@ class LogPart(_Reply):
 
     @property
     def raw(self) -> bytes:
-        """The bytes of that part."""
+        """The bytes of that part of the log."""
         return base64.b64decode(self.base64)
 
 
@@ -117,22 +117,43 @@ class JobStatus(_Reply):
 
 
 class Brief(_Reply):
-    """One job of several, in short."""
+    """The state of one job, among several."""
 
     job: str
     state: JobState
 
 
+class StoreCopied(_Reply):
+    """What became of the box's own copy to the store."""
+
+    ok: bool
+    kept: int = 0
+
+
+class PreemptionNotice(_Reply):
+    """What the box heard of being taken, and what it has done about it."""
+
+    at: float
+    source: str
+    jobs: tuple[str, ...]
+    ended_at: float | None = None
+    """When none of them ran any more, or the box stopped waiting for them."""
+    left: tuple[int, ...] = ()
+    """The processes that lived on."""
+    kept: StoreCopied | None = None
+
+
 class Standing(_Reply):
-    """Every job that the box knows."""
+    """The states of all jobs that the box knows."""
 
     jobs: tuple[Brief, ...]
+    notice: PreemptionNotice | None = None
     now: float | None = None
     """The box's own clock, in seconds since the epoch."""
 
     @property
     def live(self) -> tuple[str, ...]:
-        """Those that have not ended."""
+        """The jobs that have not ended."""
         return tuple(
             job.job for job in self.jobs if job.state not in ENDED and job.state != "absent"
         )
@@ -149,47 +170,47 @@ class Started(_Reply):
 
 
 class KnownFile(_Reply):
-    """What a file on the box holds."""
+    """The size and the hash of a file on the box."""
 
     size_bytes: int = Field(alias="size")
     sha256: str
 
 
 class Index(_Reply):
-    """The files of the work directory that were asked about and exist, and the room there."""
+    """Those of the requested files that exist in the work directory, and the free room."""
 
     files: dict[str, KnownFile]
     placed: dict[str, KnownFile] = {}
-    """What the box itself has on record of pushed files. A job can change that."""
+    """What the box has on record about pushed files. A job can change that record."""
     since_ns: int | None = None
-    """The time, by the box's clock, from which on written files count."""
+    """The time, by the box's clock, from which on written files count as work."""
     work: str = ""
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     other: tuple[str, ...] = ()
-    """The files that should have been put in place, but have other content than announced."""
+    """The files that should have been put in place, but whose content is not the announced one."""
 
 
 class Judged(_Reply):
-    """What the box says about some patterns."""
+    """What the box says about the requested patterns."""
 
     problems: tuple[Problem, ...]
 
 
 class Guard(_Reply):
-    """Whether something on the box holds the deadline."""
+    """Whether a process on the box enforces the deadline."""
 
     state: str
     deadline: float | None = None
 
 
 _REMEMBERS = {"manifest", "index", "complete", "prune"}
-"""The verbs that may use the hashes that the box remembers."""
+"""The verbs that may use hashes that the box remembers."""
 _TELLS = {"manifest", "index", "complete", "prune", "place", "receive"}
-"""The verbs that may take long, and report their progress meanwhile."""
+"""The verbs that may take long, and report their progress."""
 _LISTED_WITHIN_S = 600
 _SLOW_BYTES_S = 250_000
-"""A quarter of the rate of a slow disk, such as a network disk. A box that is at least this fast is waited for."""
+"""A quarter of the rate of a slow disk, such as a network disk. We wait for a box that reads at least this fast."""
 _LONG_S = 6 * 3600
 
 _ACTIVATED = """\
@@ -197,7 +218,7 @@ VIRTUAL_ENV=$1; export VIRTUAL_ENV
 [ -x "$VIRTUAL_ENV/bin/python" ] || { echo "gpu-tenant: there is no environment in $VIRTUAL_ENV" >&2; exit 127; }
 PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 """
-"""Runs the command in its first argument in the environment in its second, as after `activate` in a shell."""
+"""Runs a command (the first argument) in an environment (the second), as after `activate` in a shell."""
 
 
 _FROM_STDIN = """\
@@ -206,11 +227,11 @@ script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs a script from stdin. The first argument says how many compressed bytes it has. The rest is the request."""
+"""Runs a script from stdin. The first argument is the number of its compressed bytes. The request follows them."""
 
 
 def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
-    """The request to `start` that job, in the environment that VIRTUAL_ENV names, if any."""
+    """Build the request to `start` that job, in the environment that VIRTUAL_ENV names, if any."""
     values = dict(env)
     place = values.pop("VIRTUAL_ENV", "")
     request: dict[str, JsonValue] = {
@@ -229,7 +250,7 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
 
 @cache
 def script_hashes(directory: Path) -> Sequence[str]:
-    """The hash of every script there, as of the first call in this program."""
+    """The hash of every script in that directory, as of the first call in this program."""
     return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
 
 
@@ -246,7 +267,7 @@ class Caretaker:
         elsewhere: Literal["counted", "passed over"] = "passed over",
         stall: StallLimit = STALL_LIMIT,
     ) -> None:
-        """`key` signs the hashes that the box remembers. Without a key it remembers none."""
+        """`key` signs the hashes that the box remembers. Without a key, the box remembers no hashes."""
         self._lease = lease
         self._transport = transport
         self._script = script
@@ -256,12 +277,12 @@ class Caretaker:
         """The script's path on the box, relative to the login home."""
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
-        """The job runs, or ran, on the box. However often this is called, it is started at most once.
+        """Start the job on the box. However often this is called, the job is started at most once.
 
-        With VIRTUAL_ENV in `env`, it runs in that environment.
+        With VIRTUAL_ENV in `env`, the job runs in that environment.
 
         Raises:
-            CaretakerFailed: the box could not start it (no such command, no work directory).
+            CaretakerFailed: the box could not start the job (no such command, no work directory).
         """
         request = start_request(job, self._lease, env=env)
         return await self.ask("start", request, Started)
@@ -269,7 +290,7 @@ class Caretaker:
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """The job's state, its log from byte `offset` on, and a sample of the box if asked for.
+        """Ask for the job's state, its log from byte `offset` on, and a sample of the box if that is wanted.
 
         A negative `offset` counts from the end of the log.
         """
@@ -283,11 +304,11 @@ class Caretaker:
         return await self.ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
 
     async def standing(self) -> Standing:
-        """The state of every job that was ever started here."""
+        """Ask for the state of every job that was ever started on the box."""
         return await self.ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """Every process of the job has ended. It was asked to end, and killed after `grace_s`."""
+        """End every process of the job: ask it to end, and kill what still runs after `grace_s`."""
         return await self.ask(
             "stop", {"job": job, "grace_s": grace_s}, JobStatus, timeout_s=grace_s + 60
         )
@@ -306,23 +327,24 @@ class Caretaker:
         told: Mapping[str, JsonValue] | None = None,
         unread_bytes: int | None = None,
     ) -> Manifest:
-        """Everything that matters on the box is listed and hashed, while no job runs.
+        """List and hash everything that matters on the box, while no job runs.
 
         At most `named` unclaimed files are listed by name, the largest first. The caretaker believes `told`
-        in place of its own records. With `unread_bytes` from a draft, the box gets no more time than a
-        slow disk needs to read them. In any case it is given up as soon as it makes no progress.
+        in place of its own records. With `unread_bytes` from a draft, the box gets only the time that a slow
+        disk needs to read these bytes. In any case we give up as soon as the box makes no progress.
 
-        `since="ever"` is for a box that was in use before: what lay there counts, too. On a box that was
-        rented empty, what was written from `rented_ns` on counts, by the box's own clock.
+        `since="ever"` is for a box that was in use before: what was on it then counts, too. On a box that was
+        rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
 
-        With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it,
-        and if any hash is missing there is no digest. The result is a draft, and not a seal. With
-        `running="listed"` the files that running jobs have written so far are listed. That is a draft, too.
+        With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
+        if any hash is missing there is no digest. The result is then a draft, and not a seal. With
+        `running="listed"`, the files that running jobs have written so far are listed. That is a draft, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
         request: dict[str, JsonValue] = {
+            "tenant": True,  # whoever seals looks after the lease
             "work": self._lease.work_directory,
             "roots": list(accounted),
             "artifacts": list(artifacts),
@@ -354,7 +376,7 @@ class Caretaker:
     async def judged(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
     ) -> Judged:
-        """Which of the patterns are invalid, or give up too much. Nothing else is done."""
+        """Ask which of the patterns are invalid, or give up too much. Nothing else is done."""
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
             "roots": list(accounted),
@@ -370,9 +392,10 @@ class Caretaker:
         below: str | None = None,
         then: Literal["push", "nothing"] = "nothing",
     ) -> Index:
-        """What the box has under those names, in the work directory or in `below`.
+        """Ask what the box has under those names, in the work directory or in `below`.
 
-        With `then="push"`, files count that are written there from now on, unless they counted already.
+        With `then="push"`, files that are written there from now on count as work, unless they counted
+        already.
         """
         asked: dict[str, JsonValue] = {
             "work": below or self._lease.work_directory,
@@ -388,12 +411,12 @@ class Caretaker:
         stale: Sequence[str] = (),
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """Files that arrived whole are in their places. Those with other content are gone, and so are the stale ones.
+        """Put files that have arrived whole in their places. Delete those with other content, and the stale ones.
 
-        `over` says, by name, which existing files may be replaced: those with that hash, or any for `*`.
+        `over` says, by name, which existing files may be replaced: those with that hash, or any file for `*`.
 
         Raises:
-            NotSaved: something else lies in a file's place now.
+            NotSaved: another file is in a file's place now.
         """
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
@@ -410,9 +433,9 @@ class Caretaker:
         before: Callable[[int], Awaitable[None]] = at_once,
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """The files are in the work directory, each put in place by rename. What arrived was hashed.
+        """Send the files into the work directory. The box hashes each as it arrives, and puts it in place by a rename.
 
-        `before` is awaited with the size of each chunk before the chunk goes. `over` is as for `place`.
+        `before` is awaited with the size of each chunk before that chunk is sent. `over` is as for `place`.
         """
         await self.present()
         asked: dict[str, JsonValue] = {
@@ -435,26 +458,27 @@ class Caretaker:
         return read(Index, accepted_reply("receive", finished, self._lease.id))
 
     async def disarm(self) -> None:
-        """The guard holds no deadline any more, and ends within seconds."""
+        """Let the guard forget its deadline. It then ends within seconds."""
         await self.ask("guard", {"disarm": True}, Guard, timeout_s=_LOOK_WITHIN_S)
 
     async def ask(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
     ) -> R:
-        """The answer of the caretaker on the box, which is put there first if it is missing."""
+        """Ask the caretaker on the box, and put it there first if it is missing. Returns its reply."""
         return read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
 
     async def ask_ours(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
     ) -> R:
-        """The answer of our own copy of the caretaker, which is sent along.
+        """Ask our own copy of the caretaker, which is sent along with the request.
 
         A job may have changed the copy on the box.
         """
         if self._key is not None and verb in _REMEMBERS:
-            # The key goes only to the copy we send: a job may have changed the one on the box, and learn it.
+            # The key goes only to the copy that we send: a job may have changed the copy on the
+            # box, and could learn the key.
             request = {**request, "key": self._key}
-        # Compressed, which saves a round trip or two on a long link.
+        # Compress the script, which saves a round trip or two on a long link.
         script = zlib.compress(self._script.read_bytes(), 9)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
         finished = await self._run(
@@ -472,7 +496,7 @@ class Caretaker:
     ) -> dict[str, JsonValue]:
         finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         if is_missing(finished):
-            # Python ended before the script began, so nothing was done, and asking again is safe.
+            # Python ended before the script began. So nothing was done, and asking again is safe.
             await self._put()
             finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         return accepted_reply(verb, finished, self._lease.id)
@@ -496,7 +520,7 @@ class Caretaker:
             )
 
     async def present(self) -> None:
-        """The caretaker's script is on the box."""
+        """Put the caretaker's script on the box, unless it is there."""
         finished = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if finished.exit_status:
             await self._put()
@@ -516,7 +540,7 @@ class Caretaker:
         )
         if made.exit_status:
             raise BoxTrouble(
-                f"the box will not take a directory: {words(made.stderr)}",
+                f"a directory could not be made on the box: {words(made.stderr)}",
                 remedy=f"{Command('audit', self._lease.id)} looks at its disks",
             )
         await self._transport.put(self._script, self.path, mode=0o700)

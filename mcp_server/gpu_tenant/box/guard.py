@@ -1,4 +1,4 @@
-"""Has the box itself hold the deadline and end its own bill where it can, and records what it promised."""
+"""Lets the box itself enforce the deadline and end its own bill where it can, and records what it promised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
-from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
+from gpu_tenant.domain.protection import (
+    END_GRACE_S,
+    UNSEEN_DONE_S,
+    Armed,
+    stops_when_done,
+    way_out,
+)
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
@@ -29,11 +35,11 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 _COPY_S = 7200
-"""The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
+"""The longest that a box may bill past its deadline in order to copy its artifacts to the store, in seconds."""
 
 _PROVED_FOR = timedelta(minutes=10)
 
-_WALLTIME = "none: the allocation's wall time ends it, and has its jobs save before"
+_WALLTIME = "none: the allocation ends at its wall time, and its jobs are told to save before that"
 _LACKING = """\
 mkdir -p -m 700 gpu-tenant || exit 1
 for place do [ -f "$place" ] || echo "$place"; done
@@ -64,7 +70,7 @@ async def arm(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
-    """As `arm_again`, but a box that cannot be armed is only reported. Work need not wait for it."""
+    """Do as `arm_again`, but only report a box that cannot be armed. Work need not wait for the guard."""
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
@@ -72,7 +78,7 @@ async def arm(
         if held is not None and held.state == "armed":
             # It still holds what it held before, but does not know of later changes.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
-            return held.model_copy(update={"words": words})
+            return held.model_copy(update={"words": words, "untold": True})
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
@@ -81,7 +87,7 @@ async def arm(
 
 
 async def keep_armed(session: Session, *, ledger: Ledger) -> None:
-    """As `arm`, unless a guard is armed already: that one may know of a store."""
+    """Do as `arm`, unless a guard is armed already: that guard may know of a store."""
     said = armed_now(session.lease, ledger)
     if said is None or said.state != "armed":
         await arm(session, ledger=ledger)
@@ -94,13 +100,13 @@ async def arm_again(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
-    """The box holds the lease's deadline, and what it will do then was tested as far as possible.
+    """Arm the guard on the box: it enforces the lease's deadline. What it will do then is tested as far as possible.
 
-    `store` is where the artifacts are copied then, in the form that `scripts/keep.py` takes. The box keeps it in
-    memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
+    `store` is where the guard then copies the artifacts, in the form that `scripts/keep.py` takes. The box
+    keeps it in memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
 
     Raises:
-        BoxTrouble: the box does not know that deadline; it still holds what it held before.
+        BoxTrouble: the box does not know that deadline; it still enforces what it was told before.
     """
     lease = session.lease
     transport = session.transport
@@ -124,12 +130,19 @@ async def arm_again(
         "left_s": max(0.0, left_s),
         "grace_s": END_GRACE_S,
         "scripts": {**places},
+        "notice": {
+            "metadata": session.profile.notice_at_metadata,
+            "within_s": session.profile.notice_s,
+        },
         "tenant": True,
     }
     if way:
         request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
+    when_done = stops_when_done(session.profile, lease) and bool(store) and not unkept + refused
+    if when_done:
+        request["when_done"] = _when_done(lease, ledger=ledger)
     if store and not unkept:
         request |= {
             "store": {**store},
@@ -146,30 +159,44 @@ async def arm_again(
     armed = Armed(
         state="armed",
         ends_the_meter=bool(way) and not refused,
+        when_done=when_done,
         words=_words(
             lease, session.profile, way, refused, copies="" if unkept else _COPIES[bool(store)]
         ),
     )
     if unkept:
-        words = f"{armed.words}; it will not reach the store: {unkept}"
+        words = f"{armed.words}; the guard cannot write to the store: {unkept}"
         armed = armed.model_copy(update={"words": words})
     _record(lease, armed, ledger=ledger)
     return armed
 
 
+def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
+    """How long after the last job the box is stopped where nobody looks, in the form that the guard takes."""
+    rule = lease.terms.on_failure
+    events = ledger.events(lease.id)
+    held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]
+    held_s = (held[-1] - ledger.now()).total_seconds() if held else 0.0
+    return {
+        "after_s": UNSEEN_DONE_S,
+        "failed_s": None if rule.does == "hold" else max(rule.after_s, UNSEEN_DONE_S),
+        "not_before_s": max(0.0, held_s),
+    }
+
+
 def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
-    """Whether the box's way to end its bill was tested so recently that it need not be tested again."""
+    """Whether the box's way to end its bill was tested so recently that the test need not be repeated."""
     for at, event in reversed(ledger.events(lease.id)):
         if isinstance(event, timeline.Guarded):
             fresh = ledger.now() - at < _PROVED_FOR
             return fresh and event.ends_the_meter
         if isinstance(event, timeline.WaivedAhead | timeline.Resumed | timeline.Taken):
-            return False  # it may do more now than was tested then, or it was restarted
+            return False  # The box may do more now than was tested, or it was restarted.
     return False
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
-    """Each script is on the box, under its own hash. Returns the paths, relative to the login home."""
+    """Put each script on the box, under its own hash. Returns the paths, relative to the login home."""
     places = {
         name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
         for name, at in scripts.items()
@@ -177,7 +204,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
     looked = await transport.run(["sh", "-c", _LACKING, "look", *places.values()], timeout_s=60)
     if looked.exit_status:
         raise BoxTrouble(
-            f"the box will not take a directory: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
+            f"a directory could not be made on the box: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
             remedy=f"{Command('audit', lease.id)} looks at its disks",
         )
     lacking = looked.stdout.decode(errors="replace").splitlines()
@@ -190,7 +217,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
 async def _refusal(
     way: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not end its own bill now. Empty if it could."""
+    """Say why the box could not end its own bill now. Empty if it could."""
     asked = {name: value for name, value in way.items() if name != "on"}
     asked["may"] = "terminate" if way["on"] == "waive" else "stop"
     proved = await _prove(places["leave"], asked, transport)
@@ -200,7 +227,7 @@ async def _refusal(
 async def _store_refusal(
     store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not write to the store now. Empty if it could."""
+    """Say why the box could not write to the store now. Empty if it could."""
     proved = await _prove(places["keep"], {"store": {**store}, "files": []}, transport)
     return "" if proved.ok else _why(proved)
 
@@ -212,11 +239,11 @@ async def _prove(place: str, asked: Mapping[str, JsonValue], transport: Transpor
     try:
         return _Proved.model_validate_json(lines[-1] if lines else b"")
     except ValidationError:
-        return _Proved(why=f"its proof ended with status {finished.exit_status}")
+        return _Proved(why=f"its test ended with status {finished.exit_status}")
 
 
 def _why(proved: _Proved) -> str:
-    return plain(proved.why or proved.message)[:300] or "it does not say why"
+    return plain(proved.why or proved.message)[:300] or "the box does not say why"
 
 
 def _words(
@@ -239,32 +266,35 @@ def _words(
 
 
 def _rescue_s(lease: Lease) -> float:
-    """How long the box may bill on past its deadline, to save what is unverified."""
+    """How long the box may bill past its deadline in order to save what is unverified, in seconds."""
     most, usd_h = rescue(lease), running_usd_h(lease)
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
 
 
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
-    """The state of the guard is on the timeline, if it has changed, or if the box was started again since."""
+    """Record the guard's state in the timeline, if it has changed, or if the box was started again since."""
     if armed_now(lease, ledger) != armed:
         now = timeline.Guarded(
-            armed=armed.state == "armed", ends_the_meter=armed.ends_the_meter, words=armed.words
+            armed=armed.state == "armed",
+            ends_the_meter=armed.ends_the_meter,
+            when_done=armed.when_done,
+            words=armed.words,
         )
         ledger.note(lease.id, now, at=ledger.now())
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease promised last. None if none was armed since we started the box."""
+    """What the guard of that lease promised last. None if no guard was armed since we started the box."""
     return _said(reversed(ledger.events(lease.id)), until=timeline.Resumed)
 
 
 def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard on the box holds now. None if none was armed since the box was last stopped or taken."""
+    """What the guard on the box enforces now. None if none was armed since the box was last stopped or taken."""
     return armed_in(ledger.events(lease.id))
 
 
 def armed_in(events: Lines) -> Armed | None:
-    """The same, by a lease's timeline."""
+    """Do as `armed_now`, by a lease's timeline."""
     # The guard is a process: it ends when the box is stopped, by whomever.
     return _said(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
 
@@ -285,13 +315,14 @@ def _said(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed 
             return Armed(
                 state="armed" if event.armed else "not armed",
                 ends_the_meter=event.ends_the_meter,
+                when_done=event.when_done,
                 words=event.words,
             )
     return None
 
 
 def note_gone(lease: Lease, *, ledger: Ledger) -> None:
-    """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
+    """Record that nothing on the box enforces the deadline any more, for example after a reboot."""
     words = "not armed: its guard was gone, as after a reboot"
     armed = Armed(state="not armed", ends_the_meter=False, words=words)
     _record(lease, armed, ledger=ledger)

@@ -1,4 +1,4 @@
-"""Whether a box works or is idle, according to `activity.py` on the box."""
+"""Whether a box is working or idle, by the judgement of `activity.py` on the box."""
 
 from typing import Literal, Self
 
@@ -14,15 +14,15 @@ Phase = Literal["setup", "data", "training", "flush", "evaluation", "idle", "sus
 
 
 class Activity(BaseModel):
-    """What `activity.py judge` answers. Fields of later versions are ignored."""
+    """The reply of `activity.py judge`. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     phase: Phase
-    """An estimate of which work it is; or `idle`, `suspicious` (a GPU is full to no effect), `unknown`."""
+    """An estimate of the kind of work; or `idle`, `suspicious` (a GPU is fully used without effect), `unknown`."""
     busy: bool
     idle_s: float = Field(ge=0, allow_inf_nan=False)
-    """How long the box has been doing nothing, up to the last look. 0 while it works."""
+    """For how long the box had been doing nothing at the last look, in seconds. 0 while it works."""
     suspicious_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     since: AwareDatetime
     """When the phase began, by the box's clock."""
@@ -30,10 +30,10 @@ class Activity(BaseModel):
 
     @classmethod
     def told(cls, stdout: bytes) -> Self:
-        """What the box said, on the last line. A login script may have printed before it.
+        """Read the box's answer from the last line. A login script may have printed something before it.
 
         Raises:
-            CaretakerFailed: it gave no answer, or one that makes no sense.
+            CaretakerFailed: the box gave no answer, or one that cannot be understood.
         """
         reply = reply_of(Finished(0, stdout, b""))
         try:
@@ -42,5 +42,5 @@ class Activity(BaseModel):
             said = reply.get("message") if reply else None
             raise CaretakerFailed(
                 f"the box does not say whether it is idle: {quote_text(str(said or error.errors()[0]['msg']))}",
-                remedy="look at the box yourself before you believe that it is",
+                remedy="look at the box yourself before you believe that it is idle",
             ) from error

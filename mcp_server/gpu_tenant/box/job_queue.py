@@ -23,17 +23,17 @@ MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
 
 
 _LOOK_WITHIN_S = 15
-"""A look that takes longer is given up."""
+"""How long a look may take."""
 
 
 _is_code = re.compile("[a-z_]{1,40}").fullmatch
 
 Code = Annotated[str, AfterValidator(lambda said: said if _is_code(said) else "unknown")]
-"""The caretaker's code for why a run ended. Anything else that a box says becomes `unknown`."""
+"""The caretaker's code for why a run ended. Anything else that a box sends becomes `unknown`."""
 
 
 class _Reply(BaseModel):
-    """What the runner answers. Fields of later versions are ignored."""
+    """A reply of the runner. Fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,73 +44,75 @@ class QueuedJob:
 
     job: Job
     attempts: int = 1
-    """How many failures are allowed: the identical command is run until it has finished or failed so often."""
+    """How many times the identical command is run at most, until it has finished."""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     stop_signal: str | None = None
-    """The signal that asks it to save and end, such as `USR1`. None is TERM."""
+    """The signal that asks the job to save and end, such as `USR1`. None means TERM."""
     grace_s: float | None = None
-    """The seconds between that signal and SIGKILL. None is 10."""
+    """The seconds between that signal and SIGKILL. None means 10."""
 
 
 class RunnerStanding(_Reply):
-    """Whether anything on the box takes jobs from the queue."""
+    """Whether a runner on the box takes jobs from the queue."""
 
     state: Literal["none", "alive", "gone", "left", "elsewhere"]
-    """`gone`: it died, or the box was restarted. `elsewhere`: it was begun on another machine. Here only what is
-    on record about it can be told.
+    """`gone`: the runner died, or the box was restarted.
+
+    `elsewhere`: the runner was started on another machine, and only what is on record about it can be told.
     """
     kind: Literal["detached", "stay"] | None = None
     started_at: float | None = None
     left: str | None = None
-    """Why it ended by itself: `empty`, `deadline`, or the signal that asked it to."""
+    """Why the runner ended by itself: `empty`, `deadline`, or the signal that asked it to end."""
     trouble: str | None = None
-    """What keeps it from starting a job now, if anything does."""
+    """What keeps the runner from starting a job now, if anything does."""
 
 
 class Queued(_Reply):
-    """Every job that was asked for is on record."""
+    """The result of queueing: every requested job is on record."""
 
     queued: tuple[str, ...]
     already: tuple[str, ...]
-    """Those known from before, in any state. A withdrawn one stays withdrawn."""
+    """The jobs that were known before, in any state. A withdrawn job stays withdrawn."""
     needs_env: tuple[str, ...] = ()
-    """Those of these whose variables no runner has now. They wait for another `queue`."""
+    """Those of the jobs whose variables no runner has now. They wait for another `queue`."""
     runner: RunnerStanding
 
 
 class Withdrawn(_Reply):
-    """The result of a withdrawal. Every job asked about is in exactly one of these lists."""
+    """The result of a withdrawal. Every requested job is in exactly one of these lists."""
 
     withdrawn: tuple[str, ...]
-    """They will not begin here, or not again: after failed attempts, the last one stands. This includes those
-    that were never queued: a `queue` that arrives late finds them withdrawn.
+    """The jobs that will not begin on this box, or not again: after failed attempts, the last attempt stands.
+
+    Jobs that were never queued are among them: a `queue` that arrives late finds them withdrawn.
     """
     too_late: tuple[str, ...]
-    """They run, or have ended. With "spare", also those that have run at least once."""
+    """The jobs that run or have ended. With "spare", also those that have run at least once."""
 
 
 class TurnStatus(_Reply):
-    """One job of the queue, in short."""
+    """The state of one job of the queue."""
 
     job: str
     state: TurnState
     run: str | None = None
-    """The caretaker's job that is its latest run (`NAME`, then `NAME.2`), for `tail` and `stop`."""
+    """The caretaker's name for the job's latest run (`NAME`, then `NAME.2`), for `tail` and `stop`."""
     runs: int = 0
     """How often the command was started, including after interruptions."""
     attempts: int = 0
-    """How many of these count. An interruption (preemption, walltime of an allocation) does not."""
+    """How many of these starts count as attempts. An interruption (preemption, walltime of an allocation) does not."""
     exit_code: int | None = None
     signal: str | None = None
     reason: Code | None = None
-    """Why the latest run ended: the caretaker's code, such as `exit`, `cgroup_oom` or `interrupted`."""
+    """Why the latest run ended, as the caretaker's code: `exit`, `cgroup_oom` or `interrupted`, for example."""
     slot: int | None = None
     started_at: float | None = None
     ended_at: float | None = None
 
 
 class Roll(_Reply):
-    """Every job that was ever queued here, in order."""
+    """Every job that was ever queued on the box, in order."""
 
     jobs: tuple[TurnStatus, ...]
     runner: RunnerStanding
@@ -120,7 +122,7 @@ class Roll(_Reply):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Those that run or may still run. While there are any, there is no seal."""
+        """The jobs that run or may still run. While there are any, the box is not sealed."""
         return tuple(job.job for job in self.jobs if job.state in MAY_RUN)
 
 
@@ -146,14 +148,15 @@ class Runner:
         slot_gpus: Sequence[str] = (),
         runner: Literal["here", "elsewhere"] = "here",
     ) -> Queued:
-        """The jobs are on record in that order, once each, however often this is called.
+        """Record the jobs on the box in that order, each once, however often this is called.
 
-        With `runner="here"` a runner is running, too, and takes them. `elsewhere` leaves that to a `stay`, such as an
-        allocation's batch script. At most `slots` jobs run at once (None keeps the number, at first 1). If
-        `slot_gpus` names GPUs for each slot, each job gets its own CUDA_VISIBLE_DEVICES.
+        With `runner="here"`, a runner is started if none runs, and takes the jobs. `elsewhere` leaves them to
+        a runner started with `stay`, such as the one in an allocation's batch script. At most `slots` jobs
+        run at the same time (None keeps the number, which is 1 at first). If `slot_gpus` names GPUs for each
+        slot, each job gets its own CUDA_VISIBLE_DEVICES.
 
-        Only the names in `env` are recorded on the box. VIRTUAL_ENV is part of the turn's command, which then runs
-        in that environment.
+        Only the names in `env` are recorded on the box. VIRTUAL_ENV is part of the job's command, which then
+        runs in that environment.
 
         Raises:
             CaretakerFailed: nothing was queued: OTHER_COMMAND (a job of that name has another command),
@@ -170,18 +173,18 @@ class Runner:
     async def withdraw(
         self, jobs: Sequence[JobId], *, begun: Literal["end", "spare"] = "end"
     ) -> Withdrawn:
-        """Each job either will never begin on this box, or already runs or has ended.
+        """Withdraw each job: afterwards it will never begin on this box, unless it already runs or has ended.
 
-        A job that failed and has attempts left loses them. With `begun="spare"` it keeps them.
+        A job that failed and has attempts left loses them. With `begun="spare"`, it keeps them.
         """
         return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
 
     async def roll(self) -> Roll:
-        """The state of every queued job, in one answer."""
+        """Ask for the state of every queued job, in one reply."""
         return await self._ask("roll", {"tenant": True}, Roll, timeout_s=_LOOK_WITHIN_S)
 
     async def present(self) -> None:
-        """The runner's script and the caretaker's are on the box."""
+        """Put the runner's script and the caretaker's on the box, unless they are there."""
         await self._caretaker.present()
         looked = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if looked.exit_status:

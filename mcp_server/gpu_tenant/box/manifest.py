@@ -1,4 +1,4 @@
-"""Lists or seals what a box holds now, by all the declarations on record for its lease."""
+"""Lists or seals what a box holds now, by all the declarations that are on record for its lease."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -21,18 +21,18 @@ async def reseal(
     named: int = 20,
     unread_bytes: int | None = None,
 ) -> Manifest:
-    """What is on the box now, by every job's declaration, the owner's later ones, and those given here.
+    """Seal the box, by every job's declaration, the owner's later declarations, and those given here.
 
-    With `hashes="recalled"`, or with running jobs listed, it is a draft. `unread_bytes` comes from an earlier
-    draft: see `Caretaker.manifest`.
+    With `hashes="recalled"`, or with running jobs listed, the result is a draft. `unread_bytes` comes from an
+    earlier draft: see `Caretaker.manifest`.
 
     Raises:
-        JobRunning: something is still being written.
+        JobRunning: a job, or a process it left, still runs.
     """
     lease = session.lease
     kept, given_up = ledger.declared(lease.id)
-    # A lease that counted as used from its first moment was taken over. Its files are older than
-    # any record.
+    # If a lease counted as used from its first moment, its box was taken over. The files on it are
+    # older than any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await session.caretaker.manifest(
         accounted=session.profile.accounted_paths,
@@ -49,7 +49,7 @@ async def reseal(
 
 
 def unread_bytes(draft: Manifest) -> int:
-    """How many bytes a seal will have to read, and the draft did not."""
+    """How many bytes a seal has to read that the draft did not read."""
     return draft.pushed.size_bytes + sum(
         entry.size_bytes for entry in draft.entries if entry.sha256 is None
     )

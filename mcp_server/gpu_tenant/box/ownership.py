@@ -1,4 +1,4 @@
-"""Whether a box belongs to the lease, by a mark on it, and whether anybody has used it, by a look at it."""
+"""Whether a box belongs to the lease, by a mark on it, and whether anybody has used the box, by a look at it."""
 
 import secrets
 from collections.abc import Collection, Sequence
@@ -21,13 +21,13 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 LAPSES_S = 72 * 3600
-"""How long a mark that was not removed still keeps other leases off the box after its deadline."""
+"""For how long after its deadline a mark that was not removed still keeps other leases off the box."""
 
 _WITHIN_S = 600
 _BEFORE_IT_WAS_MADE = timedelta(hours=1)
 """Files count from this long before the box was made, because provider and box have different clocks."""
 _PROMPT = timedelta(hours=1)
-"""A first contact sooner than this after the box was asked for is prompt. Nobody else was there before."""
+"""A first contact sooner than this after the box was requested is prompt: nobody else was on the box before it."""
 _USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
 
 
@@ -44,13 +44,13 @@ class Other(_Reply):
 
     @property
     def words(self) -> str:
-        """Which lease it is, whose it is, and until when its mark is believed."""
+        """Which lease it is, to which gpu-tenant it belongs, and until when its mark is believed."""
         until = datetime.fromtimestamp(min(max(self.until, 0) + LAPSES_S, 4e9), UTC)
         return f"{plain(self.lease)[:80]} of the gpu-tenant {plain(self.deployment)[:40]} (until {until:%Y-%m-%d %H:%M} UTC)"
 
 
 class OccupancyReport(_Reply):
-    """What happened on a box since it let us in, as the box itself says."""
+    """What happened on a box since it let us in, as the box itself reports."""
 
     files: int = 0
     bytes: int = 0
@@ -63,7 +63,7 @@ class OccupancyReport(_Reply):
 
 
 class Marked(_Reply):
-    """How the lease's mark was found on the box, or put there."""
+    """What was found of the lease's mark on the box, or that it was put there."""
 
     state: Literal["put", "ours", "copied", "lacks", "other", "taken"]
     nonce: str = ""
@@ -75,12 +75,12 @@ class Marked(_Reply):
 
 @dataclass(frozen=True, slots=True)
 class NeverIn:
-    """The box has never let us in, and does not now. So nobody has ever come in with our keys."""
+    """The box has never let us in, and does not do so now. So nobody has ever come in with our keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """The box has let us in before, and cannot be looked at now."""
+    """The box has let us in before, but cannot be looked at now."""
 
     why: str
     remedy: str
@@ -91,7 +91,7 @@ Seen = NeverIn | Unseen | Marked
 
 
 def use(seen: Seen) -> str | None:
-    """Why the box counts as used, in words. None if it was never used."""
+    """Say why the box counts as used. None if it was never used."""
     match seen:
         case NeverIn():
             return None
@@ -99,7 +99,7 @@ def use(seen: Seen) -> str | None:
             return seen.why
         case Marked():
             if seen.state == "copied":
-                return "another copy of this ledger was at work on it"
+                return "another copy of this ledger has used it"
             if seen.look is None:
                 return "nobody has looked at it"
             return _what_was_done(seen.look, seen.look.leases, seen.others)
@@ -127,15 +127,15 @@ def _what_was_done(
 
 
 def was_let_in(events: Lines) -> bool:
-    """Whether the box has ever let us in, by the lease's timeline: to work, or for a look."""
-    # By the kind alone: a line that cannot be read shows it as well.
+    """Whether the box has ever let us in, by the lease's timeline: for work, or for a look."""
+    # Go by the kind of event alone: a line that cannot be read shows it as well.
     return any(line.kind in (timeline.Ready.kind, timeline.Marked.kind) for line in events)
 
 
 def is_another_s(lease: Lease) -> bool:
-    """Whether its box carries another lease's mark.
+    """Whether the lease's box carries the mark of another lease.
 
-    Then it is a twin of that one's box, and nobody waited for it.
+    If so, the box is a twin of that lease's box, and nobody waited for it.
     """
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
 
@@ -148,9 +148,9 @@ def was_rented_empty(lease: Lease, profile: Profile) -> bool:
 
 
 def since_ns(session: Session, ledger: Ledger) -> int | None:
-    """From when on files count on a box that was rented empty, by the box's clock.
+    """The time, by the box's clock, from which on files count on a box that was rented empty.
 
-    None if unknown, or not so rented.
+    None if that time is unknown, or if the box was not rented empty.
     """
     if not was_rented_empty(session.lease, session.profile):
         return None
@@ -164,7 +164,7 @@ def since_ns(session: Session, ledger: Ledger) -> int | None:
 
 
 class Occupancy:
-    """Puts and checks the mark of one lease on its box, and looks at what was done there."""
+    """Puts and checks the mark of one lease on its box, and looks at what was done on the box."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Occupancy:
         known_hosts: Path,
         since: datetime | None = None,
     ) -> None:
-        """`since` is when the box was made, according to its provider. None if unknown."""
+        """`since` is when the box was made, according to its provider. None means unknown."""
         self._made_at = since
         self._session = session
         self._lease = session.lease
@@ -184,25 +184,26 @@ class Occupancy:
         self._ask = Caretaker(session.lease, session.transport, script("occupancy.py")).ask_ours
 
     async def stand(self) -> Marked:
-        """The box carries the lease's mark. It is put there at the first contact and checked at every later one.
+        """Put the lease's mark on the box at the first contact, and check it at every later one.
 
         Raises:
-            BoxTaken: the box is another lease's, and was never this one's.
-            AnotherBox: it is not the box that this lease's mark was put on.
+            BoxTaken: the box belongs to another lease, and never belonged to this one.
+            AnotherBox: the box is not the one on which this lease's mark was put.
             BoxTrouble: the box cannot be asked.
         """
         return await self._marked(None, "others")
 
     async def look(self, of: Literal["everything", "others"]) -> Marked:
-        """As `stand`, and also returns what anybody has done on the box since it let us in.
+        """Do as `stand`, and also return what anybody has done on the box since it let us in.
 
-        With "others" it asks only which other leases are on the box, and what runs there. A look at everything that
-        finds nothing is put on record. Without that record, no box that ever let us in is given back.
+        With "others", ask only which other leases are on the box, and what runs there. If a look at
+        everything finds nothing, that is recorded. Without that record, no box that ever let us in is given
+        back.
         """
         scheduled = self._profile.kind == "scheduler"
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
-            # The node of an allocation has other people's files, and the home outlives the allocation.
+            # The node of an allocation has other people's files, and its home outlives the allocation.
             "roots": [*self._profile.accounted_paths]
             if of == "everything" and not scheduled
             else [],
@@ -217,23 +218,24 @@ class Occupancy:
         return said
 
     async def leave(self) -> None:
-        """The lease's mark on the box says that the lease has left."""
+        """Write on the box that the lease has left it."""
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
     def _made(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
         """The time from which on files on the box count, and the present time, both by this computer's clock.
 
-        None if the box's own clock decides: at a first contact that came as soon as the box was there. After a later
-        first contact the provider's time counts, because others may have worked on the box before.
+        None if the box's own clock decides: that is so if the first contact came as soon as the box existed.
+        After a later first contact the provider's time counts, because others may have worked on the box
+        before.
         """
         lease, now = self._lease, self._ledger.now()
         if self._marks():
-            return None  # the time is on record
+            return None  # The time is on record.
         at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
         if not is_another_s(lease):
             if of == "others" and (lease.ready_at or now - (at or now) <= _PROMPT):
                 return None
-            if lease.ready_at is not None:  # we waited for it before marks existed
+            if lease.ready_at is not None:  # We waited for this box before there were marks.
                 at, margin = lease.ready_at, timedelta(minutes=5)
         made_ns = 0 if at is None else int((at - margin).timestamp() * 1e9)
         return {"made_ns": made_ns, "now_ns": int(now.timestamp() * 1e9)}
@@ -250,7 +252,7 @@ class Occupancy:
         resumed = [n for n, (_, x) in enumerate(events) if isinstance(x, timeline.Resumed)]
         marks = [event for _, event in events if isinstance(event, timeline.Marked)]
         if resumed and self._profile.park == "wipes":
-            # The stop emptied its disk, so the mark is gone.
+            # The stop emptied the box's disk, so the mark is gone.
             marks = [
                 event
                 for _, event in events[resumed[-1] + 1 :]
@@ -259,7 +261,8 @@ class Occupancy:
         nonces = [event.nonce for _, event in events if isinstance(event, timeline.Marking)]
         nonce = nonces[-1] if nonces else secrets.token_hex(16)
         if not nonces:
-            # On record before it is on the box: a mark that the ledger does not know is from another copy of it.
+            # Record the mark before it is put on the box: a mark that the ledger does not know is
+            # from a copy of this ledger.
             ledger.note(lease.id, timeline.Marking(nonce=nonce), at=self._ledger.now())
         first = not marks and lease.ready_at is None
         lapsed = self._ledger.now() - timedelta(seconds=LAPSES_S)
@@ -285,8 +288,8 @@ class Occupancy:
             request["look"] = look
         said = await self._ask("mark", request, Marked, timeout_s=_WITHIN_S)
         if self._profile.kind == "scheduler":
-            # All allocations of one user share a home. The other leases marked there are on other
-            # nodes.
+            # All allocations of one user share a home directory. The other leases marked there are
+            # on other nodes.
             alone = said.look and said.look.model_copy(update={"leases": ()})
             said = said.model_copy(update={"others": (), "look": alone})
         match said.state:
@@ -303,10 +306,10 @@ class Occupancy:
     def _note_mark(
         self, said: Marked, marks: Sequence[timeline.Marked], nonce: str, *, first: str
     ) -> None:
-        """The mark is on record, with what distinguishes its box from one to which the mark was copied.
+        """Record the mark, with what tells its box from a box to which the mark was copied.
 
-        These are the host key and the identity of the mark's file. One of them may change, because a container
-        may come back with new keys and a restored disk with new inodes. If both differ, it is another box.
+        This is the host key and the identity of the mark's file. One of them may change, because a container
+        may come back with new keys, and a restored disk with new inodes. If both differ, it is another box.
         """
         key = _host_keys(self._known_hosts)
         last = marks[-1] if marks else None
@@ -332,9 +335,9 @@ class Occupancy:
             self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     def _copied(self, said: Marked) -> None:
-        """Another copy of this ledger made the first contact.
+        """Mark the whole box as used from the beginning, because another copy of this ledger made the first contact.
 
-        So the whole box counts as used from the beginning.
+        The nonce of that copy is recorded as ours.
         """
         lease, now = self._lease, self._ledger.now()
         self._ledger.touch(lease.id, at=lease.created_at)
@@ -345,9 +348,9 @@ class Occupancy:
         lease = self._lease
         return AnotherBox(
             f"the box that answers is not the one of {lease.id}: {why}",
-            remedy="nothing was done to either: look where its own row is in the provider's console"
+            remedy="nothing was done to either box: look for the lease's box in the provider's console"
             + (f", then {Command('resume', lease.id, at='...')}" if lease.goes_by_address else "")
-            + f"; its owner may end the lease all the same with {Command('waive', lease.id)}",
+            + f"; the lease's owner may end the lease nevertheless with {Command('waive', lease.id)}",
         )
 
 
@@ -355,14 +358,14 @@ def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     other = others[0] if others else Other(lease="another lease")
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
-        remedy=f"use that lease, or end it first where it is known: {Command('teardown', plain(other.lease)[:80])}; "
-        "if nobody has it any more, a person at a terminal takes its place: "
+        remedy=f"use that lease, or first end it where its ledger is: {Command('teardown', plain(other.lease)[:80])}; "
+        "if that lease is known nowhere any more, a person at a terminal takes its place: "
         f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
     )
 
 
 def _host_keys(known_hosts: Path) -> str:
-    """The pinned host keys, without their addresses. Empty if the box has none."""
+    """The pinned host keys, without their addresses. Empty if none is pinned."""
     try:
         lines = known_hosts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -371,11 +374,11 @@ def _host_keys(known_hosts: Path) -> str:
 
 
 def refusals(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
-    """What belongs to somebody else on a box that would be destroyed, and what to do about it. In words."""
+    """List what belongs to somebody else on a box that would be destroyed, and what to do about each. In words."""
     found = [
         (
-            f"what {other.words} has on it, which stands on the same box",
-            f"end that lease first, where it is known: {Command('teardown', plain(other.lease)[:80])}",
+            f"the files of {other.words}, which stands on the same box",
+            f"first end that lease where its ledger is: {Command('teardown', plain(other.lease)[:80])}",
         )
         for other in seen.others
     ]
@@ -385,8 +388,8 @@ def refusals(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
         if not jobs or words.endswith("a job of another lease"):
             found.append(
                 (
-                    f"what {plain(words)} is at, which this ledger did not start",
-                    "wait for it, or end it on the box, then the same command again",
+                    f"the work of {plain(words)}, which this ledger did not start",
+                    "wait for it to end, or end it on the box; then run the same command again",
                 )
             )
     return found

@@ -15,7 +15,7 @@ from gpu_tenant.domain.untrusted_text import quote_text, sentence
 from gpu_tenant.files.paths import is_unseen
 
 _LONGEST_TEXT = 12288
-"""The length of a path of 4,096 bytes with each byte written as three characters."""
+"""The length of a path of 4,096 bytes in which each byte is written as three characters."""
 _UNUSUAL = re.compile(rb'[\\\x7f]|[^"]{%d}' % _LONGEST_TEXT)
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -23,15 +23,15 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def is_missing(finished: Finished) -> bool:
-    """Whether Python ended before the script began, because the script is not there."""
+    """Whether Python ended before the script began, because the script is missing on the box."""
     return finished.exit_status == 2 and b"can't open file" in finished.stderr
 
 
 def reply_of(finished: Finished) -> dict[str, JsonValue] | None:
-    """The reply, whether a success or a refusal, from the last line of the output. None if there is none.
+    """Read the reply, whether a success or a refusal, from the last line of the output. None if there is none.
 
-    Earlier lines may come from a login script. Every text in the reply is made plain, one line and bounded. Bytes
-    are in base64.
+    Earlier lines may come from a login script. Every text in the reply is made plain, a single line, and
+    bounded in length. Bytes are in base64.
     """
     lines = finished.stdout.splitlines()
     try:
@@ -48,7 +48,7 @@ def reply_of(finished: Finished) -> dict[str, JsonValue] | None:
 
 
 def _refuse_constant(constant: str) -> JsonValue:
-    raise ValueError(f"{constant} is no number that a script of ours says")
+    raise ValueError(f"{constant} is not a number that our scripts write")
 
 
 def _is_plain(line: bytes) -> bool:
@@ -68,23 +68,23 @@ def _clean(said: JsonValue, name: str = "") -> JsonValue:
 
 def _clean_text(text: str) -> str:
     if len(text) <= _LONGEST_TEXT and not is_unseen(text):
-        return text  # so that the name of a file stays the same
+        return text  # Unchanged, so that the name of a file stays the same.
     return sentence(text, most=_LONGEST_TEXT)
 
 
 def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
-    """The reply of a script that did what was asked.
+    """Return the reply of a script that did what was asked.
 
     Raises:
-        JobRunning, CaretakerFailed: it did not; the message says why.
+        JobRunning, CaretakerFailed, NotSaved: the script did not; the message says why.
     """
     if finished.exit_status == 127:
         raise CaretakerFailed(
-            "there is no python3 on this box, and the caretaker needs one (3.7 or newer)",
+            "there is no python3 on this box, but the caretaker needs one (3.7 or newer)",
             remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
         )
     reply = reply_of(finished)
-    if reply is None or "ok" not in reply:  # a mere report of progress is not an answer
+    if reply is None or "ok" not in reply:  # A mere report of progress is not an answer.
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quote_text(words(finished.stderr))}",
             remedy=f"{Command('audit', lease)} looks at the box",
@@ -95,19 +95,19 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
     if code == "JOB_RUNNING":
         raise JobRunning(
             f"the box says {quote_text(message)}",
-            remedy=f"wait for it with {Command('monitor', lease)}, or end it with "
-            f"{Command('stop', lease)}; {Command('collect', lease, live=True)} brings "
-            "what is complete meanwhile",
+            remedy=f"wait for the job with {Command('monitor', lease)}, or end it with "
+            f"{Command('stop', lease)}; {Command('collect', lease, live=True)} collects "
+            "what is complete while it runs",
         )
     if code == "AT_WORK":
         raise JobRunning(
             message,
-            remedy=f"wait for it, or end it: {Command('ssh', lease, then='kill PID')}; then the same command again",
+            remedy=f"wait for that process, or end it: {Command('ssh', lease, then='kill PID')}; then run the same command again",
         )
     if code == "NOT_SAVED":
         raise NotSaved(
             message,
-            remedy=f"{Command('collect', lease)}, then push again; or give it up by name: {Option('overwrite', 'NAME')}",
+            remedy=f"{Command('collect', lease)}, then push again; or give the file up by name: {Option('overwrite', 'NAME')}",
         )
     raise CaretakerFailed(
         f"the box says {quote_text(code)}: {quote_text(message)}",
@@ -116,7 +116,7 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
 
 
 def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
-    """The reply as an instance of its type.
+    """Read the reply as an instance of its type.
 
     Raises:
         CaretakerFailed: the reply does not fit the type.
@@ -125,8 +125,8 @@ def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
         return reply.model_validate(said)
     except ValidationError as error:
         raise CaretakerFailed(
-            f"the box's reply makes no sense: {_place(error)} {error.errors()[0]['msg']}",
-            remedy="look at the box yourself before you believe it",
+            f"the box's reply could not be understood: {_place(error)} {error.errors()[0]['msg']}",
+            remedy="look at the box yourself before you believe what it reports",
         ) from error
 
 
@@ -137,4 +137,4 @@ def _place(error: ValidationError) -> str:
 def words(raw: bytes) -> str:
     """The end of what a box printed, safe to show in a sentence."""
     text = raw.decode(errors="replace").strip()[-300:]
-    return "".join(c if c.isprintable() else " " for c in text) or "it said nothing"
+    return "".join(c if c.isprintable() else " " for c in text) or "the box said nothing"

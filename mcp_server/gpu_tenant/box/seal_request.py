@@ -1,4 +1,4 @@
-"""What our own records tell the caretaker for a seal, because a job can change the records on the box."""
+"""What the caretaker is told for a seal from our own records, because a job can change the records on the box."""
 
 from pydantic import JsonValue
 
@@ -13,25 +13,25 @@ from gpu_tenant.ledger import Ledger
 
 
 class SealFacts(Record):
-    """What the caretaker believes, whatever is on its box."""
+    """What the caretaker is to believe, whatever is recorded on its box."""
 
     pushed: dict[str, list[tuple[int, str]]]
-    """Each version of each file that was sent there, by name: size and hash."""
+    """Each version of each file that was sent to the box, by name: size and hash."""
     older: bool
-    """Whether some files were sent before we kept such records. Then the box's own record counts, too."""
+    """Whether some files were sent before we kept such records. If so, the box's own record counts as well."""
     since_ns: int | None
     ours: list[str]
-    """The hashes of the scripts that we may have put there."""
+    """The hashes of the scripts that we may have put on the box."""
     alone: bool
-    """Whether nobody but the lease is at work on that machine."""
+    """Whether nobody but the lease uses that machine."""
 
     def request(self) -> dict[str, JsonValue]:
-        """The same in the form that the caretaker takes."""
+        """The facts in the form that the caretaker takes."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
-    """What is on record about the lease's box."""
+    """Gather what is on record about the lease's box."""
     lease, profile = session.lease, session.profile
     return SealFacts(
         pushed=ledger.sent(lease.id),
@@ -44,7 +44,7 @@ def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
 
 
 def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
-    """The files that pushes have replaced because their owner said so, each with its size."""
+    """The files that pushes have replaced because their owner allowed it, each with its size."""
     return tuple(
         f"{name} ({size:,} bytes), overwritten by a push"
         for _, event in ledger.events(lease.id)
@@ -54,7 +54,7 @@ def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
 
 
 def as_refusal(problem: Problem) -> BadRequest:
-    """The error for a pattern that the box does not accept."""
+    """Make the error for a pattern that the box does not accept."""
     if problem.why == "wide_pattern":
         what = plain(problem.detail).removeprefix("it gives up ").removesuffix(", unseen")
         return too_wide(plain(problem.at), what)

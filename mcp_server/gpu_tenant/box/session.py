@@ -9,11 +9,11 @@ from gpu_tenant.domain.ports import Transport
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The box of one lease. To make one asks nobody: that the box answers shows when it is used."""
+    """The box of one lease. Making a session asks nobody; whether the box answers shows when the session is used."""
 
     lease: Lease
     profile: Profile
     transport: Transport
-    """The way to it."""
+    """The way to the box."""
     caretaker: Caretaker
-    """What acts on it for us."""
+    """The caretaker, which acts for us on the box."""

@@ -1,4 +1,4 @@
-"""The caretaker in a Slurm allocation. The batch script starts the jobs, because a step's processes end with it."""
+"""The caretaker in a Slurm allocation. The batch script starts the jobs, because a step's processes end with the step."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ _INTERRUPTED = "interrupted"
 class AllocatedCaretaker(Caretaker):
     """A caretaker whose jobs are queued for the allocation's own runner.
 
-    A job that a preemption or the walltime interrupted is run again when the allocation starts next. Its name
-    then means that latest run.
+    A job that a preemption or the walltime interrupted runs again when the allocation starts next. The job's
+    name then means its latest run.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AllocatedCaretaker(Caretaker):
         self._runner = Runner(lease, transport, runner, caretaker=self)
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
-        """As `Caretaker.start`: the allocation's runner has started the job, now or before.
+        """Do as `Caretaker.start`: wait until the allocation's runner has started the job.
 
         Raises:
             CaretakerFailed: the job still waits in the queue. It stays there, and the same call looks again.
@@ -45,7 +45,8 @@ class AllocatedCaretaker(Caretaker):
         roll = await self._runner.roll()
         waits = any(turn.state == "queued" for turn in roll.jobs)
         runs = sum(turn.state == "running" for turn in roll.jobs)
-        # Jobs that are started directly may share a box. With others waiting in the queue, its slots stay as they are.
+        # Jobs that are started directly may share a box. If other jobs wait in the queue, the
+        # number of slots stays as it is.
         slots = None if waits else max(roll.slots, runs + 1)
         queued = await self._runner.queue(
             [QueuedJob(job=job, env=env)], slots=slots, runner="elsewhere"
@@ -59,15 +60,15 @@ class AllocatedCaretaker(Caretaker):
                 )
             if asyncio.get_running_loop().time() > give_up:
                 raise CaretakerFailed(
-                    f"{job.id} is queued, and the allocation's runner has not started it",
-                    remedy=f"the same launch with its {Option('name')} looks again; {Command('leases')} shows the box",
+                    f"{job.id} is queued, but the allocation's runner has not started it yet",
+                    remedy=f"run the same launch with its {Option('name')} to look again; {Command('leases')} shows the box",
                 )
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """As `Caretaker.status`, for the job's latest run. A job that will run again is *starting*."""
+        """Do as `Caretaker.status`, for the job's latest run. A job that will run again is *starting*."""
         seen = await super().status(job, offset=offset, limit=limit, sample=sample)
         if seen.reason is None or seen.reason.code != _INTERRUPTED:
             return seen
@@ -82,7 +83,7 @@ class AllocatedCaretaker(Caretaker):
         return seen.model_copy(update={"job": job, **again})
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """As `Caretaker.stop`. A job that waits to run again is withdrawn."""
+        """Do as `Caretaker.stop`. A job that waits to run again is withdrawn."""
         turn = await self._turn(job)
         if turn is not None:
             await self._runner.withdraw([job])

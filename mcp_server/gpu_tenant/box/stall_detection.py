@@ -1,4 +1,4 @@
-"""Decides when a box that works for long is given up: not after a fixed time, but when it makes no progress."""
+"""Decides when to give up a box that works for long: not after a fixed time, but when it makes no progress."""
 
 import asyncio
 import json
@@ -10,20 +10,20 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
-"""What a file that was looked at counts for, in bytes. On a network file system, each file takes a round trip."""
+"""How many bytes a file counts for that was looked at. On a network file system, each file takes a round trip."""
 _TIMES = 5
-"""What a byte over the link counts for, in bytes read. Links are slower than disks."""
+"""How many read bytes a byte over the link counts for. Links are slower than disks."""
 _LONGEST_LINE = 100
 _MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class StallLimit:
-    """The least progress that a box must make: `bytes_s` bytes a second, over `within_s`."""
+    """The least progress that a box must make: `bytes_s` bytes a second, over `within_s` seconds."""
 
     within_s: float = 120
     bytes_s: float = 50_000
-    """A twentieth of the rate of a slow disk, because others may be reading from it, too."""
+    """A twentieth of the rate of a slow disk, because others may be reading from the same disk."""
     tells_s: float = 10
     """How often the box should report its progress."""
 
@@ -32,7 +32,7 @@ STALL_LIMIT = StallLimit()
 
 
 class CommandProgress:
-    """The progress of one command: how much it says that it has read, and what went over the link."""
+    """The progress of one command: how much it reports to have read, and what went over the link."""
 
     def __init__(self, limit: StallLimit, timeout: asyncio.Timeout) -> None:
         self._limit, self._timeout = limit, timeout
@@ -41,7 +41,7 @@ class CommandProgress:
         self._ahead = 0.0
 
     def heard(self, chunk: bytes) -> None:
-        """Output of the command was counted. A report counts only for what is new in it since the last one."""
+        """Count output of the command. Of a report, only what is new since the last report counts."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._add(line)
@@ -49,12 +49,12 @@ class CommandProgress:
         self._add(rest)
 
     def sent(self, size_bytes: int) -> None:
-        """So many bytes of its input were sent, and were counted."""
+        """Count that many bytes of the command's input as sent."""
         self._moved(_TIMES * size_bytes)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """The time spent in the block is this side's own waiting, and does not count against the box."""
+        """Do not count the time spent in the block against the box: this side is waiting."""
         loop, until = asyncio.get_running_loop(), self._timeout.when()
         left_s = self._limit.within_s if until is None else until - loop.time()
         self._reschedule(None)
@@ -64,7 +64,7 @@ class CommandProgress:
             self._reschedule(loop.time() + left_s)
 
     def _add(self, part: bytes) -> None:
-        """A part of a line was counted. A line that is too long for a report is an answer on its way."""
+        """Count a part of a line. A line that is too long for a report is the answer on its way."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
             self._moved(_TIMES * len(part))
@@ -90,7 +90,7 @@ class CommandProgress:
 
 
 def _bytes_done(line: bytes) -> int | None:
-    """How much is done so far, by a line of output, in bytes. None if the line is not a report."""
+    """How many bytes are done so far, by a line of output. None if the line is not a report."""
     if not line.startswith(b'{"done":'):
         return None
     try:
@@ -106,7 +106,7 @@ def _bytes_done(line: bytes) -> int | None:
 
 @asynccontextmanager
 async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[CommandProgress]:
-    """The body has ended. It may take any time, as long as the box makes progress with the request.
+    """Let the body take any time, as long as the box makes progress with the request.
 
     Raises:
         BoxUnreachable: the box made too little progress, and the body was cancelled.
@@ -116,6 +116,6 @@ async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[CommandP
             yield CommandProgress(limit, timeout)
     except TimeoutError:
         raise BoxUnreachable(
-            f"the box got as good as nothing done for {limit.within_s:g} s of `{verb}`, and was given up",
-            remedy=f"try again; {Command('audit')} tells how its disk and its link are",
+            f"the box made almost no progress for {limit.within_s:g} s of `{verb}`, and was given up",
+            remedy=f"try again; {Command('audit')} tests its disk and its link",
         ) from None

@@ -26,7 +26,7 @@ _NAME = r"[\w.%+][\w.%+-]*"
 _TARGET = re.compile(
     rf"(?:(?P<user>[\w.%+][\w.%+:@-]*)@)?(?:\[(?P<literal>[\w.:%-]+)\]|(?P<host>{_NAME}))(?::(?P<port>[0-9]{{1,5}}))?"
 )
-"""No character with a meaning in a shell: the owner's ProxyCommand runs in one, with the host name in its text."""
+"""No character that a shell interprets: the owner's ProxyCommand runs in a shell, with the host name in its text."""
 
 _LONGEST_TARGET = 320
 """A host name has at most 253 characters."""
@@ -41,7 +41,7 @@ class Ssh(NamedTuple):
 
 
 def ssh_of(target: str) -> Ssh | None:
-    """The parts of `user@host:port`, `user@[address]:port` or an alias. None if `target` is none of these.
+    """Split `user@host:port`, `user@[address]:port` or an alias. None if `target` is none of these.
 
     Letters, digits and `.-_:%+` are allowed, but no leading `-`, which ssh would take for an option.
     """
@@ -55,7 +55,7 @@ def ssh_of(target: str) -> Ssh | None:
 
 
 def ssh_address(target: str) -> SshAddress | None:
-    """The address that somebody outside gave, such as a provider's API. None if ssh would not take it."""
+    """Return the address for a target from outside, such as a provider's API. None if ssh would not accept it."""
     is_short = len(target) <= _LONGEST_TARGET
     return SshAddress(target=target) if is_short and ssh_of(target) else None
 
@@ -64,14 +64,16 @@ class SlurmAddress(Record):
     """A box that is an allocation of Slurm, entered by a step of its job."""
 
     kind: Literal["slurm"] = "slurm"
-    login: str | None = Field(description="the login node, as for ssh; None: it is this computer")
-    before: tuple[str, ...] = Field(description="what stands before each command of Slurm there")
-    job: str = Field(description="as srun takes it: a task of an array has a number of its own")
-    directory: str = Field(description="the lease's, where the allocation signs in when it starts")
+    login: str | None = Field(description="the login node's ssh target; None: this computer")
+    before: tuple[str, ...] = Field(description="put before each command of Slurm there")
+    job: str = Field(description="for srun: a task of an array has a number of its own")
+    directory: str = Field(
+        description="of the lease; the allocation writes its id there when it starts"
+    )
 
     @property
     def target(self) -> str:
-        """The address in one word."""
+        """The address in a few words."""
         return f"job {self.job} by {self.login}" if self.login else f"job {self.job}"
 
 
@@ -79,7 +81,7 @@ class PodAddress(Record):
     """A box that is a container of a pod, reached over the API of its cluster."""
 
     kind: Literal["pod"] = "pod"
-    context: str = Field(description="of the kubeconfig")
+    context: str = Field(description="in the kubeconfig")
     namespace: str
     pod: str
     container: str

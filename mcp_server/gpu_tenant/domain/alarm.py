@@ -1,4 +1,4 @@
-"""Alarms: what a person must hear of, how loudly, and when again until it is over."""
+"""Alarms: what a person must hear of, how urgent it is, and when it is repeated until it is over."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,14 +10,14 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 
 CHANNEL = "notify:"
-"""The prefix of the key of an alarm about a channel. The channel's name follows."""
+"""The prefix of the key of an alarm about a channel. The channel's name follows it."""
 
 
 class Level(IntEnum):
     """How much an alarm matters."""
 
     NOTICE = 1
-    """Worth knowing. Nothing is lost by hearing of it tomorrow."""
+    """Worth knowing. Nothing is lost if somebody hears of it tomorrow."""
     WARNING = 2
     """Somebody should look today."""
     URGENT = 3
@@ -29,7 +29,7 @@ class AlarmPace:
     """How often something of one level is reported."""
 
     waits: tuple[timedelta, ...]
-    """The time from one report to the next. The last entry repeats for ever."""
+    """The time from one report to the next. The last entry repeats forever."""
     louder_after: timedelta | None = None
     """After this time, an open alarm is reported as if it were one level higher."""
 
@@ -47,17 +47,17 @@ PACES = {
 
 
 class Alarm(Record):
-    """Something that a person must hear of. It stays open until what it is about has ended."""
+    """Something that a person must hear of. It stays open until its cause has ended."""
 
     seq: int
-    lease_id: LeaseId | None = Field(description="None: it is about no single lease")
+    lease_id: LeaseId | None = Field(description="None: it is not about a single lease")
     key: str = Field(description="what it is about, the same each time it is seen")
     words: str
-    level: Level = Field(description="as it was raised; `loudness` is what it has become")
+    level: Level = Field(description="at first; `loudness` tells the level that it has now")
     since: AwareDatetime
     last_seen_at: AwareDatetime
-    told: int = Field(description="how often it was told at this level, and somebody was reached")
-    told_at: AwareDatetime | None = Field(description="when somebody was last to be told")
+    told: int = Field(description="how often it reached somebody at this level")
+    told_at: AwareDatetime | None = Field(description="when it was last sent, if ever")
     ended_at: AwareDatetime | None
 
     @property
@@ -67,7 +67,7 @@ class Alarm(Record):
 
 
 def loudness(alarm: Alarm, now: datetime) -> Level:
-    """The level at which an alarm is reported at `now`: one that stays open grows one level louder."""
+    """Return the level at which an alarm is reported at `now`. An alarm that stays open rises by one level."""
     after = PACES[alarm.level].louder_after
     # A failing channel costs no money by itself, so its level never rises.
     if after is None or alarm.channel is not None or now - alarm.since <= after:
@@ -76,15 +76,15 @@ def loudness(alarm: Alarm, now: datetime) -> Level:
 
 
 def is_due(alarm: Alarm, now: datetime) -> bool:
-    """Whether it is time to report it. Also true if `told_at` is in the future, because a clock was ahead."""
+    """Whether it is time to report the alarm. Also true if `told_at` is in the future, because a clock was ahead."""
     return due_at(alarm, now) <= now or (alarm.told_at is not None and now < alarm.told_at)
 
 
 def due_at(alarm: Alarm, now: datetime) -> datetime:
-    """When an open alarm is to be reported next, as things stand at `now`."""
+    """Return when an open alarm is to be reported next, judged at `now`."""
     if alarm.told_at is None:
         return alarm.since
     waits = PACES[loudness(alarm, now)].waits
-    # An alarm that was tried but reached nobody waits for its next try as if it had been reported
+    # An alarm that was sent but reached nobody waits for its next try as if it had been reported
     # once.
     return alarm.told_at + waits[min(max(alarm.told, 1), len(waits)) - 1]

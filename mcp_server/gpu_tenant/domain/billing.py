@@ -11,18 +11,18 @@ BYTES = "bytes"
 
 
 class Billed(Record):
-    """What one box has cost by its provider's own books."""
+    """What one box has cost according to its provider's own records."""
 
     usd: Decimal
     until: AwareDatetime = Field(
-        description="all that was used before is in it; what came after may be, too"
+        description="everything used before is included; what came after may be, too"
     )
     by_part: dict[str, Decimal] = Field(description="as the provider splits it: gpu, disk, bytes")
-    words: str = Field(description="which of its books says so")
+    words: str = Field(description="which of the provider's records says so")
 
     @property
     def by_the_hour_usd(self) -> Decimal:
-        """The part of it that an hourly rate predicts: everything but the bytes."""
+        """The part that an hourly rate predicts: everything but the bytes."""
         return self.usd - self.by_part.get(BYTES, Decimal(0))
 
 
@@ -30,5 +30,5 @@ class Balance(Record):
     """What an account holds, and how fast the provider says it is being spent."""
 
     amount_usd: Decimal
-    spends_usd_h: Decimal | None = Field(description="None: its provider does not say")
+    spends_usd_h: Decimal | None = Field(description="None: the provider does not say")
     words: str = Field(description="what happens there when nothing is left")

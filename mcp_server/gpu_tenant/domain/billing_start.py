@@ -11,19 +11,21 @@ _CLOCKS_APART = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The moment from which a box is counted."""
+    """The moment from which a box's cost is counted."""
 
     at: datetime
     words: str | None = None
-    """What a person must be told about this moment. None if nothing about it is odd."""
+    """What a person must be told about this moment. None if there is nothing to tell."""
 
 
 def birth(box: Box, *, asked_at: datetime, now: datetime, list_lag_s: float) -> Birth:
-    """The moment from which `box` is counted. It was requested at `asked_at`, and is seen now.
+    """Return the moment from which the cost of `box` is counted.
 
-    The provider's own time is believed if it lies between those two. So a box that is found late costs what it
-    really cost. Without such a time the box counts from its request: it cannot be older, so this never counts
-    too little. A time that cannot be true is reported and ignored.
+    The box was requested at `asked_at`, and is seen now.
+
+    The provider's own time is used if it lies between these two. So a box that is found late costs what it really
+    cost. Without such a time the box counts from its request: it cannot be older, so this never counts too little. A
+    time that cannot be true is reported and ignored.
     """
     told = box.created_at
     if told is None:
@@ -34,7 +36,7 @@ def birth(box: Box, *, asked_at: datetime, now: datetime, list_lag_s: float) -> 
         return Birth(min(max(told, asked_at), now))
     return Birth(
         min(asked_at, now),
-        f"{box.provider} says that {box.id} was made at {told:%Y-%m-%d %H:%M} UTC, which cannot be: it was "
-        f"asked for at {asked_at:%Y-%m-%d %H:%M}, and is counted from then; one of the clocks is wrong, "
-        "or somebody changed what the box says of itself",
+        f"{box.provider} says that {box.id} was made at {told:%Y-%m-%d %H:%M} UTC, which cannot be true: it was "
+        f"requested at {asked_at:%Y-%m-%d %H:%M}, and its cost is counted from then; one of the clocks is wrong, "
+        "or somebody changed what the box says about itself",
     )

@@ -10,9 +10,9 @@ class WallClock:
     shared_with_boxes = True
 
     def now(self) -> datetime:
-        """As `Clock.now`."""
+        """Implement `Clock.now`."""
         return datetime.now(UTC)  # noqa: TID251 - the one place
 
     async def sleep(self, seconds: float) -> None:
-        """As `Clock.sleep`."""
+        """Implement `Clock.sleep`."""
         await asyncio.sleep(seconds)

@@ -1,7 +1,7 @@
-"""A next step as a value: a verb and its arguments, which each face writes in its own words.
+"""A next step as a value: a verb and its arguments. Each face writes it in its own words.
 
-Inside a sentence it stands as the line that a person can paste, between backticks. That line can be read back
-without loss, so an alarm that was stored a year ago can still be told to an agent as a call of a tool.
+Inside a sentence, a command is the line that a person can paste, between backticks. That line can be parsed
+without loss. So an alarm that was stored a year ago can still be told to an agent as a call of a tool.
 """
 
 import re
@@ -20,11 +20,11 @@ class _Argument:
     name: str
     kind: Literal["text", "number", "list"] = "text"
     flag: str | None = None
-    """The value that the option stands for, where the command line gives it none."""
+    """The value that the option stands for, if the option takes no value on the command line."""
     is_pattern: bool = False
 
     def told(self, value: str | None) -> str:
-        """The value as it is passed to the tool."""
+        """Return the value as it is passed to the tool."""
         told = self.flag or value or ""
         return _Number(told) if self.kind == "number" else told
 
@@ -97,17 +97,17 @@ _SWITCHES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """The tool for a verb, and what it calls the words and the options that the verb takes."""
+    """The tool for a verb, and its names for the verb's words and options."""
 
     name: str
     places: str = ""
-    """Its names for the words without an option, in the order of the command line."""
+    """The tool's names for the words without an option, in the order of the command line."""
     options: str = ""
     required: str = ""
-    """What it cannot do without; told as a word in capitals where the command line may omit it."""
+    """What the tool requires. If the command line omits it, it is shown as a word in capitals."""
     action: str | None = None
     several: bool = False
-    """Whether the verb takes several leases, where the tool takes one."""
+    """Whether the verb takes several leases, although the tool takes one."""
 
 
 _TERMS = "hours price-usd-h max-price-usd-h budget-usd idle-h rescue-usd recover on"
@@ -158,7 +158,7 @@ TOOL_OF: Mapping[str, str] = {verb: tool.name for verb, tool in _TOOLS.items()}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Command:
-    """One call of one verb, whoever is to make it."""
+    """One call of one verb, whoever makes it."""
 
     verb: str
     places: tuple[str, ...]
@@ -169,7 +169,7 @@ class Command:
     """What follows `--`: the job's own command."""
 
     def __init__(self, verb: str, *places: object, then: str = "", **options: object) -> None:
-        """An option of None or False is left out, one of True is a switch, and a list repeats it."""
+        """An option of None or False is left out, one of True is a switch, and a list repeats the option."""
         given: list[tuple[str, str | None]] = []
         for name, value in options.items():
             option = name.strip("_").replace("_", "-")
@@ -185,7 +185,7 @@ class Command:
         object.__setattr__(self, "then", then)
 
     def __str__(self) -> str:
-        """The line between backticks, as it stands in a sentence."""
+        """Return the line between backticks, for use in a sentence."""
         return f"`{self.line}`"
 
     @property
@@ -197,7 +197,7 @@ class Command:
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The same as calls of tools; empty if only a person at a terminal can do it."""
+        """The same command as calls of tools. Empty if only a person at a terminal can run it."""
         tool = _TOOLS.get(self.verb)
         if tool is None or any(name not in tool.options.split() for name, _ in self.options):
             return ()
@@ -260,7 +260,7 @@ _FENCED = re.compile(r"(?s)<untrusted-(\w+) .*?</untrusted-\1>")
 
 
 def read(line: str) -> Command | None:
-    """The command whose line this is, without the program's name; None if it cannot be read."""
+    """Parse the line of a command, without the program's name. None if it cannot be parsed."""
     words: list[str] = []
     then = ""
     try:
@@ -288,9 +288,9 @@ def read(line: str) -> Command | None:
 
 
 def in_tools(words: str) -> str:
-    """The words for an agent: each command is a call of a tool, or is for the person to run.
+    """Rewrite the words for an agent: each command becomes a call of a tool, or is for the person to run.
 
-    What a box said, between the tags of a fence, stays as it is.
+    What a box said, between the tags of a fence, stays unchanged.
     """
     told, at = [], 0
     for fenced in _FENCED.finditer(words):
@@ -325,7 +325,7 @@ def _in_tools(words: str) -> str:
 
 
 def _in_hours(said: str) -> str:
-    """`30m` as the number of hours that a tool takes."""
+    """Convert `30m` to the number of hours that a tool takes."""
     found = _DURATION.fullmatch(said)
     return _Number(float(found[1]) * _HOURS[found[2]] if found else said)
 
@@ -334,6 +334,6 @@ def _in_shell(name: str, value: str | None) -> str:
     if value is None:
         return f"--{name}"
     known = _OPTIONS.get(name)
-    # A pattern is quoted even where a shell would not ask for it, because a reader puts another in its place.
+    # A pattern is quoted even if a shell does not need that, because a reader will replace it by another one.
     is_plain = known and known.is_pattern and "'" not in value
     return f"--{name} " + (f"'{value}'" if is_plain else shlex.quote(value))

@@ -1,4 +1,4 @@
-"""What is counted, and what a box may have cost, where nobody looked while its price changed."""
+"""What is counted, and what a box may have cost, if nobody looked while its price changed."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,9 +24,9 @@ class Range:
 
 
 def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime) -> Unseen | None:
-    """The record of a booting box that is first seen running. From `since` on it is counted at the higher rate.
+    """Record the doubt about a booting box that is first seen running. From `since` on it counts at the higher rate.
 
-    That is the safe sum. The higher rate likely began later: such a box takes some time to boot.
+    That is the safe sum. The higher rate likely began later, because such a box takes some time to boot.
     """
     if lease.price_usd_h is None or lease.quote is None or lease.active_at is None:
         return None
@@ -44,9 +44,9 @@ def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
 
 
 def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime) -> Unseen | None:
-    """The record of a box that was made at `since`, is found running, and cost less until it ran.
+    """Record the doubt about a box that was made at `since`, is found running, and cost less until it ran.
 
-    It is counted as running from `since` on. It was likely booting for as long as its quote says.
+    The box counts as running from `since` on. It was likely booting for as long as its quote says.
     """
     price, booting = box.price_usd_h, box.booting_usd_h
     if box.state is not BoxState.READY or price is None or booting is None or price <= booting:
@@ -65,16 +65,16 @@ def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime
 
 @dataclass(frozen=True, slots=True)
 class UnseenStop:
-    """A box that is found stopped. It may have run until just now, so it is counted that way, at `usd_h`."""
+    """A box that is found stopped. It may have run until just now, so its cost is counted at `usd_h` until now."""
 
     usd_h: Decimal
     doubt: Unseen
 
 
 def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
-    """What is counted for a box that is found stopped long after it was made. None if it makes no difference.
+    """Decide what is counted for a box that is found stopped long after it was made. None if it makes no difference.
 
-    If its deadline has passed, its provider's own timer likely stopped it then.
+    If the box's deadline has passed, the provider's own timer likely stopped the box then.
     """
     price = lease.quote.offer.price.running_usd_h if lease.quote else None
     running = price if box.running_usd_h is None else box.running_usd_h
@@ -90,21 +90,21 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
         Unseen(
             likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(CENT),
             most_less_usd=most.quantize(CENT),
-            words=f"it was found stopped, and nobody saw when it was, before {now:%Y-%m-%d %H:%M} UTC",
+            words=f"it was found stopped, and nobody saw when it stopped, before {now:%Y-%m-%d %H:%M} UTC",
         ),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class DestroyRequest:
-    """The last request to destroy a box, and when the provider refused it. None: no refusal is on record."""
+    """The last request to destroy a box, and when the provider refused it. None if no refusal is recorded."""
 
     asked_at: datetime
     refused_at: datetime | None = None
 
 
 def destroy_request(events: Lines) -> DestroyRequest | None:
-    """The last request to destroy the box. None if there is no record of one."""
+    """Return the last request to destroy the box. None if no request is recorded."""
     request = None
     for at, event in events:
         match event:
@@ -118,7 +118,7 @@ def destroy_request(events: Lines) -> DestroyRequest | None:
 
 
 def destroy_asked_at(events: Lines) -> datetime | None:
-    """When the destroy was last requested. None if it was refused, or if there is no record of a request."""
+    """Return when the destroy was last requested. None if it was refused, or if no request is recorded."""
     request = destroy_request(events)
     return None if request is None or request.refused_at else request.asked_at
 
@@ -126,9 +126,9 @@ def destroy_asked_at(events: Lines) -> datetime | None:
 def in_all(
     lease: Lease, events: Lines, *, absent_at: datetime, listed_at: datetime | None
 ) -> Range:
-    """The cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
+    """Return the cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
 
-    It billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
+    The box billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
     was last seen after that. At the latest it was when the box was seen gone. A request that was refused counts,
     too, unless the box was listed after the refusal: a gateway's error hides what happened behind it.
     """

@@ -1,45 +1,45 @@
-"""Everything that can go wrong and be told: a code, an exit status, and the next command to run.
+"""Every error that can be shown: a code, an exit status, and the next command to run.
 
 TenantError
 ├── BadRequest            2   the call itself is wrong
 │   ├── UnknownLease      2
 │   └── SecretRefused     2
-├── Refused               3   the law or the owner's terms say no; nothing was changed
+├── Refused               3   the law or the owner's terms forbid it; nothing was changed
 │   ├── Unverified        3   a teardown without a ground
 │   ├── NotSaved          3   files on the box would be replaced that are nowhere else
 │   ├── JobRunning        3
 │   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
-│   ├── SignatureWanted   3   a person has to sign for it first
-│   ├── StillWanted       3   more work came while the lease was being ended for being done
-│   ├── BoxTaken          3   a live lease already stands on this box
-│   ├── QuoteUsed         3   a live lease was rented by this quote already
-│   └── Limit             3   the owner's limits leave no room for it
+│   ├── SignatureWanted   3   a person has to sign first
+│   ├── StillWanted       3   more work came while the lease was being ended as done
+│   ├── BoxTaken          3   a live lease already has this box
+│   ├── QuoteUsed         3   a live lease was already rented by this quote
+│   └── Limit             3   the owner's limits leave no room
 ├── BoxTrouble            4   the box did not do what was asked
 │   ├── BoxUnreachable    4   unknown, which is not dead
 │   ├── HostKeyChanged    4
-│   ├── AnotherBox        4   it is not the one of the lease
-│   ├── NotReady          4   it was rented, and did not let us in within its time
+│   ├── AnotherBox        4   the box that answers is not the lease's
+│   ├── NotReady          4   it was rented, but did not let us in in time
 │   └── CaretakerFailed   4
 ├── ProviderTrouble       5   the provider did not do what was asked
-│   ├── ProviderSilent    5   no answer, or none that can be believed: unknown
-│   │   └── PartlyListed  5   a list with rows that cannot be read: it proves no box gone
+│   ├── ProviderSilent    5   no answer, or none that can be trusted: unknown
+│   │   └── PartlyListed  5   a list with unreadable rows: it proves no box gone
 │   ├── CredentialRefused 5
 │   ├── RateLimited       5
-│   ├── NoCapacity        5   nothing like it is free there now; another offer may do
-│   ├── NoQuota           5   the account may not have so much
+│   ├── NoCapacity        5   nothing like it is free there now; another offer may be
+│   ├── NoQuota           5   the account's quota is too small
 │   ├── NoFunds           5   the account cannot pay
 │   ├── PriceMoved        5   the box would cost more than was agreed
-│   ├── OwnerMustAct      5   no API does it: a person must, in the console
-│   └── Rejected          5   it said no in its own words
+│   ├── OwnerMustAct      5   there is no API for it: a person must act in the console
+│   └── Rejected          5   the provider refused in its own words
 ├── LocalTrouble          6   this computer did not do what was asked
 │   ├── DiskFull          6
 │   ├── LedgerBusy        6
 │   ├── LedgerTooNew      6
 │   └── LedgerCorrupt     6
 ├── LeaseHeld             7   another process is acting on this lease right now
-├── PermitForged          8   code tried to destroy without leave: a bug, never a user's mistake
+├── PermitForged          8   code tried to destroy without a permit: a bug, never a user's mistake
 └── StoreTrouble          9   the durable store did not do what was asked
-    └── NotStored         9   it was asked, and has no such file
+    └── NotStored         9   the store answered, and has no such file
 """
 
 from collections.abc import Sequence
@@ -55,9 +55,9 @@ _LONGEST_LOG = 1200
 class TenantError(Exception):
     """An error that is shown to a caller: what happened, and the next command to run.
 
-    `remedy` is required, because an error that leaves the reader with a billing box and no next step is half
-    an error. Both texts are one plain, short line each, whatever a box or a provider put in them. `log` is the
-    fenced end of a box's log, which keeps its lines.
+    `remedy` is required, because an error that leaves the reader with a billing box and no next step is only half an
+    error. Both texts are one plain, short line each, whatever a box or a provider put in them. `log` is the fenced
+    end of a box's log, which keeps its lines.
     """
 
     code: ClassVar[str] = "TENANT_ERROR"
@@ -82,7 +82,7 @@ class BadRequest(TenantError):
 
 
 class UnknownLease(BadRequest):
-    """No lease of that name is in the ledger."""
+    """The ledger has no lease of that name."""
 
     code = "UNKNOWN_LEASE"
 
@@ -94,20 +94,20 @@ class SecretRefused(BadRequest):
 
 
 class Refused(TenantError):
-    """The law or the owner's terms say no; nothing was changed."""
+    """The law or the owner's terms forbid it; nothing was changed."""
 
     code = "REFUSED"
     exit_status = 3
 
 
 class Unverified(Refused):
-    """A teardown was asked for and none of the three grounds holds."""
+    """None of the three grounds for a teardown holds."""
 
     code = "UNVERIFIED"
 
 
 class NotSaved(Refused):
-    """Files on the box that are saved nowhere else would have been replaced."""
+    """The push would replace files on the box that are saved nowhere else."""
 
     code = "NOT_SAVED"
 
@@ -125,22 +125,22 @@ class SweepOpen(Refused):
 
 
 class SignatureWanted(Refused):
-    """A person has to sign for it first, not in a tool's answer; then the same call can be repeated."""
+    """A person has to sign first, not in a tool's answer; then repeat the same call."""
 
     code = "SIGNATURE_WANTED"
 
     asked = ""
-    """The code under which the request waits."""
+    """The code under which the request for the signature waits."""
 
 
 class StillWanted(Refused):
-    """More work came while the lease was being ended for being done. Nothing was destroyed."""
+    """More work came while the lease was being ended as done. Nothing was destroyed."""
 
     code = "STILL_WANTED"
 
 
 class BoxTaken(Refused):
-    """A live lease already stands on this box."""
+    """A live lease already has this box."""
 
     code = "BOX_TAKEN"
 
@@ -151,11 +151,11 @@ class QuoteUsed(Refused):
     code = "QUOTE_USED"
 
     lease_id = ""
-    """The lease that was rented by it."""
+    """The lease that was rented by this quote."""
 
 
 class Limit(Refused):
-    """It would exceed one of the owner's limits, which no tool can raise."""
+    """The call would exceed one of the owner's limits, which no tool can raise."""
 
     code = "LIMIT"
 
@@ -208,13 +208,13 @@ class ProviderTrouble(TenantError):
 
 
 class ProviderSilent(ProviderTrouble):
-    """The provider gave no answer that can be believed: what was asked may have happened."""
+    """The provider gave no answer that can be trusted: what was asked may have happened."""
 
     code = "PROVIDER_SILENT"
 
 
 class PartlyListed(ProviderSilent):
-    """Rows in the provider's list cannot be read: a box it shows exists, a box it omits may exist as well."""
+    """Rows in the provider's list are unreadable. What it shows exists; what it omits may exist, too."""
 
     code = "PARTLY_LISTED"
 
@@ -225,7 +225,7 @@ class PartlyListed(ProviderSilent):
 
 
 class CredentialRefused(ProviderTrouble):
-    """The provider does not take the key, or there is none."""
+    """The provider does not accept the key, or there is no key."""
 
     code = "CREDENTIAL_REFUSED"
 
@@ -261,7 +261,7 @@ class PriceMoved(ProviderTrouble):
 
 
 class OwnerMustAct(ProviderTrouble):
-    """No API does this: a person must do it in the platform's console, following the words given."""
+    """There is no API for this: a person must do it in the platform's console, as told."""
 
     code = "OWNER_MUST_ACT"
 
@@ -274,7 +274,7 @@ class Rejected(ProviderTrouble):
     status = 0
     """The HTTP status."""
     body = ""
-    """The answer as it came, for the connector that can interpret it; never shown."""
+    """The answer as it came, for the connector that can interpret it. It is never shown."""
 
 
 class LocalTrouble(TenantError):
@@ -323,13 +323,13 @@ class PermitForged(TenantError):
 
 
 class StoreTrouble(TenantError):
-    """The durable store failed to take, or to give back, what it was asked to. It then proves nothing."""
+    """The durable store failed to store or return something. That proves nothing."""
 
     code = "STORE_TROUBLE"
     exit_status = 9
 
 
 class NotStored(StoreTrouble):
-    """The durable store was asked, and has no such file."""
+    """The durable store answered, and has no such file."""
 
     code = "NOT_STORED"

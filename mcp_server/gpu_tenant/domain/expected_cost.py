@@ -6,12 +6,12 @@ from decimal import Decimal
 from gpu_tenant.domain.offers import CENT, Offer, Wish
 from gpu_tenant.domain.record import Record
 
-# Assumptions, used where nobody has given a figure. Each is a judgement, and its term says so. They
-# are meant to rank offers, and predict no bill.
+# Assumptions, used if nobody has given a figure. Each is a judgment, and its term says so. They
+# are meant to rank offers, and do not predict a bill.
 _ASSUMED_MBPS = Decimal(100)
 """For a box whose link nobody has measured: the low end of what hosts have shown."""
 _ASSUMED_USD_GB = Decimal("0.12")
-"""For bytes at an unknown price: the list price of a big provider for internet traffic, not a cheap one."""
+"""For bytes at an unknown price: the list price of a large provider for internet traffic, not of a cheap one."""
 _ASSUMED_RELIABILITY = {
     "unverified": Decimal("0.95"),
     "verified": Decimal("0.99"),
@@ -21,11 +21,11 @@ _ASSUMED_RELIABILITY = {
 _LOST_BY_FAILURE = Decimal("0.5")
 """A failed host takes its disk with it. On average it fails halfway through the work."""
 INTERRUPTIONS_PER_DAY = Decimal(1)
-"""Google has named 5 to 15 % of preemptible machines a day. GPUs, and boxes won by bids, go sooner."""
+"""Google has named 5 to 15 % of preemptible machines a day. GPUs, and boxes won by bids, are lost sooner."""
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
-"""What a host that somebody vouches for is worth: a tenth more. The risk of it reading your data is not counted."""
+"""Somebody vouching for a host is worth a tenth of the price. The risk that a host reads your data is not counted."""
 
 
 class Term(Record):
@@ -37,14 +37,14 @@ class Term(Record):
 
 
 class Expected(Record):
-    """What the finished work would cost. The terms add up to the total. None is unknown."""
+    """What the finished work would cost. The terms add up to the total. None means unknown."""
 
     total_usd: Decimal | None
     terms: tuple[Term, ...]
 
 
 def expected_cost(offer: Offer, wish: Wish) -> Expected:
-    """What the wished work would cost on that offer: compute, waiting, bytes, and failures."""
+    """Return what the wished work would cost on that offer: compute, waiting, bytes, and failures."""
     rate = offer.price.running_usd_h
     if rate is None:
         return Expected(total_usd=None, terms=())
@@ -53,7 +53,7 @@ def expected_cost(offer: Offer, wish: Wish) -> Expected:
 
 
 def needed_h(offer: Offer, wish: Wish) -> float:
-    """How many hours the box is needed: to start, to do the work, and to move the data."""
+    """Return how many hours the box is needed: to start, to do the work, and to move the data."""
     return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))
 
 
@@ -91,7 +91,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
         "host failure",
         failures * ((hours * _LOST_BY_FAILURE + setup_h + up_h) * rate + up_usd),
         f"{whose} {score}, read as the chance of a day without a failure: {failures:.2g} failures "
-        f"in {wish.hours:g} h, each losing half the work and starting anew",
+        f"in {wish.hours:g} h, each losing half the work and starting over",
     )
     if offer.interruptible:
         interruptions = hours / 24 * INTERRUPTIONS_PER_DAY
@@ -100,7 +100,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
             "interruptions",
             interruptions * (lost_h + setup_h) * rate,
             f"an assumed {INTERRUPTIONS_PER_DAY} a day: {interruptions:.2g} in {wish.hours:g} h, each "
-            f"losing {lost_h:.2g} h, as with a checkpoint every {_CHECKPOINT_H} h, and a new start",
+            f"losing {lost_h:.2g} h, as with a checkpoint every {_CHECKPOINT_H} h, and starting again",
         )
     if offer.trust == "unverified":
         yield _term(
@@ -111,7 +111,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
 
 
 def _short(usd: Decimal | None) -> Decimal | None:
-    """The rate, with no more decimal places than anybody bills by."""
+    """Return the rate, with no more decimal places than anybody bills by."""
     return None if usd is None else min(usd, usd.quantize(CENT), key=lambda one: len(str(one)))
 
 
@@ -125,7 +125,7 @@ def _exact(number: float) -> Decimal:
 
 
 def _moving_h(offer: Offer, wish: Wish) -> tuple[Decimal, Decimal]:
-    """The hours that the wish's bytes take to the box and back.
+    """Return the hours that it takes to move the wish's bytes to the box, and from the box.
 
     What we upload, the box downloads.
     """
@@ -153,5 +153,5 @@ def _reliability(offer: Offer) -> tuple[Decimal, str]:
     if offer.reliability is None:
         return _ASSUMED_RELIABILITY[
             offer.trust
-        ], f"no score is known, and that of {offer.trust} hosts is assumed:"
+        ], f"the score is unknown, and that of {offer.trust} hosts is assumed:"
     return min(max(_exact(offer.reliability), Decimal(0)), Decimal(1)), "its score:"

@@ -1,4 +1,4 @@
-"""How one request for several boxes shares its price cap and its budget among them, in pure functions."""
+"""How a request for several boxes divides its price cap and its budget among them, in pure functions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Fleet(Record):
     fleet: str
     asked: int
     had: int
-    leases: tuple[str, ...] = Field(description="those that are live")
+    leases: tuple[str, ...] = Field(description="the live ones")
     usd_h: Usd = Field(description="all of them together")
     not_ready: tuple[str, ...] = ()
     missing: tuple[str, ...] = Field(default=(), description="why there are fewer than asked for")
@@ -30,9 +30,9 @@ class Fleet(Record):
 
 
 def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequence[str]) -> Fleet:
-    """The fleet as it stands, and what may be done next.
+    """Describe the fleet as it is now, and what may be done next.
 
-    Only the caller decides to go on with fewer boxes.
+    Only the caller decides to continue with fewer boxes.
     """
     live = [lease for lease in leases if lease.state.live]
     rates = [lease.price_usd_h for lease in live]
@@ -40,7 +40,7 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     step = f"{Command('audit', name)}, then push and launch on each"
     if short > 0:
         step = (
-            f"go on with {len(live)}; or the same provision again: it goes on where it stopped; or "
+            f"continue with {len(live)}; or repeat the same provision: it continues where it stopped; or "
             f"{Command('offers')}, then {Command('provision', count=short)} with new quotes"
         )
     return Fleet(
@@ -56,13 +56,13 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
 
 
 def request_of(said: Mapping[str, JsonValue], asked: RentRequest, *, count: int) -> str:
-    """The name of a request for several boxes. Equal numbers give the same name, however they were written."""
+    """Name a request for several boxes. Equal numbers give the same name, however they were written."""
     terms = asked.model_dump(mode="json", exclude_defaults=True)
     return known_again(json.dumps({**said, "count": count, "terms": terms}))
 
 
 def known_again(request: str) -> str:
-    """The request in one canonical form, so that it is recognised: amounts by their value, quotes as a set."""
+    """Return the request in one canonical form, to recognize it again: amounts by their value, quotes as a set."""
     told = json.loads(request)
     if "quotes" in told:
         told["quotes"] = sorted(set(told["quotes"]))
@@ -78,10 +78,10 @@ def _plain(name: str, value: JsonValue) -> JsonValue:
 
 
 def boxes_had(leases: Sequence[Lease]) -> list[Lease]:
-    """The boxes that count as a fleet's own.
+    """Return the leases whose boxes count as a fleet's own.
 
-    A box that was given back before anybody used it does not count. Nor does one that continues the work of
-    another: that other one counts.
+    A box that was given back before anybody used it does not count. A box that continues the work of another does not
+    count either, because that other box counts.
     """
     return [
         lease
@@ -94,12 +94,12 @@ def boxes_had(leases: Sequence[Lease]) -> list[Lease]:
 def part_of(
     asked: RentRequest, leases: Sequence[Lease], *, count: int, now: datetime
 ) -> RentRequest:
-    """What may be spent on the next box of a fleet of `count`, given the boxes it has already.
+    """Decide what may be spent on the next box of a fleet of `count`, given the boxes that it already has.
 
-    Its budget is an equal share of what is left, over the boxes still missing, rounded down. What is left
-    excludes the own budget of every live lease and the cost of every ended one (its whole budget if the cost
-    is unknown). Its cap is what the caps of the live leases leave. A lost lease whose work may yet continue
-    under its own terms counts as live. So neither the budgets nor the caps ever add up to more than was asked.
+    The box's budget is an equal share of what is left, over the boxes still missing, rounded down. What is left
+    excludes the budget of every live lease and the cost of every ended one, or its whole budget if its cost is
+    unknown. The box's cap is what the caps of the live leases leave. A lost lease whose work may yet continue under
+    its own terms counts as live. So neither the budgets nor the caps ever add up to more than was asked.
 
     Raises:
         Refused: nothing is left.
@@ -130,7 +130,7 @@ def _set_aside(lease: Lease, leases: Sequence[Lease], now: datetime) -> Decimal:
 
 
 def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
-    """Whether, by its own terms, another box may still be rented for the work of a lost lease."""
+    """Whether the terms of a lost lease allow that another box is still rented for its work."""
     if lost.state is not LeaseState.LOST or lost.touched_at is None or not lost.terms.recover:
         return False
     goes_on = any(x.recovers == lost.id and (x.state.live or x.touched_at) for x in leases)
@@ -140,15 +140,15 @@ def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
 def _used_up(what: str) -> Refused:
     return Refused(
         f"{what} leaves nothing for another",
-        remedy="go on with those that were had, or ask for the others with a sum of their own",
+        remedy="continue with the boxes that you have, or request the others with a sum of their own",
     )
 
 
 def cap_quote(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote:
-    """The quote under a cap that its owner named, either for one box or for `boxes` together.
+    """Return the quote under a cap that its owner named, either for one box or for `boxes` together.
 
     Raises:
-        Refused: its price is above the cap, or unknown.
+        Refused: the quote's price is above the cap, or unknown.
     """
     if most_usd_h is None:
         return quote
@@ -167,7 +167,7 @@ def cap_quote(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Qu
 
 
 def own_cap(price_usd_h: Decimal, most_usd_h: Decimal, *, boxes: int) -> Decimal:
-    """A box's own cap: an equal share of what is left for `boxes`, or its price if that is higher."""
+    """Return a box's own cap: an equal share of what is left for `boxes`, or its price if that is higher."""
     return max(price_usd_h, (most_usd_h / boxes).quantize(CENT, ROUND_DOWN))
 
 

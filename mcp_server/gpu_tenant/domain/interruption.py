@@ -1,6 +1,6 @@
 """What happened to a box that its provider took away.
 
-This is told apart from a crash, and from a box that we merely cannot see.
+Such a box is distinguished from a crash, and from a box that we merely cannot see.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What took the box, and the sentence that shows it."""
+    """What took the box, and a sentence that shows it."""
 
     fate: Fate
     words: str
@@ -34,14 +34,14 @@ def fate(
     now: datetime,
     balance_usd: Decimal | None = None,
 ) -> Taken | None:
-    """What took the lease's box, as its provider shows it. None if nothing did.
+    """Return what took the lease's box, as its provider shows it. None if nothing did.
 
-    `box` is None if no list shows it. That alone proves nothing: only a lease that is `lost` was omitted twice.
-    `balance_usd` is what the account holds. None if nobody asked. Three things are no fate of a box: a state that
-    nobody understands, a provider that does not answer, and a job that died.
+    `box` is None if no list shows the box. That alone proves nothing: only a `lost` lease's box was omitted twice.
+    `balance_usd` is what the account holds, or None if nobody asked. Three things are not the fate of a box: a state
+    that nobody understands, a provider that does not answer, and a job that died.
     """
     if lease.state is LeaseState.LOST:
-        return Taken("host_lost", "its provider lists it no more, and nobody here ended it")
+        return Taken("host_lost", "its provider no longer lists it, and nobody here ended it")
     if box is None or lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
         return None
     said = f": {box.words}" if box.words else ""
@@ -59,22 +59,24 @@ def fate(
 def _why_stopped(
     lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
 ) -> Taken:
-    """The strongest known reason why a box stopped that nobody here has parked."""
+    """Return the strongest known reason why a box stopped that nobody here has parked."""
     if now >= lease.terms.deadline_at:
         return Taken("walltime", "it was stopped, and its deadline has passed")
     if _rented_until(lease, now) <= now:
-        return Taken("walltime", f"it was stopped, and it was to be had no longer{said}")
+        return Taken("walltime", f"it was stopped, and its rental period is over{said}")
     if balance_usd is not None and balance_usd <= 0:
         return Taken("balance_zero", f"it was stopped, and the account holds {balance_usd} USD")
     if not box.interruptible:
-        return Taken("stopped_by_provider", f"it was stopped, and not at our word{said}")
+        return Taken("stopped_by_provider", f"it was stopped, and not by us{said}")
     if profile.kind == "marketplace":
-        return Taken("outbid", f"somebody pays more for its GPU; it may wake, and bill{said}")
+        return Taken(
+            "outbid", f"somebody pays more for its GPU; it may start again, and bill{said}"
+        )
     return Taken("preempted", f"its provider took the GPU back; its disk is kept, and bills{said}")
 
 
 def _rented_until(lease: Lease, now: datetime) -> datetime:
-    """When the box's own contract ends, if the offer named a time. Otherwise a moment in the future."""
+    """Return when the box's own contract ends, if the offer named a time. Otherwise a moment in the future."""
     hours = lease.quote.offer.max_hours if lease.quote else None
     if hours is None or lease.active_at is None:
         return now + timedelta(days=1)
@@ -82,11 +84,22 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
 
 
 def recorded_fate(lines: Lines) -> Fate | None:
-    """The recorded fate that took the box and is not over. None if there is none."""
+    """Return the recorded fate that took the box and is not over. None if there is none."""
     told: Fate | None = None
     for _, event in lines:
         if isinstance(event, timeline.Taken):
             told = event.fate
+        elif isinstance(event, _BACK):
+            told = None
+    return told
+
+
+def forewarned(lines: Lines) -> timeline.Forewarned | None:
+    """What is on record of the notice that the box is to be taken. None if there is none, or it is over."""
+    told: timeline.Forewarned | None = None
+    for _, event in lines:
+        if isinstance(event, timeline.Forewarned):
+            told = event
         elif isinstance(event, _BACK):
             told = None
     return told

@@ -1,4 +1,4 @@
-"""How a job stands, by its box's word."""
+"""The state of a job, as its box reports it."""
 
 from typing import Literal
 

@@ -25,14 +25,14 @@ _LONGEST_NAME = 1000
 JobId = NewType("JobId", str)
 
 MARK_PREFIX = "gpu-tenant:"
-"""Every box of ours carries `gpu-tenant:<deployment>:<lease id>` where its provider keeps labels."""
+"""Every box of ours carries `gpu-tenant:<deployment>:<lease id>` in the labels that its provider keeps."""
 
 
 # --- the box ------------------------------------------------------------------------------------
 
 
 class BoxState(StrEnum):
-    """What a provider says of a box, in our words. `UNKNOWN` is a full answer, and never means dead."""
+    """What a provider says about a box, in our words. `UNKNOWN` is a full answer, and never means dead."""
 
     BOOTING = "booting"
     READY = "ready"
@@ -53,30 +53,30 @@ class Box(Record):
     provider: str
     id: BoxId
     mark: str | None = Field(
-        description="our mark as the provider lists it, None for somebody else's box"
+        description="our mark as the provider lists it; None: somebody else's box"
     )
     state: BoxState
     address: Address | None
     price_usd_h: UsdH = Field(
-        description="what it costs now, by its provider's word; None is unknown, which is not zero"
+        description="what it costs now, as its provider says; None is unknown, which is not zero"
     )
     running_usd_h: UsdH = Field(
-        default=None, description="what it will cost once it runs, where that is another sum"
+        default=None, description="what it will cost once it runs, if that is another sum"
     )
     booting_usd_h: UsdH = Field(
-        default=None, description="what it cost until it ran, where that was another sum"
+        default=None, description="what it cost until it ran, if that was another sum"
     )
     interruptible: bool = False
     words: Line | None = Field(
-        default=None, description="what the provider says of it, where its state needs words"
+        default=None, description="what the provider says about it, if its state needs words"
     )
-    taken: Fate | None = Field(default=None, description="what took it, by its provider's word")
+    taken: Fate | None = Field(default=None, description="what took it, as its provider says")
     created_at: AwareDatetime | None = Field(
-        default=None, description="when it was made, by its provider's word; None: it does not say"
+        default=None, description="when it was made, as its provider says; None: it does not say"
     )
     made_by_word_of: Literal["provider", "request"] = Field(
         default="provider",
-        description="whose word `created_at` is; the one of a request is text that a clone carries as well",
+        description="who says `created_at`; `request`: our own text, which a clone carries as well",
     )
 
     @field_validator("id")
@@ -99,16 +99,16 @@ def _is_plain(name: str) -> bool:
 
 
 class LeaseState(StrEnum):
-    """Where a lease stands. A lease moves down this list only."""
+    """The state of a lease. A lease moves down this list only."""
 
     INTENDED = "intended"
-    """Written down. The box may or may not exist."""
+    """Recorded. The box may or may not exist."""
     ACTIVE = "active"
     """The box is ours, and may be billing."""
     TERMINATING = "terminating"
-    """A permit is filed. The destroy was sent, or is about to be."""
+    """A permit is recorded. The destroy was sent, or is about to be."""
     GONE = "gone"
-    """A receipt is filed: the provider's list has omitted the box twice."""
+    """A receipt is recorded: the provider's list has omitted the box twice."""
     VOID = "void"
     """The intent ended without a box: the provider's list has twice shown none with its mark."""
     LOST = "lost"
@@ -128,7 +128,7 @@ class Lease(Record):
     provider: str
     state: LeaseState
     terms: Terms
-    quote: Quote | None = Field(description="what was to be rented, at no more than which price")
+    quote: Quote | None = Field(description="what was to be rented, and the highest price for it")
     box_id: BoxId | None
     address: Address | None
     price_usd_h: Decimal | None = Field(description="the rate now; None is unknown")
@@ -142,22 +142,22 @@ class Lease(Record):
         description="written before the first push, launch or login; None: not used by this ledger"
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
-    recovers: LeaseId | None = Field(default=None, description="the one whose work it goes on with")
-    fleet: str | None = Field(default=None, description="the leases that one request has")
-    fleet_size: int | None = Field(default=None, description="for how many boxes that request is")
+    recovers: LeaseId | None = Field(default=None, description="the lease whose work it continues")
+    fleet: str | None = Field(default=None, description="the name of all leases of one request")
+    fleet_size: int | None = Field(default=None, description="how many boxes that request is for")
 
     @property
     def directory(self) -> str:
-        """Where this lease lives on the box, relative to the login home."""
+        """The lease's directory on the box, relative to the login home."""
         return f"gpu-tenant/{self.id}"
 
     @property
     def work_directory(self) -> str:
-        """Where pushed files land and jobs run."""
+        """The directory where pushed files are stored and jobs run."""
         return f"{self.directory}/work"
 
     def from_work(self, at: str) -> str:
-        """A path on the box, in the form that a pattern would use: relative if it is in the work directory."""
+        """Return a path on the box in the form that a pattern would use: relative if it is in the work directory."""
         _, inside, rest = at.partition(f"/{self.work_directory}/")
         return rest if inside else at
 
@@ -168,7 +168,7 @@ class Lease(Record):
 
     @property
     def caretaker_home(self) -> str:
-        """Where the caretaker keeps its records and the job logs."""
+        """The directory where the caretaker keeps its records and the job logs."""
         return f"{self.directory}/caretaker"
 
     @property
@@ -177,13 +177,13 @@ class Lease(Record):
         return self.ready_at is not None and self.parked_at is None
 
     def cost_usd(self, now: datetime) -> Decimal | None:
-        """What the box has cost so far. None if the price is unknown."""
+        """Return what the box has cost so far. None if the price is unknown."""
         spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
         return None if spent is None else spent.quantize(CENT)
 
 
 class Declared(Record):
-    """One detached command as it was declared; values of `env` are never recorded."""
+    """One detached command as it was declared. Values of `env` are never recorded."""
 
     id: JobId
     command: str
@@ -198,7 +198,7 @@ class Job(Declared):
     """A declared command on the box of a lease."""
 
     lease_id: LeaseId
-    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
+    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference, without values")
     max_runtime_s: float | None
 
 
@@ -213,7 +213,7 @@ class CredentialPlace(Record):
 
 
 class Console(Record):
-    """What a person has to do by hand, word for word, because no API does it."""
+    """What a person has to do by hand, word for word, because there is no API for it."""
 
     where: str
     rent: str | None = None
@@ -225,7 +225,7 @@ class Console(Record):
 
 
 class Place(Record):
-    """A path that the platform speaks of, and what it may hold."""
+    """A path that the platform documents, and what it may hold."""
 
     path: str
     inode_cap: int | None = None
@@ -246,26 +246,36 @@ class Profile(Record):
     price_source: Literal["api", "table", "owner"]
     credential: CredentialPlace | None = Field(description="where its key is looked for")
     states: dict[str, BoxState] = Field(description="the provider's words for a box, in ours")
-    boot_timeout_s: float = Field(description="a box that is not ready by then is given back")
+    boot_timeout_s: float = Field(
+        description="a box that is not ready after this time is given back"
+    )
     list_lag_s: float = Field(description="how long a box may exist before the provider lists it")
-    confirm_s: float = Field(description="how far apart two looks are that prove a box gone")
+    confirm_s: float = Field(description="how far apart two looks must be to prove a box gone")
     park: Literal["keeps", "wipes", "none"] = Field(
-        description="keeps: everything on disk; wipes: not so, and only an unused box is parked"
+        description="keeps: everything on disk; wipes: not everything, so only an unused box is parked"
     )
     park_how: Literal["api", "in_box", "owner"]
     park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
+    notice_s: float | None = Field(
+        default=None, description="how long before that it says so; None: unknown, or it takes none"
+    )
+    notice_at_metadata: bool = Field(
+        default=False, description="whether the box's metadata server says so"
+    )
     destroy: Literal["deletes", "hands_back"]
     accounted_paths: tuple[str, ...] = Field(
-        description="where bytes written since launch are lost by destroy, besides the work directory"
+        description="where destroy loses bytes written since launch, besides the work directory"
     )
-    places: tuple[Place, ...] = Field(description="the paths that the platform speaks of")
+    places: tuple[Place, ...] = Field(description="the paths that the platform documents")
     doubts: tuple[str, ...] = Field(
         description="facts about billing and survival that nobody has confirmed, in words"
     )
     checked_on: date
     mirror_needed: bool
-    speed_up: str | None = Field(description="what a shell on the box sources for foreign sites")
+    speed_up: str | None = Field(
+        description="what a shell on the box sources to reach foreign sites"
+    )
     stops: str = Field(description="the verb that ends the bill, in the platform's words")
     stops_the_meter: str = Field(
         description="what ends the bill if this computer dies, in a sentence"
@@ -274,14 +284,14 @@ class Profile(Record):
         description="a timer of the platform's own that can be trusted, and what it does"
     )
     in_box: Literal["none", "api_key", "poweroff"] = Field(
-        description="with what a guard on the box can end the bill"
+        description="what a guard on the box can use to end the bill"
     )
     trap: str = Field(description="the one thing that surprises people here")
     facts: tuple[Fact, ...] = Field(default=(), description="each with its source")
     runbook: str = Field(description="the body, for a person")
 
     def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:
-        """Where a person has to go and what to do there, in one sentence."""
+        """Return where a person has to go and what to do there, in one sentence."""
         if self.console is None:
             return f"see {Command('profiles', self.id)}"
         return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
@@ -291,10 +301,10 @@ class Profile(Record):
 
 
 class SealedFile(Record):
-    """One thing to be kept, as it lay on the box when no job was running.
+    """One thing to be kept, as it was on the box when no job was running.
 
-    `name` is where it goes under the kept directory, `at` where it lies on the box. Both are text
-    with control characters, `%` and bytes that are not UTF-8 written as `%XX` (see `files/paths.py`).
+    `name` is where it goes under the kept directory, `at` is where it is on the box. In both, control characters, `%`
+    and bytes that are not UTF-8 are written as `%XX` (see `files/paths.py`).
     """
 
     model_config = ConfigDict(
@@ -333,7 +343,7 @@ class Unclaimed(Heap):
     """What was written since launch, and nobody has claimed or discarded."""
 
     class Path(Record):
-        """One of the largest."""
+        """One of the largest unclaimed paths."""
 
         at: str
         size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
@@ -349,7 +359,7 @@ class Empty(Record):
 
 
 class Elsewhere(Unclaimed):
-    """What was written since launch, in places that a seal does not look at."""
+    """What was written since launch, in places that a seal does not cover."""
 
     whole: bool
     """Whether this is all of it. If not, there was no time to look further."""
@@ -390,7 +400,7 @@ class Manifest(Record):
 class Verdict(Record):
     """What was proved by reading a file in the format that it claims, and what was not.
 
-    `loads`: the structure of `format` was read to its end and is sound. `broken`: it is not.
+    `loads`: the structure of `format` was read to its end and is sound. `broken`: the structure is not sound.
     `opaque`: the file claims no format that we can read, so only its bytes can be proved, by hash.
     """
 
@@ -399,7 +409,7 @@ class Verdict(Record):
     proved: tuple[str, ...] = ()
     not_proved: tuple[str, ...] = ()
     warnings: tuple[str, ...] = Field(
-        default=(), description="true things that do not stop a teardown: a NaN"
+        default=(), description="facts that do not stop a teardown, such as a NaN"
     )
     problem: str | None = Field(default=None, description="why it is broken, for a person")
 
@@ -430,10 +440,10 @@ class Receipt(Record):
     cost_least_usd: Usd = Field(default=None, description="None: no less than cost_usd")
     cost_most_usd: Usd = Field(default=None, description="None: no more than cost_usd")
     billed_usd: Usd = Field(
-        default=None, description="by its provider's own books so far; None: they do not say"
+        default=None, description="by its provider's own records so far; None: they do not say"
     )
     counts: str | None = Field(
-        default=None, description="what the cost counts, and by whose word; None: on no old receipt"
+        default=None, description="what the cost includes, and who says so; None: on an old receipt"
     )
     kept_files: int
     kept_bytes: int

@@ -12,11 +12,11 @@ CENT = Decimal("0.0001")
 """Money is shown and compared to a hundredth of a cent."""
 
 _MOST_USD_H = Decimal(100_000)
-"""Nothing that can be rented costs more. A larger figure is a mistake."""
+"""Nothing that can be rented costs more an hour. A larger figure is a mistake."""
 
 
 def sane(usd_h: Decimal | None) -> Decimal | None:
-    """The hourly price. None (unknown) if the figure is not finite, negative, or absurd."""
+    """Return the hourly price. None (unknown) if the figure is not finite, negative, or absurd."""
     if usd_h is None or not usd_h.is_finite() or not 0 <= usd_h <= _MOST_USD_H:
         return None
     return usd_h
@@ -25,7 +25,7 @@ def sane(usd_h: Decimal | None) -> Decimal | None:
 UsdH = Annotated[
     Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
 ]
-"""A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor the others."""
+"""A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor other boxes."""
 
 
 ALTERNATIVE = " | "
@@ -54,20 +54,18 @@ class Wish(Record):
     download_gb: float = Field(
         default=0, ge=0, le=1e6, description="what will be moved off the box"
     )
-    offer: str | None = Field(
-        default=None, description="only the offer of this id, asked for again"
-    )
+    offer: str | None = Field(default=None, description="the id of the one offer to ask for again")
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Every GPU that would do, best first. Empty if any would."""
+        """Every GPU that would do, best first. Empty if any GPU would do."""
         alternatives = self.gpu.split(ALTERNATIVE) if self.gpu else ()
         return tuple(name for each in alternatives for name in each.split(FORM))
 
     def preference(self, gpu: str) -> int | None:
-        """The place of that GPU's alternative: 0 is the best, and holds for any GPU if any would do.
+        """Return the rank of the alternative that has this GPU. 0 is the best, also if any GPU would do.
 
-        None if it is not wished for.
+        None if no alternative has this GPU.
         """
         if not self.gpu:
             return 0
@@ -77,7 +75,7 @@ class Wish(Record):
 
 
 class Price(Record):
-    """What one box costs, split by what is charged. None is unknown, and never 0."""
+    """What one box costs, split by what is charged. None means unknown, never 0."""
 
     gpu_usd_h: Usd = Field(description="all its GPUs together, while it runs")
     disk_usd_h: Usd = Field(description="the disk of the wish, while it runs")
@@ -87,12 +85,12 @@ class Price(Record):
     source: Literal["api", "table", "owner"]
     as_of: str | None = Field(default=None, description="the date of a table's rate")
     converted: str | None = Field(
-        default=None, description="the sum in what is really billed, and the dated rate it had"
+        default=None, description="the sum in the currency that is billed, and its dated rate"
     )
 
     @property
     def running_usd_h(self) -> Decimal | None:
-        """Everything that is billed by the hour while it runs."""
+        """Everything that is billed by the hour while the box runs. None if a part is unknown."""
         if self.gpu_usd_h is None or self.disk_usd_h is None:
             return None
         return (self.gpu_usd_h + self.disk_usd_h).quantize(CENT)
@@ -114,14 +112,18 @@ class Offer(Record):
     interruptible: bool
     trust: Literal["unverified", "verified", "datacenter"]
     reliability: float | None = Field(description="0 to 1, as the provider measures its host")
-    max_hours: float | None = Field(description="how long it can be had; None: no end is known")
+    max_hours: float | None = Field(description="how long it can be rented; None: no end is known")
     download_mbps: float | None = Field(description="the box's own link, megabits per second")
     upload_mbps: float | None
+    cpus: float | None = Field(
+        default=None, description="of the box; None: its provider does not say"
+    )
+    ram_gib: float | None = None
     setup_s: float = Field(description="usual time from renting until it answers")
     notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 
     def suits(self, wish: Wish) -> bool:
-        """Whether this is the kind of box that is wished for. Its price is judged elsewhere."""
+        """Whether this is the kind of box that the wish asks for. The price is judged elsewhere."""
         return (
             wish.interruptible != ("no" if self.interruptible else "yes")
             and wish.preference(self.gpu) is not None
@@ -133,14 +135,14 @@ class Offer(Record):
 
 
 class Quote(Record):
-    """Permission to rent an offer until `expires_at`, for so many hours, at no more than the cap."""
+    """Permission to rent an offer until `expires_at`, for the hours of the wish, at no more than the cap."""
 
     id: str
     offer: Offer
     wish: Wish
     cap_usd_h: Decimal = Field(description="nothing above this is rented, or kept")
     expires_at: AwareDatetime
-    wish_id: str | None = Field(default=None, description="under which the wish is on record")
+    wish_id: str | None = Field(default=None, description="the id of the recorded wish")
 
 
 class Leftover(Record):
@@ -150,16 +152,18 @@ class Leftover(Record):
     kind: Literal["volume", "filesystem", "disk", "address", "snapshot"]
     id: Line
     name: Line
-    mark: str | None = Field(description="our mark where it carries one")
+    mark: str | None = Field(description="our mark, if it carries one")
     size_gb: float | None
     usd_month: Decimal | None
 
     @property
     def words(self) -> str:
-        """What it is and what it costs, in one sentence."""
+        """What the leftover is and what it costs, in one sentence."""
         size = "" if self.size_gb is None else f", {self.size_gb:g} GB"
         cost = (
             "at an unknown rate" if self.usd_month is None else f"at {self.usd_month} USD a month"
         )
         name = self.name if self.name == self.id or not self.name else f"{self.name} ({self.id})"
-        return f"the {self.kind} {name or self.id}{size} at {self.provider} bills on {cost}"
+        return (
+            f"the {self.kind} {name or self.id}{size} at {self.provider} continues to bill {cost}"
+        )

@@ -1,7 +1,7 @@
 """Permission to destroy one box, on one of exactly three grounds.
 
-A `TeardownPermit` cannot be made outside `leases/verify.py`, nor copied, replaced, pickled or subclassed. It
-is never stored: after a crash the evidence is gathered again.
+A `TeardownPermit` cannot be made outside `leases/verify.py`, nor copied, replaced, pickled or subclassed. It is
+never stored: after a crash the evidence is gathered again.
 """
 
 from dataclasses import InitVar, dataclass
@@ -24,7 +24,10 @@ class Verified:
 @final
 @dataclass(frozen=True, slots=True)
 class NeverUsed:
-    """Nobody has used this box: neither the ledger nor, if the box ever let us in, a look at it shows any use."""
+    """Nobody has used this box: the ledger shows no use.
+
+    If the box ever let us in, a look at it shows no use either.
+    """
 
     name: ClassVar[str] = "never_used"
 
@@ -38,7 +41,7 @@ class Waived:
     signed_by: str
     loss_digest: str
     signature: str
-    """The code of the signature; `waived ahead` if it was given before there were such codes."""
+    """The code of the signature. It is `waived ahead` if the signature is older than such codes."""
 
 
 Ground = Verified | NeverUsed | Waived
@@ -46,7 +49,7 @@ Ground = Verified | NeverUsed | Waived
 
 @final
 class Seal:
-    """The right to mint permits. There is one, and `leases/verify.py` holds it."""
+    """The right to mint permits. There is only one seal, and `leases/verify.py` holds it."""
 
     __slots__ = ()
 
@@ -79,7 +82,7 @@ class TeardownPermit:
 
     @property
     def claim(self) -> tuple[LeaseId, str, BoxId, Ground]:
-        """What this permit permits, as it stands now."""
+        """What this permit permits, read now."""
         return self.lease_id, self.provider, self.box_id, self.ground
 
     def __init_subclass__(cls) -> Never:
@@ -101,12 +104,12 @@ class TeardownPermit:
 _MINTED: WeakKeyDictionary[TeardownPermit, tuple[LeaseId, str, BoxId, Ground]] = WeakKeyDictionary()
 """What each permit said when it was minted.
 
-Needed because `object.__new__` and `__setattr__` get round the guards above.
+This is needed because `object.__new__` and `__setattr__` bypass the guards above.
 """
 
 
 def genuine(permit: object, *, provider: str) -> TeardownPermit:
-    """`permit` itself, if it is a genuine one for `provider`. Connectors call this before they destroy.
+    """Return `permit` if it is a genuine permit for `provider`. Connectors call this before they destroy.
 
     Raises:
         PermitForged: it is anything else.

@@ -1,4 +1,4 @@
-"""The terms of a lease that are now in force, in sentences that the program keeps."""
+"""The terms of a lease that are now in force, as sentences that the program keeps to."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,15 +8,16 @@ from typing import Literal
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.protection import way_out
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
 
 LookedAfter = Literal["watched", "unwatched"]
-"""Whether a watchdog, or a server that is one, looks after leases now."""
+"""Whether a watchdog, or a server that acts as one, looks after leases now."""
 
 
 class Policy(Record):
-    """The terms of one lease, as they are in force."""
+    """The terms of one lease that are in force."""
 
     lease: str
     terms: tuple[str, ...]
@@ -26,9 +27,9 @@ class Policy(Record):
 def rules_of(
     lease: Lease, profile: Profile, *, looked_after: LookedAfter = "watched"
 ) -> tuple[str, ...]:
-    """What holds for the lease from now on, one rule per sentence. Nothing else holds.
+    """Return the rules for the lease from now on, one in each sentence. There are no other rules.
 
-    While nobody watches, each rule that only a watchdog can hold says so.
+    While nobody watches, each rule that only a watchdog can enforce says so.
     """
     return tuple(_rules(lease, profile, looked_after))
 
@@ -38,7 +39,13 @@ _UNWATCHED = "by a watchdog alone, and none looks now"
 
 def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
     terms, by = lease.terms, "by the watchdog" if looked_after == "watched" else _UNWATCHED
-    yield f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped, what is proved is torn down"
+    only = "" if looked_after == "watched" else f" ({_UNWATCHED})"
+    ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
+    yield (
+        f"{ends}, what is proved is torn down"
+        if not only
+        else (f"{ends} by the guard on the box; what is proved is torn down {by}")
+    )
     cap = owners_cap(lease)
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
@@ -46,20 +53,21 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"at most {terms.budget_usd} USD in all: ended before that is passed, {by}"
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
-        yield f"idle for {terms.idle_h:g} h: {does}"
+        guarded = only and terms.when_idle == "end" and way_out(profile, lease) is not None
+        yield f"idle for {terms.idle_h:g} h: {'stopped by its guard; ' if guarded else ''}{does}{only}"
     if terms.when_done != "keep" or profile.kind != "own":
-        only = "" if looked_after == "watched" or terms.when_done == "keep" else f" ({_UNWATCHED})"
-        yield f"when its work is done: {_when_done(lease, profile)}{only}"
+        held = "" if terms.when_done == "keep" else only
+        yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
-        yield f"unverified at its end: {_rescue(lease, profile)}"
+        yield f"unverified at its end: {_rescue(lease, profile)}{only}"
     if profile.kind == "kubernetes" and lease.quote is not None:
-        # What outlives the pod, and when the cluster ends it, as was said when it was ordered.
+        # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
         places = ("the same platform" if name == "same" else name for name in terms.recover)
-        yield f"lost to its provider: the work goes on at {', then at '.join(places)}"
+        yield f"lost to its provider: the work goes on at {', then at '.join(places)}{only}"
 
 
 def _when_done(lease: Lease, profile: Profile) -> str:
@@ -89,7 +97,7 @@ def _rescue(lease: Lease, profile: Profile) -> str:
 
 
 def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
-    """What a person who has just changed the terms should notice. None if there is nothing."""
+    """Return what a person who has just changed the terms should notice. None if there is nothing."""
     told = []
     if after.terms.deadline_at < before.terms.deadline_at:
         told.append(
@@ -99,15 +107,15 @@ def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
     if cost is not None and budget is not None and cost >= budget:
         told.append(f"{cost:.2f} USD are spent already: the watchdog ends it at its next look")
     if before.terms.on_deadline == "waive":
-        told.append("what was signed ahead was for the old terms, and holds no longer")
+        told.append("what was signed ahead was for the old terms, and no longer counts")
     return "; ".join(told) or None
 
 
 def owners_cap(lease: Lease) -> Decimal | None:
-    """The price cap that a person named. None if nobody named one.
+    """Return the price cap that a person named. None if nobody named one.
 
-    Without one, the quoted price is the cap, but for renting only. If the price later rises by a cent, this is
-    reported and ends no work.
+    Without such a cap, the quoted price is the cap, but only for renting. If the price later rises by a cent, this is
+    reported, and no work is ended for it.
     """
     if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
         own = lease.terms.max_price_usd_h
@@ -116,15 +124,15 @@ def owners_cap(lease: Lease) -> Decimal | None:
 
 
 def rescue(lease: Lease) -> Decimal | None:
-    """How much may be spent after the lease's end to save what is on its box. None if unknown.
+    """Return how much may be spent after the lease's end to save what is on its box. None if unknown.
 
-    It is based on the running price: at the parked price, a day would be next to nothing.
+    The sum is based on the price while running: at the parked price, a day would cost next to nothing.
     """
     return lease.terms.rescue(running_usd_h(lease))
 
 
 def running_usd_h(lease: Lease) -> Decimal | None:
-    """What the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
+    """Return what the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
     if lease.quote is not None:
         return lease.quote.offer.price.running_usd_h
     known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
@@ -132,10 +140,10 @@ def running_usd_h(lease: Lease) -> Decimal | None:
 
 
 def must_be_doable(terms: Terms, profile: Profile) -> None:
-    """What the terms say of a box whose work is done can be done there.
+    """Require that the platform can do what the terms say about a box whose work is done.
 
     Raises:
-        Refused: it is to be parked, and no stop there keeps its disk.
+        Refused: the box is to be parked, but no stop at this platform keeps its disk.
     """
     parks = terms.when_done == "park" or (
         terms.when_done != "keep" and terms.on_failure.does == "park"
@@ -152,15 +160,15 @@ def ends_unseen(profile: Profile) -> bool:
     """Whether something there ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
-    # A stop that empties the disk is no way out, because the guard does not use it.
+    # A stop that empties the disk does not count, because the guard does not use it.
     return profile.in_box != "none" and profile.park == "keeps"
 
 
 def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
-    """Something stops the box's meter if this computer dies, or a day of it costs at most `UNSEEN_USD`.
+    """Require that something stops the meter if this computer dies, or that a day costs at most `UNSEEN_USD`.
 
     Raises:
-        Refused: neither is true, or the price is unknown.
+        Refused: neither is the case, or the price is unknown.
     """
     if ends_unseen(profile) or (usd_h is not None and usd_h * 24 <= UNSEEN_USD):
         return

@@ -1,4 +1,4 @@
-"""The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
+"""The interfaces to the outside world: the clock, the transport to a box, the connector to a provider."""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,15 +20,15 @@ class Clock(Protocol):
 
     @property
     def shared_with_boxes(self) -> bool:
-        """Whether the boxes should tell the same time. If so, a difference is worth an alarm."""
+        """Whether the boxes should show the same time. If so, a difference is worth an alarm."""
         ...
 
     def now(self) -> datetime:
-        """The current instant, aware, in UTC."""
+        """Return the current instant, with its time zone, in UTC."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """`seconds` have passed on this clock."""
+        """Wait until `seconds` have passed on this clock."""
         ...
 
 
@@ -37,7 +37,7 @@ class Finished:
     """A command on the box that ran to its end."""
 
     exit_status: int
-    """The command's own status; 128 + n if signal n ended it, as in a shell."""
+    """The command's own status; 128 + n if signal n ended the command, as in a shell."""
     stdout: bytes
     stderr: bytes
 
@@ -45,21 +45,21 @@ class Finished:
 class Channel(Protocol):
     """A command that runs on the box. Its input and output are sockets of this computer.
 
-    The caller has to close both sockets. Reads and writes on them block. Its output ends when the link ends.
+    The caller has to close both sockets. Reads and writes on them block. The output ends when the link ends.
     """
 
     @property
     def reader(self) -> socket:
-        """The socket to read its output from."""
+        """The socket from which the command's output is read."""
         ...
 
     @property
     def writer(self) -> socket:
-        """The socket to write its input to."""
+        """The socket to which the command's input is written."""
         ...
 
     def hang_up(self) -> None:
-        """No more input comes, and the command is told to end.
+        """Send no more input, and tell the command to end.
 
         May be called from another thread, and repeatedly.
         """
@@ -67,22 +67,22 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """Hears what goes over the link while a command runs."""
+    """Is told what goes over the link while a command runs."""
 
     def heard(self, chunk: bytes) -> None:
-        """`chunk` of its output has come."""
+        """Called when `chunk` of the command's output has come."""
         ...
 
     def sent(self, size_bytes: int) -> None:
-        """Another `size_bytes` of its input are on their way."""
+        """Called when another `size_bytes` of the command's input are on their way."""
         ...
 
 
 class Transport(Protocol):
     """The link to one box, kept open between calls and re-opened as needed.
 
-    Remote paths are relative to the login home unless absolute. Text that stands for a file name
-    is in Python's surrogateescape form, so a name that is not UTF-8 survives the trip.
+    Remote paths are relative to the login home unless they are absolute. Text that stands for a file name is in
+    Python's surrogateescape form, so that a name that is not UTF-8 survives the trip.
     """
 
     async def run(
@@ -93,7 +93,7 @@ class Transport(Protocol):
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, whatever its status. All of its output is here.
+        """Run a command to its end, whatever its status, and return its status and all of its output.
 
         `listener` is told what comes and goes meanwhile. If it cancels this call, the command ends.
 
@@ -106,29 +106,32 @@ class Transport(Protocol):
         ...
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+        """Copy `source` to `destination`, which appears complete, by a rename.
 
         Raises:
-            BoxUnreachable, HostKeyChanged: as for `run`.
-            BoxTrouble: the box would not take it (disk full, no such directory, no permission).
+            BoxUnreachable: see `run`.
+            HostKeyChanged: see `run`.
+            BoxTrouble: the box does not accept the file (disk full, no such directory, no permission).
 
         After any exception `destination` is as it was before, or complete.
         """
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command is on its way to the box, over the kept connection or one of its own.
+        """Start a command, over the kept connection or over one of its own.
 
-        Only its output shows that it runs.
+        Only the command's output shows that it runs.
 
         Raises:
-            BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
+            BoxUnreachable: see `run`.
+            HostKeyChanged: see `run`.
+            BoxTrouble: the box let us in, but would not run the command.
             LocalTrouble: this computer could not start it.
         """
         ...
 
     async def aclose(self) -> None:
-        """The connection is closed. Nothing on the box was stopped by it."""
+        """Close the connection. This stops nothing on the box."""
         ...
 
 
@@ -137,21 +140,21 @@ class Credential:
     """Where a provider's key is kept. The value is read when a call needs it."""
 
     source: str
-    """Where it was found, for a person: `env:VAST_API_KEY`."""
+    """Where the key was found, for a person to read: `env:VAST_API_KEY`."""
     read: Callable[[], str] = field(repr=False)
-    """The value now.
+    """Returns the value now.
 
     Raises:
-        CredentialRefused: the place is empty.
+        CredentialRefused: there is no key in that place.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """All that a connector gets from outside."""
+    """Everything that a connector gets from outside."""
 
     profile: Profile
-    """Its own platform's facts."""
+    """The facts of the connector's own platform."""
     state: Path
     """The user's state directory."""
     environ: Mapping[str, str] = field(repr=False)
@@ -164,18 +167,18 @@ class Setting:
     shell_at: Callable[[str | None], Transport]
     """Opens a transport to the machine at that ssh address, where the provider's commands are run.
 
-    With None it opens one to this machine, as its user. The caller has to close it.
+    For None it opens a transport to this machine, as its user. The caller has to close it.
     """
     rehearsed_at: str | None = None
     """The address of this provider's rehearsal. None outside of rehearsals."""
     named_at: str | None = None
-    """The API address in the owner's configuration. None if it names none."""
+    """The API address in the owner's configuration. None if the configuration names none."""
 
     def api(self, usual: str, *, variable: str) -> str:
-        """The address of the provider's API. Only the configuration and rehearsals decide it.
+        """Return the address of the provider's API. Only the configuration and rehearsals decide it.
 
         Raises:
-            BadRequest: `variable` names another address; following it would send the key to whoever set it.
+            BadRequest: `variable` names another address. Following it would send the key to whoever set the variable.
         """
         if self.rehearsed_at is not None:
             return self.rehearsed_at
@@ -183,22 +186,22 @@ class Setting:
         said = self.environ.get(variable, "").rstrip("/")
         if said and said != place:
             raise BadRequest(
-                f"{variable} names another place for the API of {self.profile.title}, and nothing goes by it",
-                remedy=f"`unset {variable}`; an address that is meant stands in config.toml: "
+                f"{variable} names another address for the API of {self.profile.title}, and is not followed",
+                remedy=f"`unset {variable}`; to use another address, write it in config.toml: "
                 f'`[api]`, `{self.profile.id} = "https://HOST"`',
             )
         return place
 
 
 class Connector(Protocol):
-    """One provider's API, in our words. It knows its provider and nothing else.
+    """One provider's API, in our words. A connector knows its provider and nothing else.
 
-    `providers/<slug>/connector.py` has `connect(setting: Setting)`, which returns one without asking the provider.
-    It returns None if the owner's configuration has to name a cluster and names none.
+    `providers/<slug>/connector.py` has `connect(setting: Setting)`, which returns a connector without asking the
+    provider. It returns None if the owner's configuration has to name a cluster and names none.
     """
 
     async def create(self, lease: Lease) -> Box:
-        """Exactly one box marked with `lease.mark` exists, even if this is called again for the same lease.
+        """Make sure that exactly one box has the mark `lease.mark`, even if this is called again for the lease.
 
         What to rent is in `lease.quote`. The box need not be ready yet.
 
@@ -212,7 +215,7 @@ class Connector(Protocol):
         ...
 
     async def list_boxes(self) -> Sequence[Box]:
-        """Every box of this account as the provider shows it now, to the last page: ours and all others.
+        """Return every box of this account as the provider shows it now, to the last page: ours and all others.
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely; this proves nothing.
@@ -220,14 +223,15 @@ class Connector(Protocol):
         ...
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """The provider was told to destroy the permitted box, or does not have it.
+        """Tell the provider to destroy the permitted box, unless the provider does not have the box.
 
-        Returning is not proof: the box is gone when `list_boxes` has omitted it, twice.
+        A return is no proof: the box is gone when `list_boxes` has omitted it, twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
-            CredentialRefused, RateLimited: as their names say; the box is as it was.
-            ProviderTrouble: the provider refused; the box is as it was.
+            CredentialRefused: the provider does not accept the key; the box is unchanged.
+            RateLimited: the provider wants fewer calls; the box is unchanged.
+            ProviderTrouble: the provider refused; the box is unchanged.
 
         After ProviderSilent or any other exception the box may or may not exist.
         """
@@ -235,7 +239,7 @@ class Connector(Protocol):
 
 
 def wanted_quote(lease: Lease) -> Quote:
-    """The quote that is to be rented under the lease's mark.
+    """Return the quote that is to be rented under the lease's mark.
 
     Raises:
         BadRequest: there is no quote, or the box would carry no mark and could not be found again.
@@ -249,7 +253,10 @@ def wanted_quote(lease: Lease) -> Quote:
 
 
 def marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
-    """The box that carries the lease's mark, if one of these does: an earlier create made it, and none is sent."""
+    """Return the box that carries the lease's mark.
+
+    If there is one, an earlier create made it, and no other is needed.
+    """
     return next((box for box in boxes if box.mark == lease.mark), None)
 
 
@@ -258,10 +265,10 @@ class Market(Protocol):
     """A connector whose provider has offers to choose from."""
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """What could be rented for `wish` now, in any order, with as few requests as possible.
+        """Return what could be rented for `wish` now, in any order, with as few requests as possible.
 
-        The connector leaves out what the provider itself can tell to be unsuitable; `leases/offers.py` judges the
-        rest. If `wish.offer` is set, the answer is only that offer, with its current price, or nothing.
+        The connector leaves out what the provider itself shows to be unsuitable; `leases/offers.py` judges the rest.
+        If `wish.offer` is set, the result is only that offer, with its current price, or nothing.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -274,29 +281,29 @@ class Parking(Protocol):
     """A connector whose provider can stop a box and keep its disk."""
 
     async def park(self, lease: Lease) -> None:
-        """The provider was told to stop the lease's box. Once it is stopped, `list_boxes` shows it as parked.
+        """Tell the provider to stop the lease's box. Once the box is stopped, `list_boxes` shows it as parked.
 
         Raises:
-            ProviderTrouble: it refused; the box is as it was.
+            ProviderTrouble: the provider refused; the box is unchanged.
         """
         ...
 
     async def resume(self, lease: Lease) -> None:
-        """The provider was told to start the lease's box again. It may come back at another address.
+        """Tell the provider to start the lease's box again. The box may come back at another address.
 
         Raises:
-            NoCapacity: its GPU is rented to somebody else now; the disk is kept, and bills.
-            ProviderTrouble: it refused; the box is as it was.
+            NoCapacity: the box's GPU is rented to somebody else now; the disk is kept, and bills.
+            ProviderTrouble: the provider refused; the box is unchanged.
         """
         ...
 
 
 @runtime_checkable
 class Timed(Protocol):
-    """A connector whose provider ends a box by its own timer, which was set when the box was made."""
+    """A connector whose provider ends a box by a timer of its own, which was set when the box was made."""
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """When the provider itself will stop the lease's box. None if no timer runs on it.
+        """Return when the provider itself will stop the lease's box. None if no timer runs for the box.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -306,10 +313,12 @@ class Timed(Protocol):
 
 @runtime_checkable
 class Outlived(Protocol):
-    """A connector whose boxes depend on something that is no part of them and stays when they go."""
+    """A connector whose boxes depend on something that is not part of them and stays when they are gone."""
 
     async def outlived(self, lease: Lease) -> str | None:
-        """What stays when the lease's box is destroyed and what becomes of it, in one sentence. None if nothing stays.
+        """Return in one sentence what stays when the lease's box is destroyed, and what becomes of it.
+
+        None if nothing stays.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -322,7 +331,7 @@ class Residue(Protocol):
     """A connector whose provider bills for more than boxes."""
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Everything in this account that bills and is attached to no box.
+        """Return everything in this account that bills and is attached to no box.
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely.
@@ -335,7 +344,7 @@ class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """What the lease's box has cost by the provider's books. None if they say nothing about it yet.
+        """Return what the lease's box has cost by the provider's records. None if they say nothing about it yet.
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely.
@@ -348,7 +357,7 @@ class Funded(Protocol):
     """A connector whose provider tells what is left on the account."""
 
     async def balance(self) -> Balance | None:
-        """What the account holds now. None if the provider does not say.
+        """Return what the account holds now. None if the provider does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -367,7 +376,7 @@ class Asking:
     """The provider's own name for the account. None if unknown."""
 
     def of(self, account: str | None) -> "Asking":
-        """The same, for that account."""
+        """Return the same, for that account."""
         return replace(self, account=account)
 
     def is_like(self, other: "Asking") -> bool:
@@ -377,14 +386,17 @@ class Asking:
 
 @runtime_checkable
 class Accounted(Protocol):
-    """A connector that can tell which account it speaks for."""
+    """A connector that can tell which account its calls use."""
 
     def asked_with(self, salt: str) -> Asking | None:
-        """At which address and with which key the provider is asked. No call is made. None if it is never asked."""
+        """Return at which address and with which key the provider is asked, without a call.
+
+        None if it is never asked.
+        """
         ...
 
     async def account(self) -> str | None:
-        """The provider's name for the account, the same for all its keys. None if it does not say.
+        """Return the provider's name for the account, the same for all its keys. None if it does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -397,7 +409,7 @@ class Findable(Protocol):
     """A connector that can look up one box by its id, whatever the list says."""
 
     async def found(self, lease: Lease) -> Box | None:
-        """The lease's box as its provider shows it now. None if the provider says that there is no such box.
+        """Return the lease's box as its provider shows it now. None if the provider says that there is no such box.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -407,25 +419,25 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Lending(Protocol):
-    """A connector with a list of our own, of machines that somebody else rents and may move."""
+    """A connector with our own list of machines, which somebody else rents and may move."""
 
     def let_go(self, lease: Lease) -> None:
-        """From now on the list omits the lease's machine, because whoever rents it says so."""
+        """Remove the lease's machine from the list, because whoever rents it says so."""
         ...
 
 
 @runtime_checkable
 class Tended(Protocol):
-    """A connector with boxes that a person manages in a console, because no API does."""
+    """A connector with boxes that a person manages in a console, because there is no API for them."""
 
     def tends(self, box_id: BoxId | None) -> bool:
-        """Whether the box is one of those."""
+        """Whether a person manages the box in a console."""
         ...
 
     def moved(self, lease: Lease, address: SshAddress) -> None:
-        """The list shows the lease's box at the address that its owner has given."""
+        """Set the address of the lease's box in the list to the one that its owner has given."""
         ...
 
     def ended(self, lease: Lease) -> None:
-        """The list omits the lease's box from now on, because its owner has said that it is gone."""
+        """Remove the lease's box from the list, because its owner has said that it is gone."""
         ...

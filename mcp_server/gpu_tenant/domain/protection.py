@@ -1,4 +1,4 @@
-"""What ends a lease's bill if this computer is gone, and what does not, in words that the program keeps."""
+"""What ends a lease's bill if this computer is gone, and what does not, in words that the program keeps to."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -11,7 +11,14 @@ from gpu_tenant.domain.model import Fate, Lease, LeaseState, LocalAddress, Profi
 from gpu_tenant.domain.record import Record
 
 END_GRACE_S = 60
-"""How long a job may take to end when the guard asks it to. With this, the bill stops within two minutes."""
+"""How long a job may take to end when the guard asks it to. With this time, the bill stops within two minutes."""
+
+
+UNSEEN_DONE_S = 120
+"""How long after its last job a box is stopped that nobody looks after, once the store has a proved copy.
+
+Whoever looks after a lease asks its box more often than that.
+"""
 
 
 class Armed(Record):
@@ -19,6 +26,10 @@ class Armed(Record):
 
     state: Literal["armed", "not armed"]
     ends_the_meter: bool
+    when_done: bool = False
+    """Whether it also stops the box when its work is done and nobody looks."""
+    untold: bool = False
+    """Whether it holds what it held before, and does not know of what changed since."""
     words: str
 
 
@@ -34,11 +45,45 @@ class Protection(Record):
 def protection(
     profile: Profile, lease: Lease, armed: Armed | None, *, fate: Fate | None = None
 ) -> Protection:
-    """What ends the bill there if this computer dies.
+    """Return what ends the bill if this computer dies.
 
-    `armed` is None while no guard is on the box: it does not exist yet, or it was stopped since. `fate` is what
-    took the box, if something did.
+    `armed` is None while no guard is on the box, because the box does not exist yet, or was stopped since. `fate` is
+    what took the box, if something did.
     """
+    ends = _ends(profile, lease, armed, fate)
+    if fate is not None or lease.parked_at is not None or not lease.state.live:
+        return ends
+    return ends.model_copy(update={"words": ends.words + _after_work(profile, lease, armed, ends)})
+
+
+def stops_when_done(profile: Profile, lease: Lease) -> bool:
+    """Whether a guard there may stop the box before its deadline: its disk is kept, and a store has a proved copy."""
+    way = way_out(profile, lease)
+    is_kept = way is not None and way["on"] == "keep"
+    return is_kept and lease.terms.store is not None and lease.terms.when_done != "keep"
+
+
+def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Protection) -> str:
+    """What is billed when its work is done and nobody looks after it any more."""
+    if lease.terms.when_done == "keep" or ends.kind == "nothing needed":
+        return ""
+    if stops_when_done(profile, lease) and (armed is None or armed.when_done):
+        return (
+            f"; its work done and nobody there, it is stopped {UNSEEN_DONE_S // 60} min after its last job, "
+            f"once {lease.terms.store} has a proved copy"
+        )
+    usd_h = _usd_h(lease)
+    rate = "at an unknown rate" if usd_h is None else f"{usd_h} USD/h"
+    until = f"{lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
+    way = way_out(profile, lease)
+    if ends.kind == "nothing":
+        until = "somebody ends it"
+    elif ends.kind != "provider timer" and way is not None and way["on"] == "waive":
+        until = f"its rescue sum is spent, after {until}"
+    return f"; its work done and nobody there, it bills {rate} until {until}"
+
+
+def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None) -> Protection:
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if not lease.state.live:
@@ -64,7 +109,7 @@ def protection(
 
 
 def _stands_still(lease: Lease, fate: Fate | None) -> Protection:
-    """A box that is stopped has no guard: that was a process on it."""
+    """Return what protects a box that is stopped. It has no guard, because the guard was a process on it."""
     if fate == "host_lost":
         words = "nothing ends what it may bill: its provider calls it broken, and no guard is known to run on it"
         return Protection(kind="nothing", words=words)
@@ -77,7 +122,10 @@ def _stands_still(lease: Lease, fate: Fate | None) -> Protection:
 
 
 def _usd_h(lease: Lease) -> Decimal | None:
-    """What the box bills an hour while it runs. A future box has no rate yet, and a parked one has another."""
+    """Return what the box bills an hour while it runs.
+
+    A future box has no rate yet, and a parked one has another rate.
+    """
     return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
 
 
@@ -93,9 +141,9 @@ def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
 
 
 def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
-    """How a box of that lease could end its own bill, in the form that `scripts/leave.py` takes. None if it cannot.
+    """Return how a box of that lease could end its own bill, for `scripts/leave.py`. None if it cannot.
 
-    A stop that may lose what is on the disk does not count, unless the owner has signed for that. Nor may a box
+    A stop that may lose what is on the disk does not count, unless the owner has signed for that. A box also may not
     switch itself off if it could be this computer.
     """
     if profile.kind == "own" or profile.in_box == "none":
@@ -120,7 +168,7 @@ def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
 
 
 def _has_only_kept_disks(lease: Lease) -> bool:
-    """Whether its offer named a price for when it is parked.
+    """Whether the offer named a price for the parked box.
 
     An offer whose disk is emptied by a stop names none.
     """
@@ -128,7 +176,7 @@ def _has_only_kept_disks(lease: Lease) -> bool:
 
 
 def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
-    """Whether the provider's timer is left unset for this box, because it would empty one of its disks.
+    """Whether the provider's timer is left unset for this box, because it would empty one of the box's disks.
 
     A timer that ends every box anyway, such as a walltime, is not one that we set.
     """
@@ -137,7 +185,7 @@ def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
 
 
 def _may_be_here(lease: Lease) -> bool:
-    """Whether its box may be this computer. `leave.py` checks again, from inside the box."""
+    """Whether the lease's box may be this computer. `leave.py` checks again, from inside the box."""
     match lease.address:
         case LocalAddress():
             return True

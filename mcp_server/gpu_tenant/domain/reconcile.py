@@ -19,11 +19,11 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """The provider's list does not show the box. `looks` are all looks since it last did."""
+    """The provider's list does not show the box. `looks` are all looks since it last showed the box."""
 
     looks: Sequence[datetime]
     listed_at: datetime | None = None
-    """When the list last showed it, or the provider last answered with it."""
+    """When the list last showed the box, or the provider last answered with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Blind:
 
     reason: str
     words: str | None = None
-    """What a person must be told, if the provider did answer, but about something else."""
+    """What a person must be told if the provider did answer, but for something else."""
 
 
 Seen = Listed | Omitted | Blind
@@ -40,7 +40,7 @@ Seen = Listed | Omitted | Blind
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing is to be done."""
+    """There is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class LookAgain:
 
 @dataclass(frozen=True, slots=True)
 class BindBox:
-    """The box of this intent exists: put it on record."""
+    """The box of this intent exists: record it."""
 
     box: Box
 
@@ -109,7 +109,7 @@ class Patience:
 
 
 def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
-    """The one next step for `lease`."""
+    """Return the one next step for `lease`."""
     if not lease.state.live:
         return Rest()
     match seen:
@@ -123,28 +123,28 @@ def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
 
 
 def rate_words(lease: Lease) -> str:
-    """What the lease costs now, as part of a sentence."""
+    """Return what the lease costs now, as part of a sentence."""
     return "at an unknown rate" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
 
 
 GOES_ON: frozenset[Fate] = frozenset(
     {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
 )
-"""The fates after which work goes on elsewhere. A stop that a person may have meant is not among them.
+"""The fates after which work continues elsewhere. A stop that a person may have meant is not among them.
 
-Then the box's disk is kept, and `resume` starts it.
+After such a stop the box's disk is kept, and `resume` starts the box.
 """
 
 
 def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
-    """How the work of a stopped box goes on: elsewhere if it was taken and its terms say where, else on that box."""
+    """Decide how a stopped box's work continues: elsewhere if the box was taken and the terms say where, or on it."""
     elsewhere = lease.terms.recover and lease.touched_at is not None and fate in GOES_ON
     return "recover" if elsewhere else "resume"
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the provider shows about a lease's box and the ledger does not know yet."""
+    """What the provider shows about a lease's box that the ledger does not know yet."""
 
     usd_h: Decimal | None = None
     address: Address | None = None
@@ -152,8 +152,17 @@ class News:
     """What a person must be told. None if there is nothing."""
 
 
-def news(lease: Lease, box: Box, fate: Fate | None = None) -> News:
-    """How the box differs from its record in the ledger. `fate` is what took it, as far as that is known."""
+def news(
+    lease: Lease,
+    box: Box,
+    fate: Fate | None = None,
+    *,
+    stops: Literal["if asked", "when done"] = "if asked",
+) -> News:
+    """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known.
+
+    With `stops="when done"`, the guard on the box may have stopped it because its work was done.
+    """
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
     words = []
@@ -162,12 +171,15 @@ def news(lease: Lease, box: Box, fate: Fate | None = None) -> News:
         words.append(f"it costs {price} USD/h, above the cap of {cap} USD/h")
     if box.state is BoxState.PARKED and lease.parked_at is None:
         how = {
-            "recover": "goes on with its work elsewhere",
-            "resume": "starts it where its GPU is free, with what its disk kept",
+            "recover": "continues its work elsewhere",
+            "resume": "starts it if its GPU is free, with what its disk kept",
         }
         way = way_on(lease, fate)
+        who = "the provider has stopped it, and not because we asked"
+        if stops == "when done" and fate in (None, "stopped_by_provider"):
+            who = "its guard has stopped it if its work was done, else its provider has"
         words.append(
-            "the provider has stopped it, and not at our word; what is parked still bills: "
+            f"{who}; a parked box still bills: "
             f"{Command('recover', lease.id) if way == 'recover' else Command('resume', lease.id)} {how[way]}"
         )
     if box.state is BoxState.BOOTING and box.taken is not None:
@@ -195,7 +207,7 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
 
 
 def overdue(lease: Lease, now: datetime) -> str | None:
-    """Which of its terms the lease has exceeded, in words. None if it has exceeded none."""
+    """Return in words which of its terms the lease has exceeded. None if it has exceeded none."""
     cost, terms = lease.cost_usd(now), lease.terms
     outrun = []
     if now >= terms.deadline_at:
@@ -207,13 +219,13 @@ def overdue(lease: Lease, now: datetime) -> str | None:
 
 def _absent(lease: Lease, seen: Omitted, now: datetime, patience: Patience) -> Step:
     lag, looks = timedelta(seconds=patience.list_lag_s), seen.looks
-    # A box that was never listed may still appear. One that was listed needs only two absences, far enough apart.
+    # A box that was never listed may still appear. A box that was listed needs two absences, far enough apart.
     never_listed = lease.state is LeaseState.INTENDED
     apart = lag if never_listed else timedelta(seconds=patience.confirm_s)
     # The box may have been made long after the intent, if its provider kept us waiting.
     born_at = lease.active_at or lease.created_at
     if lease.state is LeaseState.ACTIVE and seen.listed_at is not None:
-        # The list's lag counts from when the box was last shown, which may be later than when its billing began.
+        # The list's lag counts from when the box was last shown, which may be later than the start of its billing.
         born_at = max(born_at, seen.listed_at)
     believed_at = max([born_at + lag, *(look + apart for look in looks[:1])])
     if len(looks) < 2:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from gpu_tenant.domain.untrusted_text import sentence
 
 Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
-"""An amount of money, or unknown. It is kept short in a schema."""
+"""An amount of money, or unknown. The type is kept short in a schema."""
 
 MOST_USD = Decimal(1_000_000)
 """More than any lease costs. A larger number is a typing error, or malicious."""
@@ -18,10 +18,10 @@ MOST_H = 8760
 
 
 def amount(said: Decimal) -> Decimal:
-    """The same amount, now checked: finite, not negative, and small enough to calculate with.
+    """Return the amount, checked: finite, not negative, and small enough to calculate with.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the amount is not like that.
     """
     if not said.is_finite() or not 0 <= said <= MOST_USD:
         raise ValueError(f"an amount of money is a number from 0 to {MOST_USD:,}, in USD")
@@ -31,7 +31,7 @@ def amount(said: Decimal) -> Decimal:
 
 
 Amount = Annotated[Decimal, AfterValidator(amount)]
-"""Money that somebody specifies, checked where it comes in."""
+"""Money that somebody specifies, checked when it comes in."""
 Hours = Annotated[float, Field(ge=0, le=MOST_H)]
 """A duration in hours. 0 has a special meaning where it is allowed."""
 
@@ -41,11 +41,11 @@ MOST_BYTES = 2**63 - 1
 
 
 Line = Annotated[str, AfterValidator(lambda said: sentence(said, most=400))]
-"""What somebody else calls a thing, as one plain line."""
+"""A name that somebody else gave to something, as one plain line."""
 
 
 class Record(BaseModel):
-    """A value that crosses a boundary: immutable, and closed to fields nobody declared."""
+    """A value that crosses a boundary: immutable, and closed to fields that nobody declared."""
 
-    # Built when the first value is made, because a command needs few of the forms that it imports.
+    # Built when the first value is made, because a command needs few of the types that it imports.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -1,7 +1,7 @@
-"""A person's signature: what it is asked for, under which code, and what was signed.
+"""A person's signature: what it is requested for, under which code, and what was signed.
 
-A request is a list of words, and a name for exactly that list. A signature is for that name and is used once.
-A person gives it at a terminal, on the dashboard's page, or with a passkey. No tool can give one.
+A request is a list of words, and a digest of exactly that list. A signature is for that digest and is used once. A
+person signs at a terminal, on the dashboard's page, or with a passkey. No tool can sign.
 """
 
 import secrets
@@ -29,7 +29,7 @@ STANDS = timedelta(hours=24)
 """How long a request waits for its signature, and a signature for its use."""
 
 _LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
-"""Without those that look like one another."""
+"""Letters and digits, without those that look like one another."""
 _LENGTH = 6
 
 
@@ -41,14 +41,14 @@ class SignatureRequest(Record):
     subject: str = Field(description="the lease, or what else it is about; typed to sign")
     digest: str = Field(description="names exactly what is signed for")
     would: str = Field(description="what would happen, in one line")
-    words: tuple[str, ...] = Field(description="all of it, as it was shown last")
+    words: tuple[str, ...] = Field(description="all of it, as it was last shown")
     asked_at: AwareDatetime
-    as_of: AwareDatetime = Field(description="when the words were last looked at anew")
+    as_of: AwareDatetime = Field(description="when the words were last updated")
     expires_at: AwareDatetime
 
     @property
     def shown(self) -> str:
-        """A name for the words exactly as they stand."""
+        """A digest of the words exactly as they are now."""
         return digest_of((self.would, *self.words))
 
 
@@ -76,7 +76,9 @@ class Passkey(Record):
     public_key: str
     by: str = Field(description="who has signed for it to be set up, and how")
     at: AwareDatetime
-    ends_at: AwareDatetime | None = Field(description="when it signs no more, where that was asked")
+    ends_at: AwareDatetime | None = Field(
+        description="when it stops signing, if that was requested"
+    )
 
 
 PASSKEY = "passkey"
@@ -84,31 +86,31 @@ PASSKEY = "passkey"
 
 
 def digest_of(words: Sequence[str]) -> str:
-    """A name for exactly these words, in any order."""
+    """Return a digest of exactly these words, in any order."""
     return sha256("\0".join(sorted(words)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def new_code() -> str:
-    """Six letters and digits, all of them hard to confuse."""
+    """Return six letters and digits, all of them hard to confuse."""
     return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def typed_code(said: str) -> str:
-    """The code that a person meant, however they typed it."""
+    """Return the code that a person meant, however they typed it."""
     return said.strip().upper().replace("-", "").replace(" ", "")
 
 
 def as_one_line(words: str) -> str:
-    """Somebody else's words as one line for a terminal.
+    """Return somebody else's words as one line for a terminal.
 
-    Nothing in it can control the terminal or escape the eye.
+    Nothing in the line can control the terminal or stay unseen.
     """
     return " ".join(plain(words, max_line=4000).split())
 
 
 def way_to_sign(code: str) -> str:
-    """How a person signs, to be told as the next step."""
+    """Return how a person signs, as a next step."""
     return (
         f"a person runs {Command('sign', code)} at a terminal, or signs on the page of "
-        f"{Command('dashboard')}, and then the same call goes on"
+        f"{Command('dashboard')}, and then the same call continues"
     )

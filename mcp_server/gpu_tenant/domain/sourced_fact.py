@@ -8,11 +8,11 @@ from pydantic import Field
 from gpu_tenant.domain.record import Record
 
 Confidence = Literal["live", "docs2", "docs1", "folklore", "unknown"]
-"""Seen to be so, stated by two sources, stated by one, hearsay, or unsupported."""
+"""Seen in practice, stated by two sources, stated by one source, hearsay, or unsupported."""
 
 
 class Fact(Record):
-    """A fact in a profile, and whose word it is."""
+    """A fact in a profile, and who says so."""
 
     place: str = Field(description="dotted, as in `billing.rounding` or `paths[~].survives.park`")
     value: str

@@ -1,4 +1,4 @@
-"""A wish that stands: what is rented as soon as it can be had, on which terms, and until when."""
+"""A standing wish: what to rent as soon as it is available, on which terms, and until when."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -13,16 +13,16 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import RentRequest
 
 WISH = "w"
-"""What the id of a wish begins with."""
+"""The beginning of the id of every wish."""
 
 LOOK_S = 60
-"""How long after a look the market is asked again, by whoever comes first."""
+"""How long after a look the market is asked again, by the first process that checks."""
 
 MOST_WAIT_H = 7 * 24.0
-"""A smoke test counts for a week, and so does what was wished for."""
+"""The longest time that a wish may wait: a week, for which a smoke test counts, too."""
 
 _RESTS = tuple(timedelta(minutes=m) for m in (2, 4, 8, 15))
-"""How long a provider that failed is left alone, by how often it has failed in a row."""
+"""How long a provider that failed is not asked, after one, two, three or more failures in a row."""
 
 Outcome = Literal["had", "given up", "called off"]
 
@@ -33,7 +33,7 @@ def is_wish(name: str) -> bool:
 
 
 class Order(Record):
-    """The terms on which a wish is to be fulfilled, as they were said when it was to stand."""
+    """The terms on which a wish may be fulfilled, as stated when it became a standing wish."""
 
     asked: RentRequest
     cap_usd_h: Decimal = Field(ge=0, description="nothing above this is rented")
@@ -43,18 +43,18 @@ class Order(Record):
 
 
 class ProviderRest(Record):
-    """A provider that is not asked until then, because it failed so often in a row."""
+    """A provider that is not asked before `until`, because it failed `failed` times in a row."""
 
     failed: int
     until: AwareDatetime
 
 
 class StandingWish(Record):
-    """What somebody wishes to rent. It stands from when it has an order until it has ended."""
+    """What somebody wishes to rent. It is a standing wish from when it has an order until it has ended."""
 
     id: str
     wish: Wish
-    provider: str | None = Field(description="the only one to be asked; None: everyone")
+    provider: str | None = Field(description="the only one to ask; None: all")
     filed_at: AwareDatetime
     order: Order | None = None
     asked_at: AwareDatetime | None = None
@@ -67,23 +67,23 @@ class StandingWish(Record):
 
     @property
     def stands(self) -> bool:
-        """Whether a box is still to be rented for it."""
+        """Whether a box should still be rented for the wish."""
         return self.order is not None and self.ended_at is None
 
     def is_due(self, now: datetime) -> bool:
-        """Whether the market is to be asked again. Also if the last look was in the future, as a clock was ahead."""
+        """Whether to ask the market again. Also true if the last look is in the future, because a clock was ahead."""
         past = None if self.looked_at is None else now - self.looked_at
         return past is None or not timedelta(0) <= past < timedelta(seconds=LOOK_S)
 
     def resting(self, now: datetime) -> set[str]:
-        """The providers that are left alone now."""
+        """Return the providers that are not asked now."""
         longest = _RESTS[-1]
         return {who for who, rest in self.rests.items() if now < rest.until <= now + longest}
 
     def rests_after(
         self, asked: Collection[str], troubles: Mapping[str, str], now: datetime
     ) -> dict[str, ProviderRest]:
-        """Who rests after a look at which `asked` were asked, and those in `troubles` failed."""
+        """Return who rests after a look at which the providers `asked` were asked and those in `troubles` failed."""
         after = {who: rest for who, rest in self.rests.items() if who not in asked}
         for who in troubles:
             failed = self.rests[who].failed + 1 if who in self.rests else 1
@@ -93,7 +93,7 @@ class StandingWish(Record):
 
     @property
     def what(self) -> str:
-        """What is wished for, in words."""
+        """What somebody wishes to rent, in words."""
         wish = self.wish
         count = f" x{wish.gpu_count}" if wish.gpu_count > 1 else ""
         cap = f" at up to {self.order.cap_usd_h} USD/h" if self.order else ""
@@ -101,7 +101,7 @@ class StandingWish(Record):
         return f"{' or '.join(wish.gpus) or 'a box'}{count}{at}{cap}"
 
     def words(self, watched: str) -> str:
-        """How it stands, who goes on with it, and how it ends, in one line."""
+        """Return in one line what the wish waits for, who looks again, and how to end it."""
         until = f"{self.until:%Y-%m-%d %H:%M} UTC" if self.until else "nobody knows when"
         looked = f"{self.looked_at:%H:%M} UTC: {self.seen}" if self.looked_at else "not yet"
         return (

@@ -1,4 +1,4 @@
-"""The cells of a sweep: one for each set of parameters, each with a unique name and the same command."""
+"""The cells of a sweep: one for each set of parameters. Each has a unique name, and all have the same command."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _ATTEMPT = re.compile(r"(.+)\.r?\d+")
 """The form of the name of a further attempt at a cell. No other cell may have such a name."""
 _OPEN_END = re.compile(r"\{cell\}[*?\[]")
-_DOUBLED = "double a brace that is meant as it stands: `{{` and `}}`"
+_DOUBLED = "write a literal brace twice: `{{` and `}}`"
 
 
 class Cell(Record):
@@ -42,24 +42,24 @@ class Grid(Record):
 
     @property
     def digest(self) -> str:
-        """A name for exactly this grid."""
+        """A digest of exactly this grid."""
         return sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def command_of(self, cell: Cell) -> str:
-        """The command for the cell, each value quoted for the shell."""
+        """Return the command for the cell, with each value quoted for the shell."""
         return _fill(self.command, cell, shlex.quote)
 
     def artifacts_of(self, cell: Cell) -> tuple[str, ...]:
-        """The patterns of what the cell must leave behind."""
+        """Return the patterns of what the cell must leave behind."""
         return tuple(_fill(pattern, cell, escape) for pattern in self.artifacts)
 
     def discard_of(self, cell: Cell) -> tuple[str, ...]:
-        """The patterns of the cell's files that may be lost."""
+        """Return the patterns of the cell's files that may be lost."""
         return tuple(_fill(pattern, cell, escape) for pattern in self.discard)
 
 
 def variables_of(cell: Cell) -> dict[str, str]:
-    """What the cell's job finds in its environment about itself."""
+    """Return the environment variables that tell the cell's job about itself."""
     said = {_variable(name): value for name, value in cell.parameters.items()}
     return {"GPU_TENANT_CELL": cell.name, **said}
 
@@ -73,18 +73,18 @@ def grid_of(
     cells: Sequence[Mapping[str, object]] = (),
     prefix: str | None = None,
 ) -> Grid:
-    """The grid that `matrix` spans, or the cells that `cells` lists, in the given order.
+    """Return the grid that `matrix` spans, or the cells that `cells` lists, in the given order.
 
     Names are stable: the same parameters always give the same name.
 
     Raises:
-        BadRequest: it is empty or too large, two cells are equal or would overwrite each other's files, or the
+        BadRequest: the grid is empty or too large, two cells are equal or would overwrite each other's files, or the
             command and the patterns do not fit the parameters.
     """
     listed = _span(matrix) if matrix else [_text(cell) for cell in cells[: MOST_CELLS + 1]]
     if bool(matrix) == bool(cells) or not listed or not listed[0]:
         raise BadRequest(
-            "a sweep has cells: a matrix of parameters, or a list of them",
+            "a sweep needs cells: a matrix of parameters, or a list of cells",
             remedy="matrix={'lr': [0.1, 0.2]} (`--matrix lr=0.1,0.2`), or cells=[{'lr': 0.1}]",
         )
     _require_sound(listed)
@@ -119,7 +119,7 @@ def _text(cell: Mapping[str, object]) -> dict[str, str]:
         if not isinstance(value, str | int | float):
             raise BadRequest(
                 f"a value of {name} is neither a word nor a number",
-                remedy="give words, numbers, true or false; of a list, each value is a cell of its own",
+                remedy="give words, numbers, true or false; each value of a list would be a cell of its own",
             )
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -130,7 +130,7 @@ def _text(cell: Mapping[str, object]) -> dict[str, str]:
 def _require_sound(listed: Sequence[Mapping[str, str]]) -> None:
     if len(listed) > MOST_CELLS:
         raise BadRequest(
-            f"the grid has more than {MOST_CELLS:,} cells", remedy="sweep it in parts, each a grid"
+            f"the grid has more than {MOST_CELLS:,} cells", remedy="split it into several sweeps"
         )
     names = list(listed[0])
     for name in names:
@@ -151,10 +151,10 @@ def _require_sound(listed: Sequence[Mapping[str, str]]) -> None:
                 remedy="give every cell every parameter",
             )
         if any("\0" in value for value in cell.values()):
-            raise BadRequest("a value holds a NUL", remedy="no command can be given one")
+            raise BadRequest("a value contains a NUL", remedy="remove it: no command can take one")
     again = [cell for cell, count in Counter(map(_key, listed)).items() if count > 1]
     if again:
-        raise BadRequest(f"a cell is there twice: {again[0]}", remedy="list it once")
+        raise BadRequest(f"a cell is listed twice: {again[0]}", remedy="list it once")
 
 
 def _key(cell: Mapping[str, str]) -> str:
@@ -170,7 +170,7 @@ def _variable(parameter: str) -> str:
 
 def _names(listed: Sequence[Mapping[str, str]], prefix: str | None) -> list[str]:
     plain = [_plain(cell, prefix) for cell in listed]
-    # Ignoring case, because the artifacts may end up where `A` and `a` are one file.
+    # Names are compared without case, because the artifacts may end up where `A` and `a` are one file.
     taken = Counter(name.casefold() for name in plain)
 
     def is_its_own(name: str) -> bool:
@@ -202,10 +202,10 @@ def _hash_cell(name: str, cell: Mapping[str, str]) -> str:
 
 
 def _fill(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
-    """The text with each `{name}` replaced by the value of that parameter.
+    """Return the text with each `{name}` replaced by the value of that parameter.
 
     Raises:
-        BadRequest: it names something that is no parameter, or has an unmatched brace.
+        BadRequest: a name is not a parameter, or a brace is unmatched.
     """
     known = {_CELL: cell.name, **cell.parameters}
 
@@ -213,10 +213,10 @@ def _fill(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
         if found[0] in ("{{", "}}"):
             return found[0][0]
         if found[1] is None:
-            raise BadRequest(f"a brace stands alone in {text!r}", remedy=_DOUBLED)
+            raise BadRequest(f"a brace has no partner in {text!r}", remedy=_DOUBLED)
         if found[1] not in known:
             raise BadRequest(
-                f"{found[0]} in {text!r} is no parameter (known: {', '.join(known)})",
+                f"{found[0]} in {text!r} is not a parameter (known: {', '.join(known)})",
                 remedy=_DOUBLED,
             )
         return quoted(known[found[1]])
@@ -236,16 +236,16 @@ def _require_fit(found: Grid) -> None:
         if name not in _names_in(found.command) and _variable(name) not in found.command:
             raise BadRequest(
                 f"the command never uses the parameter {name}, so its cells would be the same run",
-                remedy=f"write {{{name}}} where its value belongs, or ${_variable(name)}; or take it out",
+                remedy=f"write {{{name}}} where its value belongs, or ${_variable(name)}; or remove it",
             )
     for pattern in found.artifacts if len(found.cells) > 1 else ():
         if _CELL not in _names_in(pattern):
             raise BadRequest(
-                f"every cell would write to {pattern!r}, and one over another",
-                remedy="give each a place of its own, for example 'out/{cell}/', and have the command write there",
+                f"every cell would write to {pattern!r}, and overwrite the others",
+                remedy="give each its own path, for example 'out/{cell}/', and let the command write there",
             )
         if _OPEN_END.search(pattern):
             raise BadRequest(
-                f"{pattern!r} may mean the files of another cell, whose name begins alike",
+                f"{pattern!r} may match the files of another cell, whose name begins the same",
                 remedy="end the cell's name with a `/` or a `.`",
             )

@@ -1,4 +1,4 @@
-"""A sweep on record: what it runs, where each cell was put, and what its box last said about it."""
+"""The record of a sweep: what it runs, where each cell was put, and what its box last said about it."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,27 +16,27 @@ Word = Literal[
 """What a box says about a job that was queued there."""
 
 OVER: frozenset[Word] = frozenset({"finished", "failed", "killed", "stopped"})
-"""It ran, and no longer does."""
+"""The job ran, and no longer runs."""
 
 Released = Literal["withdrawn", "lost", "again"]
-"""Why a cell was released: it never ran there, its box no longer exists, or it is to run once more."""
+"""Why a cell was released: it never ran there, its box no longer exists, or it should run once more."""
 
 
 class Sweep(Record):
-    """A declared grid under one id, and how its cells are run. It holds no variable's value."""
+    """A declared grid under one id, and how its cells are run. No variable's value is stored in it."""
 
     id: str
     grid: Grid
     env_names: tuple[str, ...]
     env_from: tuple[str, ...]
     max_runtime_s: float | None
-    attempts: int = Field(description="how often a cell is begun that fails")
-    slots: int | None = Field(description="cells at once on a box; None: one a GPU")
+    attempts: int = Field(description="how often a cell that fails is started in all")
+    slots: int | None = Field(description="cells at once on a box; None: one for each GPU")
     python: Literal["prepared", "image"]
     at: AwareDatetime
 
     def cell(self, name: str) -> Cell | None:
-        """The cell with that name. None if there is none."""
+        """Return the cell with that name. None if there is none."""
         return self._by_name.get(name)
 
     @cached_property
@@ -63,14 +63,14 @@ class Placement(Record):
     job: JobId
     at: AwareDatetime
     released: Released | None
-    said: Said | None = Field(description="the newest; None: the box was never heard of it")
+    said: Said | None = Field(description="the latest; None: the box has said nothing about it")
     reread_at: AwareDatetime | None = Field(
-        default=None, description="when its files were found here whole, after its box was lost"
+        default=None, description="when its files were found complete here, after its box was lost"
     )
 
 
 class Settlement(Record):
-    """Somebody's word that they accept exactly this list of what is wrong with a sweep."""
+    """A person's statement that they accept exactly this list of what is wrong with a sweep."""
 
     digest: str
     wrong: tuple[str, ...]
@@ -79,7 +79,7 @@ class Settlement(Record):
 
 
 def by_lease(placements: Sequence[Placement]) -> dict[LeaseId, list[Placement]]:
-    """The placements of each lease, in their order."""
+    """Return the placements of each lease, in their order."""
     found: dict[LeaseId, list[Placement]] = {}
     for placement in placements:
         found.setdefault(placement.lease_id, []).append(placement)

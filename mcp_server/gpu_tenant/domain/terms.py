@@ -11,7 +11,7 @@ from gpu_tenant.domain.choices import WhenDone, WhenIdle
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data is worth a day of its box, unless the owner names another sum."""
+"""The hours of a box's cost that unverified data is worth, unless the owner names another sum."""
 
 IDLE_H = 2
 """Longer than most installs and most meals. A box that is idle for longer has been forgotten."""
@@ -19,14 +19,14 @@ IDLE_H = 2
 UNSEEN_USD = Decimal(100)
 """The most that a day without anybody looking may cost, on a box whose meter nothing stops.
 
-More needs somebody's consent.
+More than that needs a person's consent.
 """
 
 FAILURE_LOOK_S = 900
 """How long somebody has to look at a job that failed, unless its owner says otherwise."""
 
 GRACE_S = 30
-"""How long after its last job a lease waits for the next one before it counts as done."""
+"""How long after its last job a lease waits for the next job before it counts as done."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -34,19 +34,19 @@ _ON_FAILURE = re.compile(r"(end|park|hold)(?:\s+after\s+(.+))?")
 
 
 def seconds_of(said: str) -> float:
-    """How many seconds a duration such as `30m` or `1.5h` has.
+    """Return how many seconds a duration such as `30m` or `1.5h` has.
 
     Raises:
-        ValueError: it is no such duration.
+        ValueError: the text is not such a duration.
     """
     found = _DURATION.fullmatch(said.strip())
     if found is None or float(found[1]) * _UNIT_S[found[2]] > 366 * 86400:
-        raise ValueError(f"{said!r} is no duration such as 90s, 30m or 2h")
+        raise ValueError(f"{said!r} is not a duration such as 90s, 30m or 2h")
     return float(found[1]) * _UNIT_S[found[2]]
 
 
 def duration_words(seconds: float) -> str:
-    """The same duration as `seconds_of` reads it, in the largest unit that gives a whole number."""
+    """Write a duration so that `seconds_of` can read it, in the largest unit that gives a whole number."""
     unit = next((u for u in ("h", "m") if seconds and seconds % _UNIT_S[u] == 0), "s")
     return f"{seconds / _UNIT_S[unit]:g}{unit}"
 
@@ -59,20 +59,20 @@ class OnFailure(Record):
 
     @classmethod
     def said(cls, words: str) -> Self:
-        """What `end after 15m`, `park after 1h` or `hold` means.
+        """Parse `end after 15m`, `park after 1h` or `hold`.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the words are none of these.
         """
         found = _ON_FAILURE.fullmatch(words.strip())
         if found is None or (found[1] == "hold" and found[2] is not None):
-            raise ValueError(f"{words!r} is none of `end after 15m`, `park after 1h` and `hold`")
+            raise ValueError(f"{words!r} is not `end after 15m`, `park after 1h` or `hold`")
         after_s = FAILURE_LOOK_S if found[2] is None else seconds_of(found[2])
         return cls.model_validate({"does": found[1], "after_s": after_s})
 
     @property
     def words(self) -> str:
-        """The same as `said` reads it."""
+        """The same in words that `said` can parse."""
         return (
             "hold" if self.does == "hold" else f"{self.does} after {duration_words(self.after_s)}"
         )
@@ -83,11 +83,11 @@ def _on_failure(words: str) -> str:
 
 
 SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
-"""`end after 15m`, `park after 1h` or `hold`, as somebody says it."""
+"""`end after 15m`, `park after 1h` or `hold`, as somebody writes it."""
 
 
 class Terms(Record):
-    """What the owner agreed to. Whoever looks at the lease holds it to them."""
+    """What the owner agreed to. Whoever looks at the lease keeps it to these terms."""
 
     deadline_at: AwareDatetime = Field(description="when its jobs are stopped and the lease ends")
     max_price_usd_h: Decimal | None = Field(default=None, ge=0)
@@ -98,31 +98,31 @@ class Terms(Record):
     rescue_usd: Decimal | None = Field(
         default=None,
         ge=0,
-        description="what may be spent beyond the end to save what is unverified; None: RESCUE_H at its rate",
+        description="what may be spent beyond the end to save unverified data; None: RESCUE_H at its rate",
     )
-    idle_h: float | None = Field(default=None, gt=0, description="None: idleness is not looked at")
+    idle_h: float | None = Field(default=None, gt=0, description="None: no idle limit")
     when_idle: WhenIdle = "end"
     when_done: WhenDone = Field(
         default="keep",
-        description="what is done once its jobs have ended; an older ledger's leases agreed to nothing",
+        description="what is done once its jobs have ended; leases of older ledgers agreed to nothing",
     )
     on_failure: OnFailure = OnFailure()
     store: str | None = Field(
         default=None, description="where artifacts are copied besides this computer, in words"
     )
     recover: tuple[str, ...] = Field(
-        default=(), description="where lost work is gone on with: providers, in this order"
+        default=(), description="where lost work continues: providers, in this order"
     )
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
-        """What may be spent beyond the end, at that rate. None if the rate is unknown."""
+        """Return what may be spent beyond the end, at that rate. None if the rate is unknown."""
         if self.rescue_usd is not None:
             return self.rescue_usd
         return None if usd_h is None else usd_h * RESCUE_H
 
 
 class RentRequest(Record):
-    """The terms that somebody asks for. What they leave out stays as it is, or has its default."""
+    """The terms that somebody asks for. What they leave out is unchanged, or has its default."""
 
     hours: float | None = None
     max_price_usd_h: Amount | None = None
@@ -130,7 +130,9 @@ class RentRequest(Record):
     rescue_usd: Amount | None = None
     idle_h: Hours | None = Field(default=None, description="0: never")
     when_idle: WhenIdle = "end"
-    when_done: WhenDone | None = Field(default=None, description="None: by whose machine it is")
+    when_done: WhenDone | None = Field(
+        default=None, description="None: depends on whose machine it is"
+    )
     on_failure: SaidOnFailure | None = None
     store: str | None = None
     recover: tuple[str, ...] = ()
@@ -143,7 +145,7 @@ class RentRequest(Record):
         meter: Literal["billed", "free"],
         machine: Literal["rented", "own"] = "rented",
     ) -> Terms:
-        """The terms from now on.
+        """Return the terms from now on.
 
         A box that bills has an idle limit, unless the owner asked for none. A rented box is ended when its work is
         done, unless the owner asked otherwise. A machine of one's own is kept.
@@ -166,18 +168,18 @@ class RentRequest(Record):
 
 
 USUAL = RentRequest()
-"""What holds if nobody asks for anything."""
+"""The terms if nobody asks for anything."""
 
 
 class Rate(Record):
-    """What a lease costs from `at` on. None is unknown, which is not zero."""
+    """What a lease costs from `at` on. None means unknown, which is not zero."""
 
     at: AwareDatetime
     usd_h: Decimal | None
 
 
 def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime) -> Decimal | None:
-    """What those rates add up to between two moments. None if one of them is unknown."""
+    """Return what those rates add up to between two moments. None if one of them is unknown."""
     total = Decimal(0)
     ends = [rate.at for rate in rates[1:]] + [until]
     # A lease that never had a box has no rates, and has cost nothing.

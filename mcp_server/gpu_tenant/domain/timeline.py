@@ -1,7 +1,7 @@
-"""Everything that can be a line of a lease's timeline, each kind with its fields, as they are stored.
+"""Everything that can be a line of a lease's timeline. Each kind has its fields, as they are stored.
 
-The words in a ledger never change: a kind keeps its name, and a field its name and its form. A field that came
-later has a default, because older ledgers lack it.
+The words in a ledger never change: a kind keeps its name, and a field keeps its name and its form. A field that was
+added later has a default, because older ledgers lack it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from gpu_tenant.domain.terms import Terms
 
 
 class Told(Record):
-    """One thing that happened to a lease. What is stored of it are its fields that were given."""
+    """One thing that happened to a lease. Only the fields that were given are stored."""
 
-    # A newer version may have written more.
+    # A newer version may have written more fields.
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     kind: ClassVar[str]
 
     def stored(self) -> dict[str, JsonValue]:
-        """Its fields, as the ledger keeps them."""
+        """Return the fields as the ledger stores them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -34,13 +34,13 @@ class Told(Record):
 
 
 class Intended(Terms, Told):
-    """The lease is written down, before it has a box."""
+    """The lease was recorded, before it has a box."""
 
     kind = "intended"
 
 
 class Bound(Told):
-    """The box is under the lease, and bills since it was made."""
+    """The box now belongs to the lease, and has billed since it was made."""
 
     kind = "bound"
     box: str
@@ -54,14 +54,14 @@ class Ready(Told):
 
 
 class Marking(Told):
-    """The box is to carry the lease's mark."""
+    """The box is about to get the lease's mark."""
 
     kind = "marking"
     nonce: str
 
 
 class Marked(Told):
-    """The box carries the lease's mark."""
+    """The box has the lease's mark."""
 
     kind = "marked"
     nonce: str
@@ -73,13 +73,13 @@ class Marked(Told):
 
 
 class Looked(Told):
-    """The box was looked at, and nobody has used it."""
+    """A look at the box showed that nobody has used it."""
 
     kind = "looked"
 
 
 class TakesOver(Told):
-    """A person has the lease stand in the place of another."""
+    """A person made the lease take the place of another."""
 
     kind = "takes over"
     over: str
@@ -95,14 +95,14 @@ class Brokered(Told):
 
 
 class Parking(Told):
-    """The box is to be parked."""
+    """The box is about to be parked."""
 
     kind = "parking"
     how: str | None = None
 
 
 class RunsOn(Told):
-    """The box was to be parked, and runs on."""
+    """The box was to be parked, and still runs."""
 
     kind = "runs on"
 
@@ -114,7 +114,7 @@ class Parked(Told):
 
 
 class Resuming(Told):
-    """The box is to be started again."""
+    """The box is about to be started again."""
 
     kind = "resuming"
 
@@ -126,7 +126,7 @@ class Resumed(Told):
 
 
 class NewTerms(Terms, Told):
-    """The terms are others from here on."""
+    """The terms changed."""
 
     kind = "terms"
 
@@ -140,7 +140,7 @@ class Priced(Told):
 
 
 class Billed(Told):
-    """The provider was asked for its bill; without a sum, it did not say."""
+    """The provider was asked for its bill. Without a sum, it did not say."""
 
     kind = "billed"
     usd: str | None = None
@@ -157,15 +157,34 @@ class Noticed(Told):
 
 
 class Taken(Told):
-    """The provider took the box; without a fate, what had taken it is over."""
+    """The provider took the box. Without a fate, the box is no longer taken."""
 
     kind = "taken"
     fate: Fate | None = None
     words: str | None = None
 
 
+class Forewarned(Told):
+    """The box heard that its platform takes it back; or more of what it did about that."""
+
+    kind = "preemption notice"
+    source: str
+    at: AwareDatetime
+    """When the box heard it, by this computer's clock."""
+    jobs: tuple[str, ...] = ()
+    """Those that were asked to save."""
+    ended: bool = False
+    """Whether all of them have."""
+    stored_files: int | None = None
+    """How many files the box has copied to the store since; None: it has none, or has not done so."""
+
+    @field_serializer("at")
+    def _as_stored(self, at: datetime) -> str:
+        return at.isoformat()
+
+
 class Recovered(Told):
-    """The work of a lost box goes on under another lease, and what was lost of it."""
+    """The work of a lost box continues under another lease. Also says what was lost of the work."""
 
     kind = "recovered"
     fate: Fate | None = None
@@ -181,7 +200,7 @@ class Recovered(Told):
 
 
 class Absent(Told):
-    """The provider did not list the box. Only ledgers of early versions have it."""
+    """The provider did not list the box. Only ledgers of early versions have this."""
 
     kind = "absent"
 
@@ -190,7 +209,7 @@ class Absent(Told):
 
 
 class Pushed(Told):
-    """The work tree is on the box."""
+    """The work tree was pushed to the box."""
 
     kind = "pushed"
     files: int | None = None
@@ -199,21 +218,21 @@ class Pushed(Told):
 
 
 class Overwritten(Told):
-    """A push replaced what was saved nowhere, by name: the size of each."""
+    """A push replaced files that were saved nowhere, because they were named. `files` has their sizes."""
 
     kind = "overwritten"
     files: dict[str, int] = Field(default={})
 
 
 class Preparing(Told):
-    """A job makes an environment."""
+    """A job is making an environment."""
 
     kind = "preparing"
     job: str
 
 
 class Prepared(Told):
-    """What became of that: ready, done, or failed."""
+    """The result of making an environment: ready, done, or failed."""
 
     kind = "prepared"
     state: str
@@ -222,11 +241,12 @@ class Prepared(Told):
 
 
 class Guarded(Told):
-    """What the guard on the box undertook."""
+    """What the guard on the box promised."""
 
     kind = "guarded"
     armed: bool
     ends_the_meter: bool
+    when_done: bool = False
     words: str
 
 
@@ -242,13 +262,13 @@ class Launched(Told):
 
 
 class Together(Told):
-    """One job was declared on several leases at once, the same name on each."""
+    """One job was declared on several leases at once, under the same name on each."""
 
     kind = "gang"
     job: str
     launcher: str
     leases: tuple[str, ...]
-    """In the order of their ranks: the first one has rank 0."""
+    """In the order of their ranks: the first lease has rank 0."""
     command: str
     """The script with its arguments, as requested."""
     lines: tuple[str, ...]
@@ -256,7 +276,7 @@ class Together(Told):
 
 
 class Progressed(Told):
-    """How a job was seen."""
+    """The state in which a job was seen."""
 
     kind = "progress"
     job: str
@@ -267,14 +287,14 @@ class Progressed(Told):
 
 
 class Stopped(Told):
-    """A job was asked to end, and killed after the grace."""
+    """A job was asked to end, and killed after the grace period."""
 
     kind = "stopped"
     job: str
 
 
 class JobEnded(Told):
-    """A look saw for the first time that a job has ended, `ago_s` after that."""
+    """A look showed for the first time that a job has ended. The job ended `ago_s` before that look."""
 
     kind = "job ended"
     job: str
@@ -285,14 +305,14 @@ class JobEnded(Told):
 
 
 class Lingers(Told):
-    """A look saw for the first time that a job's command has ended and left processes running."""
+    """A look showed for the first time that a job's command has ended and left processes running."""
 
     kind = "lingers"
     job: str
 
 
 class Holds(Told):
-    """More work is coming: until then the lease is not ended for being done."""
+    """More work is coming: until then the lease does not end because its work is done."""
 
     kind = "hold"
     until: AwareDatetime
@@ -311,7 +331,7 @@ class Accepted(Told):
 
 
 class Done(Told):
-    """The work is done, and the lease is being ended for that; or why that did not come about."""
+    """The work is done, and the lease is being ended for that. Otherwise says why it was not ended."""
 
     kind = "done"
     outcome: str | None = None
@@ -349,7 +369,7 @@ class Sealed(Told):
 
 
 class Collected(Told):
-    """All that a seal lists is here."""
+    """Everything that a seal lists is here."""
 
     kind = "collected"
     seal: str
@@ -358,7 +378,7 @@ class Collected(Told):
 
 
 class Stored(Told):
-    """All that a seal lists is in the store, as far as `missing` allows."""
+    """Everything that a seal lists is in the store, except for `missing` files."""
 
     kind = "stored"
     store: str
@@ -395,7 +415,7 @@ class Waived(Told):
 
 
 class WaivedAhead(Told):
-    """A person signed ahead for what cannot be saved by the end."""
+    """A person signed ahead for the loss of what cannot be saved by the end."""
 
     kind = "waived ahead"
     by: str
@@ -411,7 +431,7 @@ class Ending(Told):
 
 
 class Permitted(Told):
-    """There is leave to destroy the box, on one ground."""
+    """The box may be destroyed, on one ground."""
 
     kind = "permitted"
     ground: str
@@ -431,7 +451,7 @@ class Unseen(Told):
 
 
 class Destroyed(Told):
-    """The provider was asked to destroy the box; or what it said."""
+    """The provider was asked to destroy the box. `outcome` says how far that is."""
 
     kind = "destroy"
     outcome: str | None = None
@@ -446,7 +466,7 @@ class Attested(Told):
 
 
 class Receipted(Told):
-    """The receipt is filed."""
+    """The receipt was recorded."""
 
     kind = "receipt"
     ground: str | None = None
@@ -466,15 +486,15 @@ class CameBack(Told):
 
 
 class Unread(Told):
-    """A line that this version cannot read: of a kind that came later, or damaged."""
+    """A line that this version cannot read: its kind is newer, or it is damaged."""
 
     kind = ""
     was: str
-    """The word under which it is stored."""
+    """The word under which the line is stored."""
     detail: dict[str, JsonValue]
 
     def stored(self) -> dict[str, JsonValue]:
-        """What is stored of it, as it was found."""
+        """Return what is stored, unchanged."""
         return self.detail
 
 
@@ -497,6 +517,7 @@ Event: TypeAlias = (
     | Billed
     | Noticed
     | Taken
+    | Forewarned
     | Recovered
     | Absent
     | Pushed
@@ -536,11 +557,11 @@ Event: TypeAlias = (
 KINDS: Mapping[str, type[Event]] = {
     each.kind: each for each in get_args(Event) if each is not Unread
 }
-"""Each kind by the word under which it is stored."""
+"""The class of each kind, by the word under which the kind is stored."""
 
 
 def kind_of(event: Event) -> str:
-    """The word under which the event is stored."""
+    """Return the word under which the event is stored."""
     return event.was if isinstance(event, Unread) else event.kind
 
 
@@ -552,7 +573,7 @@ class Line(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The word under which it is stored."""
+        """The word under which the event is stored."""
         return kind_of(self.event)
 
 
@@ -561,11 +582,11 @@ Lines: TypeAlias = Sequence[Line]
 
 
 WANTED = frozenset(each.kind for each in (Holds, Launched, Pushed, Preparing, Prepared, Resumed))
-"""The kinds that say that the box is wanted for more work."""
+"""The kinds which show that the box is wanted for more work."""
 
 
 def event_of(kind: str, detail: dict[str, JsonValue]) -> Event:
-    """The event that is stored under that word with these fields."""
+    """Return the event that is stored under that word with these fields."""
     known = KINDS.get(kind)
     if known is not None:
         with suppress(ValidationError):

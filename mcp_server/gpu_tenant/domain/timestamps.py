@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 
 def instant(told: object) -> datetime | None:
-    """The moment in `told`, in UTC. None if there is none, or if its form is ambiguous.
+    """Return the moment in `told`, in UTC. None if there is none, or if its form is ambiguous.
 
-    An unreadable moment is None and not an error: a box with an odd date exists all the same.
+    An unreadable moment is None and not an error, because a box with an odd date exists all the same.
     """
     try:
         if isinstance(told, str):
@@ -15,7 +15,7 @@ def instant(told: object) -> datetime | None:
             at = datetime.fromtimestamp(told, UTC)
         else:
             return None
-        # Without an offset the moment is ambiguous. The year 1 is Go's way to say that there is none.
+        # Without an offset the moment is ambiguous. The year 1 is Go's way to say that there is no moment.
         return at.astimezone(UTC) if at.tzinfo is not None and at.year >= 2000 else None
     except (ValueError, OverflowError, OSError):
         return None

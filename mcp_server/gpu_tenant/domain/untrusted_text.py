@@ -38,7 +38,7 @@ _UNSEEN: dict[int, str | None] = {
         range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}"
     ),  # bytes that were not UTF-8
 }
-# As ranges: a class of that many single characters is a hundred times slower to search.
+# As ranges: a class of that many single characters would be a hundred times slower to search.
 _IS_UNSEEN = re.compile(
     f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _GONE)}\u2028\u2029\ud800-\udfff]"
 )
@@ -51,20 +51,20 @@ _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 
 
 def plain(text: str, *, max_line: int = 2000) -> str:
-    """The text without anything that a terminal would obey or an eye would miss.
+    """Return the text without anything that a terminal would obey or a reader would not see.
 
-    Escape sequences are removed, and so are control characters other than newline and tab, bidi and zero-width
-    characters. Of a line that was redrawn with carriage returns, the last state stays. A line longer than
-    `max_line` characters is cut to it, and says by how much.
+    Escape sequences are removed, and so are control characters other than newline and tab, and bidi and zero-width
+    characters. Of a line that was redrawn with carriage returns, the last state stays. A line longer than `max_line`
+    characters is cut to that length, and says how much is missing.
     """
     return "\n".join(_cut(line, max_line) for line in bare(text).split("\n"))
 
 
 def keep_colours(text: str, *, max_line: int = 2000) -> str:
-    """As `plain`, but colours stay. The only escape sequences left are whole SGR ones, `ESC [ digits ; : m`.
+    """Do what `plain` does, but keep colors. The only escape sequences left are whole SGR ones, `ESC [ digits ; : m`.
 
-    A line that was cut or redrawn ends in the colours in which it would have ended anyway. Without its colours
-    the result is what `plain` makes of the same text.
+    A line that was cut or redrawn ends in the colors in which it would have ended anyway. Without its colors, the
+    result is what `plain` makes of the same text.
     """
     text = _ESCAPE.sub(
         lambda found: found[0] if found["colour"] else "", text.replace("\r\n", "\n")
@@ -74,7 +74,7 @@ def keep_colours(text: str, *, max_line: int = 2000) -> str:
 
 
 def bare(text: str) -> str:
-    """As `plain`, but no line is cut; the result has as many lines as the text."""
+    """Do what `plain` does, but cut no line. The result has as many lines as the text."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text or not text.isascii():
         text = _ESCAPE.sub("", text)
@@ -85,8 +85,8 @@ def bare(text: str) -> str:
 
 
 def sentence(text: str, *, most: int) -> str:
-    """The text as one plain line of at most `most` characters."""
-    # Text far beyond the end would cost time and never be shown.
+    """Return the text as one plain line of at most `most` characters."""
+    # Text far beyond the end would cost time, and is never shown.
     line = " ".join(plain(text[: 8 * most]).split())
     if len(text) <= 8 * most and len(line) <= most:
         return line
@@ -94,10 +94,10 @@ def sentence(text: str, *, most: int) -> str:
 
 
 def quote_text(text: str) -> str:
-    """What a box said, to be used inside one of our sentences: short, and clearly not our own words.
+    """Quote what a box said, for use inside one of our sentences: short, and clearly not our own words.
 
-    An ordinary file name stays as it is. Anything with a blank, or that could be overlooked, is put in quotation
-    marks. Different texts stay different.
+    An ordinary file name is unchanged. Anything that has a blank, or could be overlooked, is put in quotation marks.
+    Different texts stay different.
     """
     line = " ".join(plain(text[:_LONGEST_SEEN]).split())
     if len(text) > _LONGEST_QUOTED or len(line) > _LONGEST_QUOTED:
@@ -107,7 +107,7 @@ def quote_text(text: str) -> str:
 
 
 def fence(text: str, *, nonce: str) -> str:
-    """The text, made plain, between tags that it cannot close itself.
+    """Put the text, made plain, between tags that it cannot close itself.
 
     `nonce` is 8 to 64 letters and digits that the box cannot know.
     """
@@ -118,7 +118,7 @@ def fence(text: str, *, nonce: str) -> str:
 
 
 def _visible(character: str, but: str = "") -> str:
-    """What is shown in place of a character that nobody would see."""
+    """Return what is shown in place of a character that nobody would see."""
     return character if character == but else _UNSEEN[ord(character)] or ""
 
 
@@ -129,7 +129,7 @@ def _redrawn(text: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """What a progress bar showed last: the last thing written after a carriage return."""
+    """Return what a progress bar showed last: the last text written after a carriage return."""
     states = line.split("\r")
     shown = next(
         (n for n in reversed(range(len(states))) if _COLOUR.sub("", states[n]).strip()),
@@ -140,7 +140,7 @@ def _last_state(line: str) -> str:
 
 
 def _colours(text: str) -> str:
-    """The colour sequences of the text that are still in effect at its end."""
+    """Return the color sequences of the text that are still in effect at its end."""
     said = "".join(_COLOUR.findall(text))
     resets = [reset.start() for reset in _RESET.finditer(said)]
     return said[resets[-1] :] if resets else said
@@ -152,7 +152,7 @@ def _cut(line: str, max_line: int) -> str:
     shown = len(_COLOUR.sub("", line))
     if shown <= max_line:
         return line
-    # The length with the note fits the limit, so that a text made plain twice is not cut twice.
+    # The length with the note fits the limit, so that a text that is made plain twice is not cut twice.
     note = f"… [+{shown} characters]"
     kept = max(0, max_line - len(note))
     at = _place_of(line, kept)
@@ -160,7 +160,7 @@ def _cut(line: str, max_line: int) -> str:
 
 
 def _place_of(line: str, shown: int) -> int:
-    """The index at which the line has shown `shown` characters."""
+    """Return the index at which the line has shown `shown` characters."""
     at = 0
     for colour in _COLOUR.finditer(line):
         if colour.start() - at >= shown:

@@ -7,13 +7,13 @@ _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
 
 def some(count: int, noun: str) -> str:
-    """The count with its noun: `1 file`, `2 files`, `2 boxes`."""
+    """Return the count with its noun: `1 file`, `2 files`, `2 boxes`."""
     plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
 
 
 def size(count: int | float | None) -> str:
-    """A number of bytes, for a person."""
+    """Return a number of bytes in words for a person."""
     if count is None:
         return "unknown"
     amount = float(count)
@@ -25,7 +25,7 @@ def size(count: int | float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration, for a person."""
+    """Return a duration in words for a person."""
     sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
     if seconds < 120:
         return f"{sign}{seconds:.0f} s"
@@ -35,7 +35,7 @@ def span(seconds: float) -> str:
 
 
 def with_dates(words: str) -> str:
-    """The words, with seconds since 1970 replaced by a date."""
+    """Return the words, with seconds since 1970 replaced by a date."""
 
     def date(found: re.Match[str]) -> str:
         return f"at {datetime.fromtimestamp(int(found[1]), UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -61,6 +61,7 @@ class Sites:
             "environ": dict(environ),
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
+            "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
         }
         marker, content = home / MARKER, json.dumps(said)
         # Rewriting it would make it count among the files written since the launch.

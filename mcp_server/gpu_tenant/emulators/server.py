@@ -66,6 +66,15 @@ class SwitchedOff(Protocol):
         ...
 
 
+@runtime_checkable
+class HasMetadata(Protocol):
+    """An emulator whose boxes have a metadata server, which answers that box alone."""
+
+    def metadata(self, thing: Thing, path: str, request: Request) -> Response:
+        """What the server says to the box at that path."""
+        ...
+
+
 class Stage:
     """An emulator that answers at `url` until it is closed. Its boxes end with it."""
 
@@ -168,7 +177,9 @@ class Stage:
             return
         if request.url.path.startswith("/_rehearsal"):
             await self._api(scope, receive, send)
-            self.world.save()
+            # A box asks its metadata server every other second, and changes nothing by that.
+            if not request.url.path.startswith("/_rehearsal/boxes/") or request.method != "GET":
+                self.world.save()
             return
         body = await request.body()
         self.world.advance(0)
@@ -324,6 +335,7 @@ class Stage:
             Route("/routes", self._routes),
             Route("/reset", self._reset, methods=["POST"]),
             Route("/boxes/{site}/power_off", self._power_off, methods=["POST"]),
+            Route("/boxes/{site}/metadata/{path:path}", self._metadata),
         ]
 
     async def _meter(self, request: Request) -> Response:
@@ -377,15 +389,29 @@ class Stage:
 
     async def _power_off(self, request: Request) -> Response:
         """A box shuts itself down. The computer that it runs on is never shut down."""
+        box = self._running_box(request)
+        if box is None:
+            return JSONResponse({"error": "no such box runs"}, 404)
+        if isinstance(self._emulator, SwitchedOff):
+            self._emulator.switched_off(box)
+            return JSONResponse({"off": box.id})
+        return JSONResponse({"error": "this platform's boxes stay on"}, 409)
+
+    async def _metadata(self, request: Request) -> Response:
+        """A box asks the server that only it can reach."""
+        box = self._running_box(request)
+        if box is None or not isinstance(self._emulator, HasMetadata):
+            return PlainTextResponse("there is no such box, or nothing to ask", 404)
+        return self._emulator.metadata(box, request.path_params["path"], request)
+
+    def _running_box(self, request: Request) -> Thing | None:
+        """The box that the request's path names, as it stands now. None if it does not run."""
         self.world.advance(0)
         site = request.path_params["site"]
         for box in self.world.things():
             if site in (box.id, box.id.rpartition("/")[2]) and box.phase == "running":
-                if isinstance(self._emulator, SwitchedOff):
-                    self._emulator.switched_off(box)
-                    return JSONResponse({"off": box.id})
-                return JSONResponse({"error": "this platform's boxes stay on"}, 409)
-        return JSONResponse({"error": "no such box runs"}, 404)
+                return box
+        return None
 
 
 class _Breakable(H11Protocol):

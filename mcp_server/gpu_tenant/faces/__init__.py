@@ -1,4 +1,4 @@
-"""How a person or an agent speaks to it: cli, mcp, dashboard, report, install, demo.
+"""How a person or an agent uses the program: cli, mcp, dashboard, report, install, demo.
 
-They call verbs and decide nothing.
+The faces call verbs, and decide nothing.
 """

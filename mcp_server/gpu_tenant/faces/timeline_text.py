@@ -35,7 +35,7 @@ _OUTCOMES: dict[str | None, str] = {
 
 
 def describe(event: timeline.Event) -> str:
-    """That event as a sentence; of one that cannot be read, as much as can be said."""
+    """Write that event as a sentence. Of an event that cannot be read, say as much as can be said."""
     match event:
         case timeline.Intended():
             return f"Written down before there was a box: {_terms_words(event)}."
@@ -82,6 +82,11 @@ def describe(event: timeline.Event) -> str:
             if fate is None:
                 return "What had taken the box is over: it runs again."
             return f"{_FATES[fate]}: {_clause(words)}." if words else f"{_FATES[fate]}."
+        case timeline.Forewarned(jobs=jobs, ended=ended, stored_files=stored):
+            asked = f"; asked to save: {_names_words(jobs)}" if jobs else "; nothing ran"
+            done = ", which has ended" if jobs and ended else ""
+            copied = f"; {some(stored, 'file')} are in the store" if stored else ""
+            return f"The box heard that its platform takes it back{asked}{done}{copied}."
         case timeline.Recovered():
             return _describe_recovered(event)
         case timeline.Absent():
@@ -269,7 +274,7 @@ def _names_words(names: Sequence[str]) -> str:
 
 
 def _clause(words: str | None) -> str:
-    """The words as a part of a sentence, which ends later."""
+    """The words as part of a sentence that ends later."""
     return _text(words).rstrip(".")
 
 
@@ -286,7 +291,7 @@ def _text(value: object) -> str:
 
 
 def _usd(value: object) -> str:
-    """A sum for a person: rounded to the cent from 1 USD up, and exact below."""
+    """Write a sum for a person: rounded to the cent from 1 USD up, and exact below."""
     try:
         amount = Decimal(str(value))
     except InvalidOperation:

@@ -105,9 +105,7 @@ class Rereader:
             try:
                 got = os.preadv(opened, [view], 0)
             except OSError:
-                os.close(
-                    opened
-                )  # unbuffered reads are refused here, so open the file the ordinary way
+                os.close(opened)  # unbuffered reads are refused, so open it the ordinary way
                 opened = open_regular(path)
                 if opened is None:
                     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 RESERVES = {"watch": 1 << 20, "end": 4 << 20}
-"""What is kept, by who may give it up: a watch that must go on, and a teardown. The latter takes all."""
+"""How many bytes are reserved, and for what: a watch that must continue, and a teardown, which may use both."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 WANTED_BYTES = 1 << 20
 """A disk with less room than this counts as full: a verb's lines in the ledger could be cut short."""
@@ -17,7 +17,7 @@ def is_full(directory: Path) -> bool:
     """Whether the disk of `directory` has too little room for a verb's lines in the ledger."""
     if free_bytes(directory) >= WANTED_BYTES:
         return False
-    # Some disks keep room for root that they do not report, so it is tried.
+    # Some disks keep room for root that they do not report, so a write is tried.
     tried = directory / f".room-{os.getpid()}"
     try:
         tried.write_bytes(os.urandom(WANTED_BYTES))
@@ -30,7 +30,7 @@ def is_full(directory: Path) -> bool:
 
 
 def free_bytes(directory: Path) -> int:
-    """How much any user may still write to the disk of `directory`."""
+    """Return how many bytes any user may still write to the disk of `directory`."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize
 
@@ -41,7 +41,7 @@ def has_reserve(directory: Path) -> bool:
 
 
 def keep_reserve(directory: Path) -> None:
-    """The reserve lies in `directory`. If the disk has not twice as much room, it is tried again the next time."""
+    """Keep the reserve in `directory`. If the disk does not have twice as much room, do nothing this time."""
     with suppress(OSError):
         if free_bytes(directory) < 2 * sum(RESERVES.values()):
             return
@@ -55,7 +55,7 @@ def _keep(reserve: Path, size_bytes: int) -> None:
     except FileExistsError:
         return
     try:
-        # What is written is no zeros: some file systems keep those without any room.
+        # Random bytes, because some file systems store zeros without using any room.
         os.write(opened, os.urandom(size_bytes))
         os.fsync(opened)
     except OSError:
@@ -66,7 +66,7 @@ def _keep(reserve: Path, size_bytes: int) -> None:
 
 
 def give_up_reserve(directory: Path, purpose: Literal["watch", "end"]) -> bool:
-    """The reserve for that purpose was given up, if the disk of `directory` is full. Returns whether one was."""
+    """Give up the reserve for that purpose if the disk of `directory` is full. Return whether there was one."""
     if not is_full(directory):
         return False
     there = [

@@ -48,12 +48,9 @@ class Remembered(NamedTuple):
         """Whether `seen` is the same file, not written to since.
 
         A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so that the two differ. A
-        file
-        that still has these two times was not written to, because a write would have made them equal. If both times
-        are
-        nearly equal, a later write within one step of the file system's clock could look the same. The record of such
-        a
-        file is not trusted.
+        file that still has these two times was not written to, because a write would have made them equal. If both
+        times are nearly equal, a later write within one step of the file system's clock could look the same. The
+        record of such a file is not trusted.
         """
         return (
             seen is not None
@@ -220,9 +217,7 @@ def clone_file(source: Path, target: Path) -> None:
 
 def _copy(of: int, to: int) -> None:
     if sys.platform == "linux":
-        with suppress(
-            OSError
-        ):  # most file systems cannot share blocks, and none can across file systems
+        with suppress(OSError):  # few file systems can share blocks, and none with another
             fcntl.ioctl(to, _FICLONE, of)
             return
     if hasattr(os, "copy_file_range"):

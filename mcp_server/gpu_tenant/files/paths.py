@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from gpu_tenant.domain.errors import BadRequest
+
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -101,3 +103,14 @@ def leads_inside(name: str, target: str) -> bool:
     climbs = next((at for at, part in enumerate(parts) if part != b".."), len(parts))
     is_plain = raw and not raw.startswith(b"/") and b"\0" not in raw and b".." not in parts[climbs:]
     return bool(is_plain) and climbs <= to_bytes(name).count(b"/") - 1
+
+
+def must_be_named(directory: str) -> str:
+    """`directory`, unchanged.
+
+    Raises:
+        BadRequest: it is empty, which would mean the directory that a command happens to run in.
+    """
+    if not directory.strip():
+        raise BadRequest("no directory is named", remedy="`.` is the one that you are in")
+    return directory

@@ -1,11 +1,11 @@
 """The glob patterns by which an owner says what is kept and what may be lost."""
 
 import re
-from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from warnings import catch_warnings, simplefilter
 
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
 
 _PROBES = (
@@ -25,6 +25,9 @@ _PROBES = (
     "1/2",
 )
 """Unrelated names of files, such as jobs write. A pattern that matches half of them is too wide."""
+_BYTE = "%[0-9A-F]{2}"
+"""A byte that cannot be shown, as it stands in a name from the box."""
+_NO_FILES = frozenset({"proc", "sys", "dev"})
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
     r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
@@ -73,6 +76,43 @@ def no_pattern(pattern: str, why: str) -> BadRequest:
     )
 
 
+def told_apart(
+    artifacts: Sequence[str], discard: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is kept and what may be lost, in patterns without `!`.
+
+    `!out/huge.bin` among the artifacts takes that file out of what the others keep. A bare name after the `!` means
+    files of that name below each of them. `!` in a discard keeps what it names.
+
+    Raises:
+        BadRequest: there are only artifacts that are not kept.
+    """
+    kept = [pattern for pattern in artifacts if not pattern.startswith("!")]
+    lost = [pattern for pattern in discard if not pattern.startswith("!")]
+    not_kept = [pattern.removeprefix("!") for pattern in artifacts if pattern.startswith("!")]
+    if not_kept and not kept:
+        raise BadRequest(
+            f"{', '.join(artifacts)} says what is not kept, and nothing says what is",
+            remedy=f"add what is kept: {Option('artifact')} 'out/', or give it up: {Option('discard')} '{not_kept[0]}'",
+        )
+    for pattern in not_kept:
+        is_bare = "/" not in pattern.rstrip("/")
+        lost += [_below(place, pattern) for place in kept] if is_bare else [pattern]
+    kept += [pattern.removeprefix("!") for pattern in discard if pattern.startswith("!")]
+    return tuple(dict.fromkeys(kept)), tuple(dict.fromkeys(lost))
+
+
+def _below(place: str, name: str) -> str:
+    """The pattern of files of that name anywhere below what `place` means."""
+    is_anywhere = "/" not in place.rstrip("/") and not place.startswith("~")
+    return f"{'**/' if is_anywhere else ''}{place.rstrip('/')}/**/{name}"
+
+
+def literal_pattern(path: str) -> str:
+    """The pattern that means the file at that path, whatever characters its name has."""
+    return re.sub(r"([][*?\\])", r"\\\1", path)
+
+
 def require_patterns(patterns: Iterable[str]) -> None:
     """Require that every pattern names something in the work directory, below `~/` or at an absolute path.
 
@@ -90,7 +130,13 @@ def require_patterns(patterns: Iterable[str]) -> None:
                 f"the pattern {pattern!r} negates, so what it is meant to keep would be unclear",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
-        if pattern != "/" and not {*pattern.split("/")} - {"", "."}:
+        names = [name for name in pattern.split("/") if name not in ("", ".")]
+        if pattern.startswith("/") and (not names or names[0] in _NO_FILES or "*" in names[0]):
+            raise BadRequest(
+                f"{pattern!r} is all of the box, or what its system makes up",
+                remedy="name the directory that the job writes: relative to the work directory, as `out/`, or absolute",
+            )
+        if not names:
             raise no_pattern(pattern, "it names nothing")
         for part in pattern.split("/"):
             _require_segment(pattern, part)
@@ -151,4 +197,22 @@ def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
         return True
     if pattern[0] == "**":
         return _covers(pattern[1:], path) or (bool(path) and _covers(pattern, path[1:]))
-    return bool(path) and fnmatchcase(path[0], pattern[0]) and _covers(pattern[1:], path[1:])
+    is_next = bool(path) and _segment(pattern[0])(path[0]) is not None
+    return is_next and _covers(pattern[1:], path[1:])
+
+
+@lru_cache(maxsize=1024)
+def _segment(part: str) -> Callable[[str], re.Match[str] | None]:
+    """Matches one name, as the box lists it, with one part of a pattern. The box reads the part in the same way."""
+    source = ""
+    for token in _TOKEN.finditer(part):
+        if token.lastgroup == "set":
+            chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
+            source += (f"(?:{_BYTE}|(?!%)[^{chars}])") if token.group("not") else f"(?!%)[{chars}]"
+        elif token.lastgroup in ("star", "one"):
+            source += f"(?:{_BYTE}|[^%])" + ("*" if token.lastgroup == "star" else "")
+        elif token.lastgroup == "run":
+            source += re.escape(token.group().upper())
+        else:
+            source += re.escape(token.group("quoted") or token.group("plain"))
+    return re.compile(source, re.DOTALL).fullmatch

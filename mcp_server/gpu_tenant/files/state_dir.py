@@ -37,8 +37,7 @@ class Home:
         """Return the state directory that this environment asks for.
 
         The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the environment,
-        or
-        sets its own data directory, would hide the boxes it rented from all other hosts.
+        or sets its own data directory, would hide the boxes it rented from all other hosts.
 
         Raises:
             BadRequest: the environment names an empty or relative directory. This would be another ledger in each
@@ -138,8 +137,7 @@ def open_cold(path: Path) -> BinaryIO | None:
     """Open the regular file at `path` so that it is read from its storage. None if there is no such file.
 
     If the system allows that, the file is first dropped from the page cache, so that the bytes come from the storage
-    and
-    not from memory.
+    and not from memory.
     """
     opened = open_regular(path)
     if opened is None:

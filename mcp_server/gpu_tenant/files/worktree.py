@@ -65,10 +65,8 @@ def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
     """Return the regular files below `directory` that are not ignored, and those that `include` names all the same.
 
     `include` has names of files and folders, relative to `directory`. A folder is included with everything in it
-    except
-    links and `.git`. A link is followed only if `include` names it, because it may point anywhere. What is left out
-    is
-    sorted by size, the largest first.
+    except links and `.git`. A link is followed only if `include` names it, because it may point anywhere. What is
+    left out is sorted by size, the largest first.
 
     Raises:
         BadRequest: a name in `include` leads out of the directory, or nothing has that name.
@@ -184,9 +182,8 @@ def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
     """Whether `rule` matches the entry itself. The folders above the entry were judged before.
 
     We do not use `GitIgnoreSpec`, because it judges a file together with its folders. So it loses files in folders
-    that
-    rules like `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after a name that the rule took for a
-    folder.
+    that rules like `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after a name that the rule took for
+    a folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True

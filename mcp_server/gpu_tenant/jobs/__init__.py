@@ -1,4 +1,4 @@
-"""What runs on a box, how far it is, and why it ended.
+"""What runs on a box, how far it has come, and why it ended.
 
-It needs a box that is there, and nothing of a lease's law.
+This package needs a box to work on. It knows nothing of a lease's law.
 """

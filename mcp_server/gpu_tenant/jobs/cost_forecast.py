@@ -1,4 +1,4 @@
-"""What a lease will have cost by its deadline, and by when its job ends if it keeps its pace."""
+"""What a lease will have cost by its deadline, and by the end of its job if the job keeps its pace."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60
-"""With less than both of these, nothing is forecast: a job's first steps are its slowest."""
+"""The least progress and time for a forecast. With less of either, none is made: a job's first steps are its slowest."""
 _STEP, _STEP_S = 0.01, 60
-"""The least change, and the least time, between two recorded marks."""
+"""The least progress, and the least time, between two recorded marks."""
 _SOON = timedelta(hours=1)
-"""How soon the budget must end to be worth a warning. That it ends before the deadline is agreed."""
+"""How soon the budget must be spent to be worth a warning. That it may be spent before the deadline was agreed."""
 
 _FRACTION: TypeAdapter[float | None] = TypeAdapter(float | None)
 
@@ -41,17 +41,17 @@ class Mark(Record):
 
 
 class Forecast(Record):
-    """What is spent and what will be. None is unknown, which is never 0."""
+    """What is spent and what will be spent. None means unknown, which is never 0."""
 
     spent_usd: Decimal | None
     rate_usd_h: Decimal | None
     to_deadline_usd: Decimal | None
     job_ends_at_earliest: AwareDatetime | None = None
     job_ends_at: AwareDatetime | None = None
-    """The later of two estimates: one by its whole history, one by the newer half of it."""
+    """The later of two estimates: one from the job's whole history, one from the newer half of that history."""
     to_job_end_usd_least: Decimal | None = None
     to_job_end_usd: Decimal | None = None
-    """The cost at the later end."""
+    """The cost at the later of the two ends."""
     over_budget: str | None = None
     past_deadline: str | None = None
 
@@ -61,8 +61,8 @@ def forecast(
 ) -> Forecast:
     """What the lease has cost and will cost, as far as that is known.
 
-    `course` is the progress of its running job from the start. `billed` is what the provider says it has charged.
-    Its part for bytes is added, because no hourly rate covers that.
+    `course` is the progress of its running job from the start. `billed` is what the provider says it has
+    charged. The part for bytes is added, because no hourly rate covers bytes.
     """
     spent = lease.cost_usd(now)
     if spent is not None and billed is not None:
@@ -76,7 +76,7 @@ def forecast(
         to_deadline_usd=_by(lease.terms.deadline_at, now, spent, rate),
     )
     ends = ends_between(course) if lease.parked_at is None else None
-    # A job that should have ended by now has ended, or its pace is unknown.
+    # If the estimated end is past, either the job has ended, or its pace is unknown.
     if ends is not None and ends[1] >= now:
         told = told.model_copy(
             update={
@@ -103,7 +103,7 @@ def keep_course(
     ledger: Ledger,
     at: datetime,
 ) -> None:
-    """The job's progress is on record, in steps of a hundredth and at most once a minute. So is its end."""
+    """Record the job's progress, in steps of a hundredth and at most once a minute. Also record its end."""
     fraction = progress.fraction if progress else None
     known = [
         (when, event)
@@ -161,13 +161,13 @@ def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
     last, middle = run[-1], run[0].at + (run[-1].at - run[0].at) / 2
     newer = [mark for mark in run if mark.at <= middle][-1]
     ends = [end for begun in (run[0], newer) if (end := _end(begun, last)) is not None]
-    # A run that is too short as a whole is no basis for an estimate, even if its half is long
-    # enough.
+    # If the whole run is too short for an estimate, none is made, even if its newer half would be
+    # long enough.
     return (min(ends), max(ends)) if _end(run[0], last) is not None else None
 
 
 def _since_it_fell_back(course: Sequence[Mark]) -> list[Mark]:
-    """The newest marks that only grow. A job that started over is measured from there."""
+    """The newest marks whose fractions only grow. A job that started over is measured from its new start."""
     run: list[Mark] = []
     for mark in course:
         if run and mark.fraction < run[-1].fraction:
@@ -205,26 +205,26 @@ def _by(
 
 
 def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | None) -> str | None:
-    """What will be spent beyond the budget. None if the budget is spent already: another message says that."""
+    """Say what will be spent beyond the budget. None if the budget is spent already: another message says that."""
     budget, spent = lease.terms.budget_usd, told.spent_usd
     counted = lease.cost_usd(now)
     if budget is None or spent is None or (counted is not None and counted >= budget):
         return None
     if spent >= budget:
-        return f"with its bytes, {spent:.2f} USD are spent: the budget of {budget} USD is gone"
+        return f"including the charges for bytes, {spent:.2f} USD are spent: the budget of {budget} USD is used up"
     if told.to_job_end_usd is not None and told.job_ends_at is not None:
         if told.to_job_end_usd <= budget:
             return None
         return (
-            f"its job ends at {told.job_ends_at:%Y-%m-%d %H:%M} UTC by its own pace, and will have cost "
-            f"{told.to_job_end_usd:.2f} USD: the budget of {budget} USD ends before"
+            f"its job ends at {told.job_ends_at:%Y-%m-%d %H:%M} UTC at its present pace, and will have cost "
+            f"{told.to_job_end_usd:.2f} USD by then: the budget of {budget} USD is used up before that"
         )
     if told.to_deadline_usd is None or told.to_deadline_usd <= budget or not rate:
         return None
     gone = now + timedelta(hours=float((budget - spent) / rate))
     if gone - now > _SOON:
         return None
-    return f"the budget of {budget} USD is spent at {gone:%H:%M} UTC, before its deadline"
+    return f"the budget of {budget} USD is spent at {gone:%Y-%m-%d %H:%M} UTC, before its deadline"
 
 
 def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:
@@ -232,6 +232,6 @@ def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:
     if earliest is None or earliest <= deadline or now >= deadline:
         return None
     return (
-        f"its job ends at {earliest:%Y-%m-%d %H:%M} UTC at the earliest, by its own pace, and the lease "
+        f"its job ends at {earliest:%Y-%m-%d %H:%M} UTC at the earliest, at its present pace, but the lease ends "
         f"at {deadline:%Y-%m-%d %H:%M}: {Command('extend', lease.id, hours='N')}"
     )

@@ -41,7 +41,7 @@ Verdict = Literal[
 
 @dataclass(frozen=True, slots=True)
 class BoxSeen:
-    """What the provider shows of the box, and what became of the box if the provider says so."""
+    """What the provider shows of the box, and what happened to the box if the provider says so."""
 
     state: BoxState
     words: str = ""
@@ -65,12 +65,12 @@ _GOTCHAS: Final = "references/gotchas.md"
 _MEMORY: Final = "references/debug/memory.md"
 ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     "exit": (
-        "it ended by itself: read the end of the log, mend it here, launch again",
+        "it ended by itself: read the end of the log, correct the code on this computer, launch again",
         "references/phase-4-monitor.md",
     ),
     "signal": ("find who sent the signal before you launch again", f"{_GOTCHAS}#vanished-process"),
     "hangup": (
-        "something in the command listens to SIGHUP again: start it in a session of its own",
+        "something in the command has enabled SIGHUP again: start the command in a session of its own",
         f"{_GOTCHAS}#rearmed-sighup",
     ),
     "cgroup_oom": (
@@ -102,7 +102,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_GOTCHAS}#thread-storm",
     ),
     "cuda_oom": (
-        "read the four numbers of its message before you shrink anything",
+        "read the four numbers in the error message before you shrink anything",
         f"{_MEMORY}#reading-the-trace",
     ),
     "xid": (
@@ -110,7 +110,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_GOTCHAS}#dead-gpu",
     ),
     "nccl_timeout": (
-        "find the rank that did not come: the others only waited for it",
+        "find the rank that did not arrive: the other ranks only waited for it",
         "references/debug/distributed.md#hangs",
     ),
     "network_lost": (
@@ -118,7 +118,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/transfer.md",
     ),
     "walltime": (
-        "its time limit ended it: it goes on if it loads its checkpoint",
+        "its time limit ended it: launched again, it continues if it loads its checkpoint",
         "references/spot.md",
     ),
     "deadline": (
@@ -126,15 +126,15 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/phase-5-teardown.md",
     ),
     "preempted": (
-        "the box was taken back: its profile says what survives; go on from the checkpoint",
+        "the box was taken back: its profile says what survives; continue from the checkpoint",
         "references/spot.md",
     ),
     "outbid": (
-        "somebody bid more: go on as the lease's card says; tear it down if you give up, for it may wake and bill",
+        "somebody bid more: do as the lease's card says; to give up, tear the box down, for it may wake and bill",
         f"{_GOTCHAS}#outbid-wakes",
     ),
     "host_lost": (
-        "the machine under the box failed: see what survives that, then take another",
+        "the machine under the box failed: see in its profile what survives that, then take another box",
         "references/spot.md",
     ),
     "balance_zero": (
@@ -154,6 +154,7 @@ _BY_US: Final[Mapping[str, Verdict]] = {
     "stopped": "stopped",
     "deadline": "deadline",
     "walltime": "walltime",
+    "preempted": "preempted",
 }
 _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
     "cuda_oom": "cuda_oom",
@@ -166,7 +167,7 @@ _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
     "host_lost": "host_lost",
     "scheduler_oom": "cgroup_oom",
 }
-"""Ends for which the log's word is enough without another fact, because no counter counts them."""
+"""Ends for which the words of the log are enough without another fact, because no counter counts them."""
 
 _OUT_OF_MEMORY: Final[tuple[Verdict, ...]] = ("cgroup_oom", "host_oom")
 _FULL: Final[tuple[Verdict, ...]] = ("disk_full", "inodes_full")
@@ -205,8 +206,8 @@ class _End:
 def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) -> Diagnosis | None:
     """Why the job ended, by the strongest evidence there is. None while it runs, and if it finished.
 
-    What the box counted outranks what the log says. Of the log, only its last words count. If the two contradict
-    each other, or nothing is conclusive, the verdict is `unknown`, with what is known.
+    What the box counted outranks what the log says. Of the log, only the last words count. If the evidence
+    contradicts itself, or nothing is conclusive, the verdict is `unknown`, with what is known.
     """
     if status.state not in ENDED:
         return _fate_of(box) if status.state != "absent" else None
@@ -233,7 +234,11 @@ def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) ->
 def _fate_of(box: BoxSeen | None) -> Diagnosis | None:
     if box is None or box.fate is None:
         return None
-    said = f"the provider says {_quote(box.words)}" if box.words else "by the provider's own record"
+    said = (
+        f"the provider says {_quote(box.words)}"
+        if box.words
+        else "the provider's own record says so"
+    )
     return _diagnosis(box.fate, said)
 
 
@@ -264,7 +269,7 @@ def _signal_name(number: int) -> str:
 def _weigh(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords
 ) -> tuple[Verdict, str]:
-    says = f"the log ends {_quote(words.line)}" if words.line else "the log says nothing of it"
+    says = f"the log ends {_quote(words.line)}" if words.line else "the log says nothing about it"
     if not end.recorded:
         return _unseen_end(end, signs, says)
     if end.signal is not None:
@@ -273,11 +278,11 @@ def _weigh(
 
 
 def _unseen_end(end: _End, signs: Mapping[str, str], says: str) -> tuple[Verdict, str]:
-    """The verdict if nobody saw the end, because the command and its supervisor are both gone."""
+    """The verdict if nobody saw the end, because both the command and its supervisor are gone."""
     for memory in _OUT_OF_MEMORY:
         if memory in signs:
             return memory, f"{signs[memory]}; {end.words}"
-    return "unknown", f"{end.words}, and its supervisor is gone, too; {says}"
+    return "unknown", f"{end.words}, and its supervisor is gone as well; {says}"
 
 
 def _by_signal(
@@ -315,14 +320,14 @@ def _by_signal(
     if "xid" in signs:
         if name in ("ABRT", "SEGV", "BUS") or words.kind == "gpu_error":
             return "xid", f"{signs['xid']}; {end.words}"
-        return "unknown", f"{end.words}, and the kernel told of a GPU fault: {signs['xid']}"
+        return "unknown", f"{end.words}, but the kernel also reported a GPU fault: {signs['xid']}"
     return "signal", f"{end.words}; {says}" if words.kind != "silent" else end.words
 
 
 def _by_bus_error(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
 ) -> tuple[Verdict, str]:
-    """A bus error: a mapped file was touched whose disk has no room, or which was truncated."""
+    """The verdict on a bus error: the process touched a mapped file that was truncated, or whose disk was full."""
     disk, shm = "disk_full" in signs, "shm_full" in signs
     if disk and shm:
         return "unknown", f"{end.words}; {signs['shm_full']}; {signs['disk_full']}"
@@ -349,12 +354,15 @@ def _by_exit(
             return full, f"{signs[full]}; {signs['log_cut']}; {end.words}"
         return (
             "unknown",
-            f"{signs['log_cut']}, so what it says last may be old: {says}; {end.words}",
+            f"{signs['log_cut']}, so its last words may be old: {says}; {end.words}",
         )
     if "xid" in signs:
         if words.kind in ("gpu_error", "nccl_timeout", "silent", "echo"):
             return "xid", f"{signs['xid']}; {end.words}"
-        return "unknown", f"{says}, and the kernel told of a GPU fault: {signs['xid']}; {end.words}"
+        return (
+            "unknown",
+            f"{says}, but the kernel also reported a GPU fault: {signs['xid']}; {end.words}",
+        )
     if words.kind in _STANDS_ALONE:
         return _STANDS_ALONE[words.kind], f"{says}; {end.words}"
     match words.kind:
@@ -363,7 +371,7 @@ def _by_exit(
         case "write_failed":
             if full:
                 return full, f"{signs[full]}; {says}"
-            return "unknown", f"a write failed, and there is room now: {says}; {end.words}"
+            return "unknown", f"a write failed, but there is room now: {says}; {end.words}"
         case "shm":
             return _without_shm(signs, shares, says)
         case "bus_error":
@@ -371,16 +379,19 @@ def _by_exit(
         case "pids" if "pids_full" in signs:
             return "pids_full", f"{signs['pids_full']}; {says}"
         case "pids":
-            return "unknown", f"a process or thread was refused, and no limit counted it: {says}"
+            return "unknown", f"a process or thread was refused, but no limit counted that: {says}"
         case "killed":
             return (
                 "unknown",
-                f"a part of it was killed, and nothing counted why: {says}; {end.words}",
+                f"a part of the job was killed, but nothing counted why: {says}; {end.words}",
             )
         case "silent" if full:
             return full, f"{signs[full]}; {says}; {end.words}"
         case "echo":
-            return "unknown", f"it lost another process, and nothing says why: {says}; {end.words}"
+            return (
+                "unknown",
+                f"the job lost another of its processes, but nothing says why: {says}; {end.words}",
+            )
         case _ if full and not words.raised:
             return "unknown", f"{signs[full]}, but {says}; {end.words}"
         case _:
@@ -390,7 +401,7 @@ def _by_exit(
 def _without_space(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
 ) -> tuple[Verdict, str]:
-    """The system refused a write because bytes or inodes ran out. The facts decide which."""
+    """The verdict if the system refused a write because bytes or inodes ran out. The facts decide which of the two."""
     if _IN_SHM.search(words.line):
         return _without_shm(signs, shares, says)
     disk, inodes = "disk_full" in signs, "inodes_full" in signs
@@ -398,16 +409,20 @@ def _without_space(
         full: Verdict = "disk_full" if disk else "inodes_full"
         return full, f"{signs[full]}; {says}"
     if "shm_full" in signs and not disk:
-        return "shm_full", f"{signs['shm_full']}, and room where it worked; {says}"
+        return "shm_full", f"{signs['shm_full']}, but there was room where the job worked; {says}"
     free, left = shares.get("disk_share"), shares.get("inode_share")
     if free is not None and free < _LOW and (left is None or left > _AMPLE):
-        return "disk_full", f"{says}; {free:.1%} of the disk was free then"
+        return "disk_full", f"{says}; {free:.1%} of the disk was free at its end"
     if left is not None and left < _LOW and free is not None and free > _AMPLE:
-        return "inodes_full", f"{says}; {left:.1%} of the inodes were free then"
+        return "inodes_full", f"{says}; {left:.1%} of the inodes were free at its end"
     if left is not None and left > _AMPLE and not _ELSEWHERE.search(words.line):
-        # Removing one file frees bytes again. Half of all inodes can hardly have been freed since.
-        return "disk_full", f"{says}; there was room again when it had ended, and inodes all along"
-    return "unknown", f"{says}, and there was room where it worked; {end.words}"
+        # Removing one file frees bytes again. But half of all inodes can hardly have been freed
+        # since the failure.
+        return (
+            "disk_full",
+            f"{says}; when it had ended there was room again, and there had always been inodes",
+        )
+    return "unknown", f"{says}, but there was room where the job worked; {end.words}"
 
 
 def _without_shm(
@@ -417,7 +432,7 @@ def _without_shm(
         return "shm_full", f"{signs['shm_full']}; {says}"
     whole, free = shares.get("shm_bytes", 0), shares.get("shm_free_bytes", 0)
     if whole > _TINY_SHM and free > whole * _AMPLE:
-        # What a dead process held there is free again, but it can hardly have held this much.
+        # What a dead process held in /dev/shm is free again, but it can hardly have held this much.
         return "unknown", f"{says}, but {int(free)} of {int(whole)} bytes are free in /dev/shm"
     return "shm_full", says
 

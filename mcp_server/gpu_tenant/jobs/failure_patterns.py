@@ -1,4 +1,4 @@
-"""The failure that the last words of a job's log name, if they name one."""
+"""Finds the failure that the last words of a job's log name, if they name one."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,13 +29,15 @@ Kind = Literal[
     "host_lost",
     "scheduler_oom",
 ]
-"""`echo`: a pipe or a worker broke, which is how other processes notice a death. `error`: any other failure.
+"""What the last words of a log name.
+
+`echo`: a pipe or a worker broke, which is how other processes notice a death. `error`: any other failure.
 `talk`: the last line names no failure.
 """
 
 _LINES: Final = 400
 _AFTER: Final = 40
-"""A traceback that is further than this many lines from the end is not what ended the job."""
+"""How many lines may follow a traceback. If more follow, the traceback is not what ended the job."""
 
 _RANK = re.compile(r"^(?:\[(?:rank|default)?\d+\]:? ?|\(\w+ pid=\d+[^)]*\) ?|\d+: (?=\S))+")
 _HEADER = re.compile(r"(?:^|\])\s*(?:\w+ )?Traceback \(most recent call last\):$")
@@ -194,7 +196,7 @@ _OF_LINES: Final = _kinds(
 )
 _NEAR_THE_END: Final = 8
 _ANYWHERE: Final = ("nccl_timeout", "killed", "scheduler_oom", "shm")
-"""Many lines that say nothing new may follow these, such as stack frames or a launcher's traceback."""
+"""Kinds that count wherever they stand, because many lines without news may follow, such as a launcher's traceback."""
 _WEAK: Final = ("talk", "error", "echo", "write_failed", "gpu_error", "silent")
 
 
@@ -227,10 +229,10 @@ class _Raised:
 
 
 def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
-    """The failure that the very end of the log names. One that the job survived does not count.
+    """Find the failure that the very end of the log names. A failure that the job survived does not count.
 
-    An uncaught exception ends Python with status 1. So after any other status a traceback was only reported by
-    the job, and is not what ended it.
+    An uncaught exception ends Python with status 1. So if the status is another one, a traceback was only
+    reported by the job, and is not what ended it.
     """
     lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
     lines = [line for line in lines if line.strip()][-_LINES:]
@@ -256,7 +258,7 @@ def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
 
 
 def _last_life(lines: Sequence[str]) -> int:
-    """The index after the last line that shows the job at work.
+    """Return the index after the last line that shows the job at work.
 
     A progress bar that is only redrawn does not count.
     """
@@ -273,7 +275,7 @@ def _last_life(lines: Sequence[str]) -> int:
 
 
 def _tracebacks(lines: Sequence[str]) -> Iterator[_Raised]:
-    """Every exception with a traceback, in the order of the log."""
+    """Find every exception with a traceback, in the order of the log."""
     index, before = 0, None
     while index < len(lines):
         if before and _CHAINED.match(lines[index]):
@@ -294,7 +296,7 @@ def _told_after(lines: Sequence[str], one: _Raised) -> Sequence[str]:
 
 
 def _choose(raised: Sequence[_Raised]) -> LastWords | None:
-    """The exception that ended the job, or the one that caused it if that says more."""
+    """Choose the exception that ended the job, or the exception that caused it if that one says more."""
     if not raised:
         return None
     last = raised[-1]
@@ -308,7 +310,7 @@ def _choose(raised: Sequence[_Raised]) -> LastWords | None:
 
 
 def _find_named(lines: Sequence[str]) -> LastWords | None:
-    """The failure named by a line near the end, outside of any traceback."""
+    """Find the failure that is named by a line near the end, outside any traceback."""
     telling = [line for line in lines if not _SKIPPED.match(line)]
     near = telling[-_NEAR_THE_END:]
     for kind, pattern in _OF_LINES:

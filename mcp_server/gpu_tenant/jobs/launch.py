@@ -1,4 +1,4 @@
-"""Starts one detached job on a box. It is recorded before it runs, and started at most once."""
+"""Starts one detached job on a box. The job is recorded before it runs, and is started at most once."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Launched(Record):
-    """A job that from now on runs without us."""
+    """A job that from now on runs without this computer."""
 
     lease: str
     job: str
@@ -58,19 +58,21 @@ async def launch(
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
-    """The job runs on the box in a session of its own, and no longer depends on this computer.
+    """Start the job on the box, in a session of its own. It then no longer depends on this computer.
 
-    If a job was recorded but its start was never confirmed, for example after a crash, calling again continues it.
+    If a job was recorded but its start was never confirmed, for example after a crash, calling again
+    completes the start.
 
     Raises:
-        BadRequest: no artifact is declared, a pattern leaves the box, or another job has the name.
-        CaretakerFailed: the box could not start it.
+        BadRequest: no artifact is declared, a pattern leads out of the box, or another job has the name.
+        Refused: the lease's deadline has passed.
+        CaretakerFailed: the box could not start the job.
     """
     lease = session.lease
     if ledger.now() >= lease.terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
-            remedy=f"{Command('collect', lease.id)} and teardown, then a new lease with more {Option('hours')}",
+            remedy=f"{Command('collect', lease.id)} and teardown, then rent again with more {Option('hours')}",
         )
     if name is None:
         await _refuse_twice(session, command, ledger=ledger)
@@ -106,20 +108,22 @@ async def launch(
         environment=env.get("VIRTUAL_ENV") or None,
         died=died,
         guard=armed.words,
-        next=f"{look}: its log says why; mend the command, and launch again" if died else str(look),
+        next=f"{look}: the log says why; correct the command, and launch again"
+        if died
+        else str(look),
     )
 
 
 async def _died_at_once(session: Session, job: JobId) -> str | None:
-    """How the job ended, if it failed within a second, as a mistyped command does. None if it runs, or is unknown.
+    """Say how the job ended, if it failed within a second, as a mistyped command does. None if it runs, or is unknown.
 
-    The job runs in real time in a rehearsal as well, so no clock is asked.
+    The job runs in real time in a rehearsal as well, so this waits in real time.
     """
     await asyncio.sleep(_LOOK_AFTER_S)
     try:
         seen = await session.caretaker.status(job, offset=0, limit=0, sample="plain")
     except TenantError:
-        return None  # it was started, whatever a second request says
+        return None  # The job was started, whatever this second request says.
     if seen.state not in ENDED or seen.state == "finished":
         return None
     if seen.exit_code is None:
@@ -129,13 +133,13 @@ async def _died_at_once(session: Session, job: JobId) -> str | None:
 
 
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:
-    """The box can match those patterns, and no pattern in `discard` covers a whole place.
+    """Check that the box can match those patterns, and that no pattern in `discard` covers a whole place.
 
-    The box is asked before the patterns are on record, and only about those that lead outside the work
-    directory, because what they cover depends on where its home is.
+    The box is asked before the patterns are recorded, and only about patterns that lead outside the work
+    directory: what those cover depends on where the box's home directory is.
 
     Raises:
-        BadRequest: one cannot be matched, or covers too much.
+        BadRequest: a pattern cannot be matched, or covers too much.
     """
     given_up = [pattern for pattern in discard if pattern[:1] in ("/", "~")]
     kept = [pattern for pattern in artifacts if pattern[:1] in ("/", "~")]
@@ -154,8 +158,8 @@ async def _refuse_twice(session: Session, command: str, *, ledger: Ledger) -> No
             status = await session.caretaker.status(job.id, offset=0, limit=0, sample="plain")
             if status.state not in ENDED and status.state != "absent":
                 raise JobRunning(
-                    f"{job.id} runs that very command, and two would write over each other",
-                    remedy=f"{Command('monitor', session.lease.id)}; to run it twice, name it: {Option('name')}",
+                    f"{job.id} already runs exactly this command, and two copies would overwrite each other's files",
+                    remedy=f"{Command('monitor', session.lease.id)}; to run the command twice, give the second job a name: {Option('name')}",
                 )
 
 
@@ -172,7 +176,7 @@ def _declare(
     ledger: Ledger,
 ) -> Job:
     if not command.strip():
-        raise BadRequest("the command is empty", remedy="give the job's own command")
+        raise BadRequest("the command is empty", remedy="give the command that the job is to run")
     if not artifacts:
         raise BadRequest(
             "the job declares nothing to keep, so its box could never be verified",
@@ -187,7 +191,7 @@ def _declare(
     by_name = next((job for job in jobs if job.id == name), None)
     if by_name is not None and by_name.command != command:
         raise BadRequest(
-            f"the job {name} of {lease.id} runs another command", remedy="choose another name"
+            f"{lease.id} has a job {name} with another command", remedy="choose another name"
         )
     unconfirmed = next(
         (

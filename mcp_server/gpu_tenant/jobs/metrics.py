@@ -1,4 +1,4 @@
-"""The course of a job's metrics by step, from every line of its log: loss, accuracy, learning rate."""
+"""The course of a job's metrics by step, read from every line of its log: loss, accuracy, learning rate."""
 
 import math
 import re
@@ -10,18 +10,18 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.jobs.progress import MAX_METRICS, LogPosition, told_by
 
 MOST_POINTS = 1500
-"""For one metric: more than a chart has pixels."""
+"""How many points are kept for one metric: more than a chart has pixels."""
 _PER_STRETCH = 3
-"""The least value, the greatest, and one that is not a number."""
+"""The points kept of each stretch: the least value, the greatest value, and one that is not a number."""
 _MOST_STRETCHES = MOST_POINTS // _PER_STRETCH
 _LINE_CHARACTERS = 4000
-"""No line that reports a step is longer. Of a longer line only the beginning is read."""
+"""No line that reports a step is longer. Of a longer line, only the beginning is read."""
 _ENDS = re.compile(r"[\r\n]+")
 _WORTH_READING = re.compile(r"\d")
 
 
 class Series(Record):
-    """One metric by step. A value of None is no number (NaN, infinite), which `not_finite` counts."""
+    """One metric by step. A value of None is not a number (NaN or infinite); `not_finite` counts these."""
 
     steps: tuple[float, ...]
     values: tuple[float | None, ...]
@@ -65,10 +65,10 @@ class _Stretch:
 
 @dataclass(slots=True)
 class MetricCurve:
-    """The course of one metric, in at most `MOST_POINTS` points, however long it goes on.
+    """The course of one metric, in at most `MOST_POINTS` points, however many values it has.
 
-    It is divided into stretches of equal length, each of which keeps its least and its greatest value. When
-    there are too many stretches, they are merged in pairs.
+    The course is divided into stretches of equal length, each of which keeps its least and its greatest
+    value. When there are too many stretches, they are merged in pairs.
     """
 
     _stretches: list[_Stretch] = field(default_factory=list)
@@ -79,7 +79,7 @@ class MetricCurve:
     _last_step: float = -math.inf
 
     def add(self, step: float, value: float | None) -> None:
-        """Adds one value.
+        """Add one value.
 
         A step before the last one means that the job went back. What came after that step is dropped.
         """
@@ -108,7 +108,7 @@ class MetricCurve:
         )
 
     def _halve(self) -> None:
-        """The stretches are merged in pairs, and later ones are twice as long as before."""
+        """Merge the stretches in pairs. Later stretches are then twice as long as before."""
         merged = []
         for i in range(0, len(self._stretches), 2):
             pair = _Stretch(count=self._length * 2)
@@ -134,7 +134,7 @@ class MetricCurve:
 
 
 class Metrics:
-    """The metrics of one job, from its log as it arrives: pieces of text of any length, from the beginning.
+    """The metrics of one job, read from its log as the log arrives, in pieces of text of any length.
 
     Each line is read once, and the memory used does not grow with the log.
     """
@@ -142,23 +142,23 @@ class Metrics:
     def __init__(self) -> None:
         self._courses: dict[str, MetricCurve] = {}
         self._begun = ""
-        """A line whose rest is yet to come."""
+        """The beginning of a line whose rest is yet to come."""
         self._steps = _Steps()
 
     def feed(self, text: str) -> None:
-        """Takes more of the log. A later piece may complete a line."""
+        """Read more of the log. A later piece may complete a line."""
         *lines, rest = _ENDS.split(self._begun + text)
         for line in lines:
             self._read(line)
         self._begun = rest[:_LINE_CHARACTERS]
 
     def end(self) -> None:
-        """The log is complete, so its last line is whole."""
+        """Take the log as complete, so that its last line is whole."""
         self._read(self._begun)
         self._begun = ""
 
     def series(self) -> dict[str, Series]:
-        """Each metric's course so far, in the order in which the log first mentioned them."""
+        """Each metric's course so far, in the order in which the log first mentioned the metrics."""
         return {name: course.series() for name, course in self._courses.items()}
 
     def _read(self, line: str) -> None:
@@ -177,9 +177,9 @@ class Metrics:
 
 
 def measured_by(tail: str) -> dict[str, Series]:
-    """What the whole lines of a log's tail measured, each value at the step that its own job reports for it.
+    """Return what the whole lines of a log's tail measured, each value at the step that the job reports for it.
 
-    A value for which the tail reports no step is left out: where it belongs is known only by the whole log.
+    A value for which the tail reports no step is left out: only the whole log shows where it belongs.
     """
     steps, courses = _Steps(), dict[str, MetricCurve]()
     for line in plain(tail).split("\n"):
@@ -194,26 +194,26 @@ def measured_by(tail: str) -> dict[str, Series]:
 
 
 class _Steps:
-    """Puts every line on one axis, whatever it counts: on steps, if the log ever reports any."""
+    """Puts every line of a log on one axis: on steps if the log ever reports any, otherwise on epochs."""
 
     def __init__(self) -> None:
         self._epoch: float | None = None
         self._is_new_epoch = False
         self._base = 0.0
-        """What is added to a count that started over."""
+        """What is added to a step count that started over."""
         self._counted: float | None = None
-        """The last step as reported."""
+        """The last step, as the log reported it."""
         self._last: float | None = None
 
     @property
     def counts(self) -> bool:
-        """Whether any line so far has reported a step; until then the axis is of epochs."""
+        """Whether any line so far has reported a step. Until then, the axis is of epochs."""
         return self._counted is not None
 
     def at(self, epoch: LogPosition | None, step: LogPosition | None) -> float | None:
-        """The position of a line that reports these. A line that reports neither is where the last one was.
+        """Return the position of a line that reports these. A line that reports neither is where the last one was.
 
-        None if nothing has reported any position yet.
+        None if no line has reported a position yet.
         """
         if epoch is not None:
             self._is_new_epoch = self._epoch is not None and epoch.done > self._epoch

@@ -38,7 +38,7 @@ class Gpu(Record):
 
 
 class Watched(Record):
-    """One look at a job. Pass `cursor` to the next call, so that only new log comes."""
+    """One look at a job. Pass `cursor` to the next call, to get only what is new in the log."""
 
     lease: str
     job: str
@@ -77,9 +77,9 @@ async def watch(
     ledger: Ledger,
     box: BoxSeen | None = None,
 ) -> Watched:
-    """The state of the job that the box knows by that name, and the newest of its log since byte `cursor`.
+    """Look at the job that the box knows by that name: its state, and the newest part of its log since byte `cursor`.
 
-    At most `limit_bytes` of the log are returned. With `wait_s` the call returns when the job has ended, or
+    At most `limit_bytes` of the log are returned. With `wait_s`, the call returns when the job has ended, or
     after that time.
     """
     until = ledger.now() + timedelta(seconds=wait_s)
@@ -96,7 +96,7 @@ async def watch(
             offset = status.log.next_offset
         behind = status.log_bytes - offset
         if behind > limit_bytes:
-            # If the log grows faster than it is read, the reading skips to its newest part.
+            # The log grows faster than it is read: skip to its newest part.
             skipped += len(log) + behind - limit_bytes
             log.clear()
             offset = status.log_bytes - limit_bytes
@@ -110,7 +110,7 @@ async def watch(
         del log[:-limit_bytes]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
-    # A character of which only some bytes are there yet comes whole with the next look.
+    # If only some bytes of a character have arrived, the next look returns the whole character.
     offset -= len(decoder.getstate()[0])
     is_cut = cursor is None and offset > len(log)
     why = await _why(status, bytes(log), session.caretaker, box)
@@ -124,14 +124,14 @@ async def watch(
 
 
 def fence_log(seen: Watched) -> Watched:
-    """The same, with the log between tags that mark it as text from the box."""
+    """Put the log between tags that mark it as text from the box."""
     if not seen.log:
         return seen
     return seen.model_copy(update={"log": fence(seen.log, nonce=secrets.token_hex(4))})
 
 
 def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
-    """The job with that name, or the newest one if no name is given.
+    """Find the job with that name, or the newest job if no name is given.
 
     Raises:
         BadRequest: there is no such job.
@@ -139,9 +139,13 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
     jobs = ledger.jobs(lease.id)
     chosen = [job for job in jobs if name in (None, job.id)]
     if not chosen:
-        known = ", ".join(job.id for job in jobs) or "none was ever declared"
+        lacks = (
+            f"{lease.id} has no job {name} (known: {', '.join(job.id for job in jobs)})"
+            if jobs
+            else f"{lease.id} has no job: none was ever launched on it"
+        )
         raise BadRequest(
-            f"{lease.id} has no job {name or ''} (known: {known})",
+            lacks,
             remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
         )
     return chosen[-1]
@@ -162,7 +166,7 @@ def _answer(
     running = None
     ended_at = status.ended_at if status.state in ENDED else status.now
     if status.started_at is not None and ended_at is not None:
-        # How long a job ran whose end nobody saw is unknown: its box was taken, or restarted.
+        # If nobody saw the job's end, because its box was taken or restarted, it is unknown how long it ran.
         running = round(ended_at - status.started_at, 1)
     return Watched(
         lease=lease.id,
@@ -200,7 +204,7 @@ def _answer(
 async def _why(
     status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
 ) -> str | None:
-    """The verdict on a job that has ended, by the end of its log. `held` is the part that has been read."""
+    """Judge why a job ended, by the end of its log. `held` is the part of the log that has been read."""
     if status.state not in ENDED or status.state == "finished":
         return None
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
@@ -218,7 +222,7 @@ def _next(status: JobStatus, lease: Lease) -> str:
     ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
-            return f"{Command('monitor', lease.id)} again, with this cursor"
+            return f"{Command('monitor', lease.id)} again with this cursor"
         case "lingering":
             return (
                 f"the command ended and left processes running: wait with {Command('monitor', lease.id)}, or "
@@ -226,17 +230,17 @@ def _next(status: JobStatus, lease: Lease) -> str:
             )
         case "finished" if terms.when_done != "keep":
             return (
-                f"{home}; its box is {ends} {GRACE_S} s after its last job: a launch, or {hold}, before that "
+                f"{home}; its box is {ends} {GRACE_S} s after its last job has ended: a launch, or {hold}, before that "
                 "keeps it"
             )
         case "finished":
             return str(home)
         case "failed" | "killed" | "stopped" if terms.when_done != "keep":
             return (
-                f"read the log; launch it again to resume, or {home} brings what it wrote; its terms: "
-                f"{terms.on_failure.words}, where {hold} gives more time"
+                f"read the log; launch it again to resume, or {home} collects what it wrote; the lease's terms: "
+                f"{terms.on_failure.words}; {hold} gives more time"
             )
         case "failed" | "killed" | "stopped":
-            return f"read the log; launch it again to resume, or {home} brings what it wrote"
+            return f"read the log; launch it again to resume, or {home} collects what it wrote"
         case "absent":
             return "the box knows no such job: launch it again"

@@ -18,7 +18,7 @@ MAX_METRICS = 32
 
 
 class Progress(Record):
-    """Where a job says it is. `fraction` is of the whole, as far as the log shows it."""
+    """The position that a job reports. `fraction` is the share of the whole work, as far as the log shows it."""
 
     done: float | None = None
     total: float | None = None
@@ -42,7 +42,7 @@ class LogLine:
 
     epoch: LogPosition | None
     step: LogPosition | None
-    """Or an iteration. If the line also reports an epoch, it is one within that epoch."""
+    """A step or an iteration. If the line also reports an epoch, the step is one within that epoch."""
     metrics: tuple[tuple[str, float], ...]
 
 
@@ -81,7 +81,7 @@ _METRIC = re.compile(
 _METRIC_NAME = re.compile(rf"(?:^|[\W_])(?:{_METRIC_WORDS})(?:$|[\W_\d])", re.IGNORECASE)
 
 _FIRST = ("loss", "train_loss", "train/loss", "eval_loss", "val_loss", "eval/loss", "val/loss")
-"""What a person looks for first, in this order; then any other loss, and then the rest as it came."""
+"""The metrics that a person looks for first, in this order. Then come other losses, then the rest as the log has them."""
 
 _TOTAL_KEYS: dict[Unit, tuple[str, ...]] = {
     "step": ("total_steps", "max_steps", "num_steps", "steps"),
@@ -98,15 +98,15 @@ _DONE_KEYS: dict[str, Unit] = {
 
 
 def whole_lines(tail: str) -> str:
-    """The tail of a log without its first line, which is cut; all of it if it is a single line."""
+    """The tail of a log without its first line, which may be cut. If the tail is a single line, all of it."""
     return _CUT.sub("", tail, count=1)
 
 
 def read_progress(log_tail: str) -> Progress | None:
-    """The last position and the last value of each metric in the log, losses first. None if it reports neither.
+    """Read the last position, and the last value of each metric, from the log, losses first. None if it reports neither.
 
-    Steps reported after an epoch count as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs of 10, and
-    `epoch 3 step 5/20` is an unknown fraction of the whole.
+    Steps reported after an epoch count as steps within that epoch: `epoch 3/10 step 5/20` is 2.25 epochs of
+    10, and `epoch 3 step 5/20` is an unknown fraction of the whole.
     """
     epoch: LogPosition | None = None
     inner: LogPosition | None = None
@@ -130,7 +130,7 @@ def _rank(metric: str) -> int:
 
 
 def told_by(line: str) -> LogLine:
-    """What a line of plain text reports about the job's position and its metrics."""
+    """Read what a line of plain text reports about the job's position and its metrics."""
     fields = _fields(line)
     epoch: LogPosition | None = None
     step: LogPosition | None = None
@@ -168,14 +168,14 @@ def _written_positions(line: str) -> Iterator[LogPosition]:
     for match in _WORDED.finditer(line):
         unit, all_of_it = _UNITS[match["unit"].lower()], match["total"]
         if unit == "epoch" and "." in match["done"] and not all_of_it:
-            continue  # "epoch: 0.3" reports progress in steps, and is not an epoch that contains them
+            continue  # "epoch: 0.3" reports progress in steps; it is not an epoch that contains steps.
         total = _count(all_of_it) if all_of_it else None
         yield LogPosition(done=_count(match["done"]), total=total, unit=unit)
     if "[" not in line and "%|" not in line:
         return
     for match in _BRACKETED.finditer(line):
         done, total = _count(match["done"]), _count(match["total"])
-        if done <= total:  # otherwise it is a date
+        if done <= total:  # Otherwise this is a date.
             yield LogPosition(done=done, total=total, unit="step")
     for match in _BAR.finditer(line):
         reached, whole = _scale(match["done"], match["dk"]), _scale(match["total"], match["tk"])
@@ -192,7 +192,7 @@ def _told_positions(fields: dict[str, float]) -> Iterator[LogPosition]:
             total = next(totals, None)
             yield LogPosition(done=fields[key], total=total, unit=unit)
             if total and unit != "epoch":
-                return  # such a line counts its steps across all epochs
+                return  # A line with a total counts its steps across all epochs.
 
 
 def _measures(fields: dict[str, float], line: str) -> Iterator[tuple[str, float]]:
@@ -229,7 +229,7 @@ def _fields(line: str) -> dict[str, float]:
 
 
 def _name(said: str) -> str:
-    """The name in printable form: JSON can encode what no text contains, such as half a character."""
+    """Make the name printable: JSON can encode what no text contains, such as half a character."""
     return (said if said.isprintable() else plain(said))[:64]
 
 

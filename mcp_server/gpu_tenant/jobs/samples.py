@@ -1,4 +1,4 @@
-"""Readings of a job while it ran, kept on this computer: GPU, memory, disk and progress over time."""
+"""Readings of a job over time, kept on this computer: GPU, memory, disk and progress."""
 
 import fcntl
 import math
@@ -19,17 +19,17 @@ from gpu_tenant.jobs.metrics import MOST_POINTS, MetricCurve, Series
 from gpu_tenant.jobs.monitor import Watched
 
 _APART_S = 2.0
-"""Looks closer together than this leave one reading, because several interfaces may look at once."""
+"""Looks closer together than this leave one reading, because several faces may look at the same time."""
 _MOST_BYTES = 2_000_000
 _TAIL_BYTES = 32_768
 _GROUP = 16
-"""Of each group of this many older readings at most half stay: those with the extremes."""
+"""How many older readings form a group. At most half of each group stay: those with the extremes."""
 _NAME_CHARACTERS = 80
 _MOST_GPUS = 64
 
 
 class GpuRead(Record):
-    """One GPU at one moment, with short names: the file has thousands of them."""
+    """One GPU at one moment. The field names are short, because the file repeats them thousands of times."""
 
     index: int
     name: str
@@ -53,20 +53,21 @@ class Reading(Record):
     total: float | None = None
     fraction: float | None = None
     metrics: dict[str, float | None] = Field(default={}, description="None is no number: NaN")
+    log_bytes: int | None = Field(default=None, description="how long its log was known to be")
 
     @property
     def gpu_use(self) -> float | None:
-        """The average over all its GPUs."""
+        """The average use of all the job's GPUs."""
         return _mean([gpu.util for gpu in self.gpus])
 
     @property
     def gpu_mem(self) -> float | None:
-        """The sum over all its GPUs."""
+        """The memory used on all the job's GPUs together."""
         return _sum([gpu.mem for gpu in self.gpus])
 
 
 class GpuCourse(Record):
-    """One GPU over the times of its readings. None where it is unknown."""
+    """One GPU over the times of its readings. None where a value is unknown."""
 
     index: int
     name: str
@@ -76,10 +77,10 @@ class GpuCourse(Record):
 
 
 class Readings(Record):
-    """What was read over time. Every array is as long as `times`. None where it is unknown.
+    """What was read over time. Every array is as long as `times`. None where a value is unknown.
 
-    If there were more readings than fit, each two entries stand for a stretch of time: its least and its greatest
-    value.
+    If there were more readings than fit, each pair of entries stands for a stretch of time: the least and the
+    greatest value in it.
     """
 
     times: tuple[float, ...] = Field(description="seconds since the epoch, ascending")
@@ -100,9 +101,9 @@ class Readings(Record):
 
 
 def keep_reading(home: Home, seen: Watched, *, at: datetime) -> None:
-    """The look is on record as a reading, unless there is one from just before it.
+    """Record the look as a reading, unless there is one from just before it.
 
-    Errors are ignored: a full disk costs readings, but never a look.
+    Errors are ignored: on a full disk, readings are lost, but the look itself never fails.
     """
     if seen.state == "absent":
         return
@@ -134,20 +135,33 @@ def _reading(seen: Watched, at: float) -> Reading:
         total=_number(told.total) if told else None,
         fraction=_number(told.fraction) if told else None,
         metrics={name: _number(value) for name, value in told.metrics.items()} if told else {},
+        log_bytes=seen.cursor,
     )
+
+
+def log_bytes_at(home: Home, lease: str, job: str | None, at: float) -> int | None:
+    """How long the job's log was at that time, by the last look before it. None if nobody had looked."""
+    try:
+        lines = home.readings(lease).read_bytes().split(b"\n")
+    except OSError:
+        return None
+    told = list(_parse(lines))
+    named = job or (told[-1].job if told else None)
+    known = [x.log_bytes for x in told if x.job == named and x.at <= at and x.log_bytes is not None]
+    return known[-1] if known else None
 
 
 def _append(path: Path, reading: Reading) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = _open_locked(path)
     if opened is None:
-        return  # another look is being written at this moment
+        return  # Another look is being written at this moment.
     try:
         size = os.fstat(opened).st_size
         tail = os.pread(opened, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         if _is_near(reading, tail):
             return
-        # A line that a full disk cut short must not spoil the next one.
+        # A line that a full disk cut short must not spoil the next line.
         torn = b"\n" if tail and not tail.endswith(b"\n") else b""
         line = torn + _line(reading)
         os.write(opened, line)
@@ -158,7 +172,7 @@ def _append(path: Path, reading: Reading) -> None:
 
 
 def _open_locked(path: Path) -> int | None:
-    """The file, opened for appending and locked until it is closed. None if another process has the lock."""
+    """Open the file for appending, and lock it until it is closed. None if another process has the lock."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
         opened = os.open(path, flags, 0o600)
@@ -174,7 +188,7 @@ def _open_locked(path: Path) -> int | None:
         except OSError:
             os.close(opened)
             raise
-        # The file was thinned between opening and locking, so another file has its name by now.
+        # The file was replaced between opening and locking, so the name now belongs to another file.
         os.close(opened)
 
 
@@ -189,7 +203,7 @@ def _line(reading: Reading) -> bytes:
 
 
 def _thin(path: Path) -> None:
-    """The older half of the file has at most half as many readings. The lock keeps other writers out."""
+    """Drop at least half of the readings in the older half of the file. The lock keeps other writers out."""
     readings = list(_parse(path.read_bytes().split(b"\n")))
     middle = len(readings) // 2
     older = [
@@ -202,7 +216,7 @@ def _thin(path: Path) -> None:
 
 
 def _most_telling(readings: Sequence[Reading]) -> list[Reading]:
-    """Those readings that hold the extremes, and the first one, in their order."""
+    """Choose the readings with the extremes, and the first reading, in their order."""
     chosen = {0}
     measures: tuple[Callable[[Reading], float | None], ...] = (
         lambda one: one.gpu_use,
@@ -222,7 +236,7 @@ def _most_telling(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
-    """The readings of that job over time, or of all the lease's jobs together. Empty if there are none.
+    """Return the readings of that job over time, or of all the lease's jobs together. Empty if there are none.
 
     Each array has at most `MOST_POINTS` entries.
     """
@@ -274,7 +288,7 @@ def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
 
 
 def _parse(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
-    """The readings among the lines. A line that is not a reading is skipped."""
+    """Parse the lines as readings. A line that is not a reading is skipped."""
     for line in lines:
         if line:
             with suppress(ValidationError):

@@ -1,9 +1,10 @@
 """Runs one command so that it sees a read-only system and no home, and leaves no process behind.
 
-This is a program of its own that needs only the standard library: it makes the namespaces after its start,
+This is a program of its own that needs only the standard library. It makes the namespaces after its start,
 and everything after that happens in them. Usage: `python -I sandbox.py JSON`, where the JSON says what the
-command may see. Its first line on the descriptor `says` is `namespaces`, or `processes: WHY` if the system
-does not allow us any. In that case the command runs like any program, and only its processes are cleaned up.
+command may see. The first line that it writes to the descriptor `says` is `namespaces`, or `processes: WHY`
+if the system gives us no namespaces. In that case the command runs like any other program, and only its
+processes are cleaned up.
 """
 
 import ctypes
@@ -20,15 +21,15 @@ _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 _MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
-"""Sockets of programs outside, which could do for the command what it cannot do in here."""
+"""Sockets of programs outside the sandbox, which could do for the command what it may not do itself."""
 
 
 class Lacking(Exception):
-    """This system does not offer us that."""
+    """This system does not offer what the sandbox needs."""
 
 
 def main() -> int:
-    """The command's exit status. Nothing that it started is still running."""
+    """Run the command, end everything that it started, and return its exit status."""
     said = json.loads(sys.argv[1])
     try:
         if sys.platform != "linux":
@@ -57,7 +58,7 @@ def _status(waited: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-# Like any program, except that its processes are cleaned up
+# Without namespaces: like any other program, but its processes are cleaned up
 
 
 def _as_any_program(said: dict[str, object]) -> int:
@@ -73,7 +74,7 @@ def _as_any_program(said: dict[str, object]) -> int:
 
 
 def _end_all() -> None:
-    """None of our children or their descendants is still running."""
+    """Kill all our children and their descendants, and wait for their end."""
     while True:
         for pid in _children():
             _end(pid)
@@ -96,11 +97,11 @@ def _become(said: dict[str, object]) -> None:
         os._exit(127)
 
 
-# In namespaces
+# With namespaces
 
 
 def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
-    """The pid of a process that runs the command in new namespaces, and ends with it.
+    """Start a process that runs the command in new namespaces, and that ends with it. Returns the pid.
 
     Raises:
         Lacking: the system gives us no namespaces; nothing was started.
@@ -137,7 +138,7 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     must("unshare", libc.unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWIPC | network))
     _map(user, group)
     must("mount", libc.mount(None, b"/", None, _REC | _PRIVATE, None))
-    init = os.fork()  # only a child is in the new pid namespace
+    init = os.fork()  # Only a child of this process is in the new pid namespace.
     if init:
         os.close(readies)
         os.close(int(str(said["says"])))
@@ -161,7 +162,7 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     while True:
         ended, waited = os.wait()
         if ended == command:
-            os._exit(_status(waited))  # as init, so all others end too
+            os._exit(_status(waited))  # This process is init, so all others end with it.
 
 
 def _musts(libc: ctypes.CDLL) -> Callable[[str, int], None]:
@@ -186,10 +187,10 @@ def _map(user: int, group: int, at: str = "/proc/self") -> None:
 
 
 def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, object]) -> int:
-    """The system is read-only, the owner's places are empty, and `own` is as it was.
+    """Make the system read-only and the owner's places empty, and leave `own` as it was.
 
-    Returns a writable `/proc`, open for us alone. The command must not have one: whoever is root can write to
-    root's files in it.
+    Returns a writable `/proc`, opened for us alone. The command must not have one: whoever is root can write
+    to root's files through it.
     """
     own = os.fsencode(str(said["own"]))
     hidden = [os.fsencode(x) for x in list(said["hidden"]) if os.path.isdir(x)]  # type: ignore[call-overload]
@@ -234,7 +235,7 @@ def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, o
             b"workdir=" + work,
         )
         if libc.mount(b"overlay", path, b"overlay", _NODEV, b",".join((*parts, b"userxattr"))):
-            again(path)  # no overlay here, so the cache can at least be read
+            again(path)  # No overlay is possible here, but the cache can at least be read.
         else:
             writable.append(path)
     for path in map(os.fsencode, list(said["masked"])):  # type: ignore[call-overload]
@@ -259,7 +260,7 @@ def _set(libc: ctypes.CDLL, path: bytes, flags: int, given: int, taken: int) -> 
 
 
 def _loopback_up() -> None:
-    """`127.0.0.1` answers, as on any computer."""
+    """Bring up the loopback interface, so that `127.0.0.1` answers as on any computer."""
     import fcntl
     import socket
 

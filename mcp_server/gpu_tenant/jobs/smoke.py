@@ -1,8 +1,8 @@
-"""Runs the job's own command briefly on this computer, on CPU and in a copy, before money is spent.
+"""Runs the job's own command briefly on this computer, on its CPU and in a copy, before money is spent.
 
-An agent may have chosen the command, and a stranger may have written what it runs. So it has a home of its
-own and, as far as this system can prevent it (`jobs/sandbox.py`), no access to the owner's keys. Nothing
-that it started goes on running.
+An agent may have chosen the command, and a stranger may have written what it runs. So the command has a home
+of its own and, as far as this system allows (`jobs/sandbox.py`), no access to the owner's keys. Everything
+that it started is ended with it.
 """
 
 import asyncio
@@ -34,15 +34,16 @@ from gpu_tenant.providers.credentials import read_table
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
-"""Caches of earlier downloads, each with the variable that names it and its place below a home. The test may read
-them. New downloads go to a layer above them, which is deleted with the test.
+"""Caches of earlier downloads: the variable that names each, and its place below a home directory.
+
+The test may read them. New downloads go to a layer above the caches, which is deleted with the test.
 """
 
 Network = Literal["full", "none"]
 
 
 class SmokeReceipt(Record):
-    """What happened when the command ran here. `provision` asks for one that passed."""
+    """What happened when the command ran on this computer. `provision` asks for a receipt that passed."""
 
     id: str
     passed: bool
@@ -68,23 +69,23 @@ async def smoke(
     network: Network = "full",
     include: Sequence[str] = (),
 ) -> SmokeReceipt:
-    """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
+    """Run the command in a copy of `directory`, with CUDA hidden, and record the outcome.
 
     The copy holds exactly what a push with the same `include` would send.
 
-    It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If the system
-    gives us namespaces, the command sees none of the owner's files but the tree and the programs, and can write
-    only to its copy. If not, the receipt says so. Nothing that it started runs on.
+    The command runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If
+    the system gives us namespaces, the command sees none of the owner's files but the tree and the programs,
+    and can write only to its copy. If not, the receipt says so. Everything that it started is ended.
 
-    A command that still runs well at the time limit is stopped and has failed. Give the smoke test a short
-    command of its own (`--epochs 1`, `--smoke`), so that its end is seen too.
+    A command that still runs at the time limit is stopped, and has failed. Give the smoke test a short
+    command of its own (`--epochs 1`, `--smoke`), so that its end is tested too.
 
     Raises:
-        BadRequest: `directory` is no directory.
+        BadRequest: `directory` is not a directory, or the command is not text.
     """
     if "\0" in command or not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
         raise BadRequest(
-            f"{str(directory)[:200]!r} is no directory, or the command no text",
+            f"{str(directory)[:200]!r} is not a directory, or the command is not text",
             remedy="name the work tree to copy",
         )
     own = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="gpu-tenant-smoke-")).resolve()
@@ -113,10 +114,10 @@ async def smoke(
         wrote=tuple(sorted(str(path.relative_to(copy)) for path in wrote))[:20],
         log_tail=plain(output.decode(errors="replace"))[-_TAIL_CHARS:],
         at=started,
-        next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; what it wrote is "
-        "what to declare as artifacts"
+        next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; declare what it wrote "
+        "as artifacts"
         if passed
-        else f"mend the command here, where it is free, then {Command('smoke', 'DIR', then='COMMAND')} again",
+        else f"correct the command on this computer, where it costs nothing, then {Command('smoke', 'DIR', then='COMMAND')} again",
         confined=confined,
         left_out=left_out_lines(work.left_out),
     )
@@ -125,7 +126,7 @@ async def smoke(
 
 
 def network_of(configuration: Path) -> Network:
-    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`. Everything if left out.
+    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`. Everything, if that setting is absent.
 
     Raises:
         LocalTrouble: the setting has another value.
@@ -138,12 +139,12 @@ def network_of(configuration: Path) -> Network:
         case _:
             raise LocalTrouble(
                 f'{configuration}: `network` of [smoke] is neither "full" nor "none"',
-                remedy="mend that file",
+                remedy="correct that file",
             )
 
 
 def fence_output(receipt: SmokeReceipt) -> SmokeReceipt:
-    """The same for a model. What the command printed is marked as data, whoever wrote the command."""
+    """Mark what the command printed as data for a model, whoever wrote the command."""
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
@@ -220,7 +221,7 @@ class _Inside:
         )
 
     def _shown(self) -> Iterator[Path]:
-        """Programs and what they consist of, earlier downloads, and the tree, which the programs may refer to."""
+        """The places that the command may see: programs and what they consist of, earlier downloads, and the tree."""
         if not self._guarded.meets(self._directory):
             yield from self._not_a_home(self._directory)
         prefixes = (self._environ.get("VIRTUAL_ENV"), self._environ.get("CONDA_PREFIX"))
@@ -237,7 +238,7 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """That place, and where its links lead, as far as they exist. Never a place that contains a home."""
+        """Return that place, and where its links lead, if they exist. Never return a place that contains a home."""
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):
@@ -245,7 +246,7 @@ class _Inside:
 
 
 async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int | None, bytes, str]:
-    """Its exit status (None if it did not end in time), the end of its output, and how it was confined."""
+    """Run the command. Returns its exit status (None if it did not end in time), the end of its output, and its sandbox."""
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
         try:
@@ -276,7 +277,7 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:
-    """The process has ended, and so has everything that it started."""
+    """End the process and everything that it started."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

@@ -1,4 +1,4 @@
-"""How a box is rented, held to its terms, verified and ended: the law.
+"""The law: how a box is rented, bounded by its lease's terms, verified and ended.
 
 Only `verify` makes permits, and only `teardown` destroys.
 """

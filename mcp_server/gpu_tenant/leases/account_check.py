@@ -1,4 +1,4 @@
-"""Whether an absence from a list means anything: another account's or server's list proves nothing about our box."""
+"""Checks that a list belongs to the account and server of our box. Another account's list proves nothing about it."""
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
@@ -9,7 +9,7 @@ from gpu_tenant.ledger import Ledger
 
 
 async def remember(context: Context, lease: Lease) -> None:
-    """The ledger records where the lease's box is asked for, with which key, and whose account that key belongs to."""
+    """Record which server and key the lease's box is asked about with, and whose account the key belongs to."""
     connector, ledger = context.connector(lease), context.ledger
     asking = _asking_of(context, lease)
     if asking is None or not isinstance(connector, Accounted):
@@ -18,7 +18,7 @@ async def remember(context: Context, lease: Lease) -> None:
     ours = [each for lease_id, each in known if lease_id == lease.id and each.is_like(asking)]
     if any(each.account for each in ours):
         return
-    # A key belongs to one account for good, so an account that was found for it once still holds.
+    # A key belongs to one account for good, so an account that was once found for it is still right.
     account = next(
         (each.account for _, each in known if each.account and each.is_like(asking)), None
     )
@@ -26,15 +26,15 @@ async def remember(context: Context, lease: Lease) -> None:
         try:
             account = await connector.account()
         except ProviderTrouble:
-            account = None  # its key can still tell it later, as long as the key is not changed
+            account = None  # The key can still tell it later, as long as the key is not changed.
     if account is not None or not ours:
         ledger.note_asking(lease.id, asking.of(account), at=ledger.now())
 
 
 async def note_asking(context: Context, lease: Lease) -> None:
-    """As `remember`, for a lease whose box is listed now. If another server was asked, nothing is recorded.
+    """Do as `remember`, for a lease whose box is listed now. If another server was asked, record nothing.
 
-    Another server's list may show anything.
+    A list of another server may show anything.
     """
     asking = _asking_of(context, lease)
     if asking is None:
@@ -47,9 +47,9 @@ async def note_asking(context: Context, lease: Lease) -> None:
 
 
 async def stranger(context: Context, lease: Lease) -> str | None:
-    """Why the lease's absence from the list proves nothing. None if the list is read as when the box was rented.
+    """Say why the lease's absence from the list proves nothing. None if the list is of the same account as the box.
 
-    If neither the key nor the server has changed since then, nobody is asked.
+    The provider is asked only if the key or the server has changed since the box was rented.
     """
     connector, ledger = context.connector(lease), context.ledger
     asking = _asking_of(context, lease)
@@ -57,14 +57,11 @@ async def stranger(context: Context, lease: Lease) -> str | None:
     if asking is None or not isinstance(connector, Accounted) or not known:
         return None
     here = [each for each in known if each.where == asking.where]
-    way_out = (
-        f"if it is the same account all the same, {Command('reconcile', same_account=lease.provider)} "
-        "at a terminal says so"
-    )
+    way_out = f"if it is the same account nevertheless, say so at a terminal: {Command('reconcile', same_account=lease.provider)}"
     if not here:
         return (
-            f"its box was rented at {known[-1].where}, and {asking.where} is asked now, whose list proves nothing "
-            f"about it: take the other address back, or {way_out}"
+            f"its box was rented at {known[-1].where}, but {asking.where} is asked now, and its list proves nothing "
+            f"about that box: set the first address again, or {way_out}"
         )
     if any(each.key == asking.key for each in here):
         return None
@@ -81,19 +78,19 @@ async def stranger(context: Context, lease: Lease) -> str | None:
         return None
     if account is not None and accounts:
         return (
-            f"the key is another account's than its box was rented with, whose list proves nothing about it: "
-            f"take the key of that account; {way_out}"
+            f"the key belongs to another account than the one its box was rented with, so its list proves nothing about the box: "
+            f"use a key of the account that rented the box; {way_out}"
         )
     return (
-        "the key is another than its box was rented with, and whose account it is cannot be told, so that its "
-        f"list proves nothing about it: take the former key; {way_out}"
+        "the key is not the one its box was rented with, and whose account it belongs to is unknown, so its "
+        f"list proves nothing about the box: use the former key; {way_out}"
     )
 
 
 def same_account(context: Context, provider: str) -> int:
-    """The current key and server count for every live lease of that provider, because a person says so.
+    """Believe the current key and server for every live lease of that provider, because a person says so.
 
-    Returns how many leases that changed.
+    Returns for how many leases this is new.
     """
     changed, ledger = 0, context.ledger
     for lease in ledger.leases("live"):
@@ -113,7 +110,7 @@ def _asking_of(context: Context, lease: Lease) -> Asking | None:
 
 
 def _went_over(here: list[Asking], asking: Asking, ledger: Ledger, provider: str) -> bool:
-    """Whether a box known under a former key was listed under the new one. If so, both belong to one account."""
+    """Whether a box was listed under both a former key and the new one. If so, both belong to one account."""
     former = {each.key for each in here}
     by_lease: dict[str, set[str]] = {}
     for lease_id, each in ledger.askings_at(provider):

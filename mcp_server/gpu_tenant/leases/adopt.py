@@ -1,4 +1,4 @@
-"""Bring an existing box under a lease, also one that a person stopped and started again."""
+"""Puts an existing box under a lease, including a box that a person stopped and started again."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -36,17 +36,17 @@ async def adopt(
     password: str | None = None,
     over: str | None = None,
 ) -> Card:
-    """A box that exists is under a lease.
+    """Put an existing box under a lease. Returns the lease's card.
 
     `password` is used once to let our key in, and is then forgotten. `over` names a lease or deployment whose
-    mark on the box no longer holds. It is only for a person's explicit request.
+    mark on the box is to be ignored. It is only for a person's explicit request.
 
     Raises:
-        BoxTaken: another lease stands on it, by whatever name the box is called.
+        BoxTaken: another lease stands on the box, by whatever name the box is called.
     """
     profile = context.profile(provider)
     if provider not in context.connectors or "@" not in (target or ""):
-        # A box that a person names by its address needs no key for the platform's API.
+        # A person who names a box by its address needs no key for the platform's API.
         context.set_up(provider)
     if not target and profile.console and profile.console.bootstrap:
         raise BadRequest(
@@ -75,8 +75,8 @@ async def adopt(
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":
-        # Its owner may have worked on it for a week: it counts as used from the start, and all of it is
-        # accounted for.
+        # Its owner may have worked on it for a week: count it as used from the start, so that all
+        # of it has to be accounted for.
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
@@ -84,23 +84,21 @@ async def adopt(
         try:
             if password is not None:
                 await context.introduce(lease, password)
-            # First see whether the box lets us in. At an address where nobody answers, or where
-            # another lease stands, there is nothing to take.
+            # First see whether the box lets us in. If nobody answers there, or if another lease
+            # stands there, no lease is made.
             await come_in(context, lease)
         except TenantError as trouble:
             await settle_lease(context, lease)
             if isinstance(trouble, BoxUnreachable):
                 again = Command("adopt", target, on=provider)
-                trouble.remedy = (
-                    f"no lease was made; see that address and port are right, then {again}"
-                )
+                trouble.remedy = f"no lease was made; check the address and the port, then {again}"
             raise
         lease = await fulfil_intent(context, lease)
     return card_of(context, lease, None)
 
 
 def bootstrap(context: Context, provider: str) -> str | None:
-    """What a person pastes into a box there so that it lets us in. None if nothing is needed."""
+    """What a person pastes into a box at that provider so that the box lets us in. None if nothing is needed."""
     console = context.profile(provider).console
     if console is None or console.bootstrap is None:
         return None
@@ -108,7 +106,7 @@ def bootstrap(context: Context, provider: str) -> str | None:
 
 
 def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
-    """The ledger records whose mark must not keep this lease off the box."""
+    """Record whose mark on the box is ignored for this lease."""
     if over is not None:
         context.ledger.note(lease.id, timeline.TakesOver(over=over), at=context.clock.now())
 
@@ -121,9 +119,9 @@ async def _take_over(
     over: str | None,
     price_usd_h: Decimal | None,
 ) -> Lease:
-    """A box that its provider lists, and that has no lease, is under a lease, and counts as used.
+    """Put a box that its provider lists, and that has no lease, under one. The box counts as used.
 
-    `price_usd_h` is the price that its owner states, in case its provider does not.
+    `price_usd_h` is the price that the box's owner states. It counts if the provider states none.
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
@@ -140,14 +138,14 @@ async def _take_over(
     theirs = deployment_of(box)
     if theirs not in (None, context.ledger.deployment) and over is None:
         raise BoxTaken(
-            f"{box_id} carries the mark of another gpu-tenant ({theirs}), which may be at work on it",
-            remedy="end it where that one runs; if that one is no more, a person at a terminal takes its "
+            f"{box_id} carries the mark of another gpu-tenant ({theirs}), which may be using the box",
+            remedy="end the box's lease where that gpu-tenant runs; if it no longer exists, a person at a terminal takes its "
             f"place: {Command('adopt', box_id, on=profile.id, take_over=theirs)}",
         )
     if over is not None and over not in (theirs, (box.mark or "").rpartition(":")[2]):
         raise BadRequest(
             f"{box_id} does not carry a mark of {over}",
-            remedy=f"it carries {box.mark or 'none'}: name that, or leave --take-over out",
+            remedy=f"its mark is {box.mark or 'none'}: name that one, or leave --take-over out",
         )
     now = context.clock.now()
     terms = asked.terms(
@@ -171,10 +169,10 @@ async def _take_over(
 async def back_at(
     context: Context, lease: Lease, profile: Profile, connector: Tended, address: str | None
 ) -> Lease:
-    """A person has started the box again, and it answers at `address`, or where it was before.
+    """Reach a box that a person has started again, at `address` or, without one, at its former address.
 
     Raises:
-        OwnerMustAct: nobody has started it, or it is elsewhere now.
+        OwnerMustAct: nobody has started the box, or it has another address now.
     """
     before, there = lease.address, lease.address
     pinned = context.home.known_hosts(lease.id)
@@ -193,9 +191,9 @@ async def back_at(
         if not isinstance(trouble, BoxUnreachable):
             raise
         raise OwnerMustAct(
-            f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
+            f"{lease.id} does not answer at {address or lease.box_id}; a person has to start it: "
             f"{profile.console_words('resume')}",
-            remedy=f"then {Command('resume', lease.id, at='ssh -p PORT root@HOST')} as the "
+            remedy=f"then {Command('resume', lease.id, at='ssh -p PORT root@HOST')}, with the address as the "
             "console shows it now",
         ) from trouble
     if isinstance(there, SshAddress):
@@ -204,14 +202,16 @@ async def back_at(
 
 
 def only_there(context: Context, lease: Lease) -> str | None:
-    """What the owner of a parked box must know about its contents. None if it was not used."""
+    """What the owner of a parked box must know about what is on it. None if the box was not used."""
     if lease.parked_at is None or lease.touched_at is None:
         return None
     collected = context.ledger.seal(lease.id)
     what = (
-        "nothing on it was collected" if collected is None else "what came after its last collect"
+        "nothing on the box was collected"
+        if collected is None
+        else "what was written after the last collect"
     )
-    words = f"{what}: it is on that disk alone, and a start may find no GPU free"
+    words = f"{what}: those files are on that disk alone, and a start may find no GPU free"
     if lease.goes_by_address:
-        words += "; that it is stopped is its silence: the console shows whether it bills"
+        words += "; only its silence says that it is stopped: the console shows whether it bills"
     return words

@@ -1,4 +1,4 @@
-"""Bring a box that another tool rents under a lease, and go on under a new one if the tool moved it."""
+"""Puts a box that another tool rents under a lease, or under a new one if the tool has moved the box."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +24,7 @@ from gpu_tenant.leases.readiness import (
 )
 
 _PROVIDER = "own"
-"""Such a box is handed back, never ended: its bill is the other tool's."""
+"""The provider of such a box. It is handed back and never ended, because the other tool pays for it."""
 
 
 async def adopt_from(
@@ -35,18 +35,18 @@ async def adopt_from(
     price_usd_h: Decimal | None = None,
     recovers: str | None = None,
 ) -> Card:
-    """The box that another tool's configuration names now is under a lease. A teardown hands it back.
+    """Put the box that another tool's configuration names now under a lease. A teardown hands the box back.
 
-    With `recovers`, this goes on with the work of that lease, whose box the tool has moved. That lease is then
-    lost, and a new one stands on the new box, whose host key is pinned as first seen. If the disk moved along,
-    the old lease itself goes on at the new place.
+    With `recovers`, continue the work of that lease, whose box the tool has moved. If the disk moved along,
+    that lease itself continues at the new place. If not, that lease is lost, and a new lease stands on the
+    new box, whose host key is pinned as first seen.
 
     Raises:
-        BadRequest: that configuration shows no such box.
-        BoxTaken: a lease stands on it already.
-        Refused: the tool has not moved it.
-        BoxUnreachable, BoxTrouble: it does not let us in, or does not say what is on its disk. Nothing was
-            changed.
+        BadRequest: the tool's configuration shows no such box.
+        BoxTaken: a lease stands on the box already.
+        Refused: the tool has not moved the box.
+        BoxUnreachable, BoxTrouble: the box does not let us in, or does not say what is on its disk. Nothing
+            was changed.
     """
     there, entries = find_external(source, Path.home())
     old = None if recovers is None else context.ledger.lease(recovers)
@@ -56,7 +56,7 @@ async def adopt_from(
     if standing is not None and (old is None or standing.id != old.id):
         raise BoxTaken(
             f"the lease {standing.id} already stands on {there.name}",
-            remedy=f"where {there.title} has moved it since: --recovers {standing.id}; else end it first: "
+            remedy=f"if {there.title} has moved that box since: --recovers {standing.id}; else end that lease first: "
             f"{Command('teardown', standing.id)}",
         )
     lease = intend(
@@ -81,9 +81,11 @@ async def adopt_from(
             await settle_lease(context, lease)
             raise
         lease = await fulfil_intent(context, lease)
-    words = f"{there.title} rents it: a teardown hands it back, and {there.ends} ends its bill"
+    words = (
+        f"{there.title} rents this box: a teardown hands it back, and {there.ends} ends its bill"
+    )
     if old is not None:
-        words += f"; {Command('recover', old.id)} puts its newest checkpoint there and launches its job again"
+        words += f"; {Command('recover', old.id)} puts the newest checkpoint of {old.id} there and launches its job again"
     return card_of(context, lease, words)
 
 
@@ -92,18 +94,18 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
     if was is None or (was.broker, was.name) != (there.broker, there.name):
         raise BadRequest(
             f"{old.id} did not stand on {there.broker}:{there.name}",
-            remedy=f"{Command('leases', all=True)} shows which lease stood on it",
+            remedy=f"{Command('leases', all=True)} shows which lease stood on that box",
         )
     if old.state.live and was.place == there.place:
         raise Refused(
             f"{there.title} has not moved {there.name}: its configuration names {there.place}, as it did when "
             f"{old.id} began",
-            remedy=f"{Command('audit', old.id)} looks whether it still answers",
+            remedy=f"{Command('audit', old.id)} checks whether the box still answers",
         )
 
 
 def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) -> None:
-    """From now on the lease uses that place, and no other that the tool may name later."""
+    """Record that place as the lease's box, and use it even if the tool names another place later."""
     config = context.home.brokered(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     context.ledger.note(lease_id, timeline.Brokered(**there.model_dump()), at=context.clock.now())
@@ -111,23 +113,23 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
 
 
 async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
-    """Whether what was put on the old lease's box is on the new one's.
+    """Whether the disk of the old lease's box is at the new place: the old caretaker's directory is there.
 
     Raises:
-        BoxTrouble: the box said neither yes nor no.
+        BoxTrouble: the box could not tell.
     """
     held = await context.transport(new).run(["test", "-d", old.caretaker_home], timeout_s=30)
     if held.exit_status not in (0, 1):
         raise BoxTrouble(
-            f"whether the disk of {old.id} moved along is unknown: the box could not look "
+            f"whether the disk of {old.id} moved along is unknown: the new box could not check "
             f"(exit status {held.exit_status})",
-            remedy="the same command again, once its disks are mounted",
+            remedy="run the same command again once the box's disks are mounted",
         )
     return held.exit_status == 0
 
 
 async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, entries: str) -> Card:
-    """The old lease stands at the new place, where its own directory is. The new lease is void."""
+    """Continue the old lease at the new place, where its own directory is. The new lease becomes void."""
     pinned = context.home.known_hosts(new.id).read_bytes()
     await close_connections(context, new)
     await settle_lease(context, new)
@@ -137,12 +139,12 @@ async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, en
     return card_of(
         context,
         await made_ready(context, context.ledger.lease(old.id)),
-        f"{there.title} moved it with its disk: {old.id} goes on at {there.place}",
+        f"{there.title} moved the box with its disk: {old.id} continues at {there.place}",
     )
 
 
 async def _declare_lost(context: Context, old: Lease, there: Brokered) -> None:
-    """The old lease's box is gone, as the tool that rented it says."""
+    """Record that the old lease's box is gone, as the tool that rented it shows."""
     was = broker_of(context.ledger.events(old.id))
     words = f"{there.title} moved {there.name} from {was.place if was else '?'} to {there.place}"
     context.ledger.note(

@@ -1,6 +1,6 @@
-"""How long each account lasts at its current spending.
+"""Warns about accounts whose balance does not last long at their current spending.
 
-This is reported before the account is empty, because its boxes go with it.
+The warning comes before an account is empty, because the account's boxes are then stopped or deleted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)
 _PATIENCE_S = 8.0
-"""In real time: a list of leases waits no longer than this for it."""
+"""In real seconds: a list of leases waits no longer than this for a balance."""
 
 
 async def balance_alarms(context: Context, found: Survey) -> list[str]:
-    """What a person must hear about accounts that are being spent.
+    """Say which accounts will soon be empty at what they spend now.
 
-    An account that does not answer is not reported.
+    Nothing is said about an account that does not answer.
     """
     async with asyncio.TaskGroup() as asking:
         told = [
@@ -43,7 +43,7 @@ async def _alarm(context: Context, provider: str, found: Survey) -> str | None:
     balance = await _balance(context, provider)
     if balance is None:
         return None
-    # As the account itself says, or else by what its lists show.
+    # The spending that the account itself states; otherwise what its boxes and leftovers add up to.
     spends = balance.spends_usd_h or _spends_usd_h(provider, found)
     lasts_h = balance.amount_usd / spends
     if lasts_h >= _ENOUGH_H:
@@ -67,13 +67,13 @@ async def _balance(context: Context, provider: str) -> Balance | None:
         async with asyncio.timeout(_PATIENCE_S):
             balance = await connector.balance()
     except (TenantError, TimeoutError):
-        pass  # `doctor` reports it
+        pass  # `doctor` reports an account that does not answer.
     context.balances[provider] = (now, balance)
     return balance
 
 
 def _spends_usd_h(provider: str, found: Survey) -> Decimal:
-    """What the account is known to spend on every box there, also on those that are not ours, and on leftovers."""
+    """What the account is known to spend per hour on all its boxes, also those that are not ours, and on leftovers."""
     boxes = [box.price_usd_h for box in found.listings[provider].boxes]
     left = [each.usd_month for each in found.leftovers if each.provider == provider]
     hourly = sum((usd for usd in boxes if usd is not None), Decimal(0))

@@ -1,4 +1,4 @@
-"""What providers say they have charged: asked for rarely, recorded, and compared with our own count."""
+"""What providers say they have charged. They are asked rarely; the answer is recorded and compared with our count."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from gpu_tenant.ledger import Ledger
 _ASKED_EVERY = timedelta(hours=1)
 BILLED_WITHIN = timedelta(days=1)
 _PATIENCE_S = 8.0
-"""In real time: no person and no list of boxes waits longer than this for a bill."""
+"""In real seconds: no person and no list of boxes waits longer than this for a bill."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""How far the two may differ. Providers round, and our count did not begin in their first second."""
+"""How far a bill and our count may differ. Providers round, and our count did not begin in their first second."""
 
 
 async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:
-    """What the provider has billed for those boxes is on record, unless it was asked within the hour.
+    """Ask the provider what it has billed for those boxes, and record that. A box is asked about once an hour.
 
-    Of the ended leases, only those are asked for whose last bill may still come. A provider that is silent is no
-    error: what it does not say stays unknown.
+    An ended lease is asked about only while its last bill may still come. A provider's silence is no error:
+    what it does not say stays unknown.
     """
     connector, ledger = context.connectors[provider], context.ledger
     if not isinstance(connector, Billing):
@@ -48,7 +48,7 @@ def may_be_billed(lease: Lease, now: datetime) -> bool:
 
 
 async def ask_bill(context: Context, lease: Lease) -> Billed | None:
-    """What the provider has billed for the box so far, or the last amount that is known."""
+    """Ask what the provider has billed for the box so far. If it does not say, return the last amount that is known."""
     connector = context.connector(lease)
     if isinstance(connector, Billing):
         with suppress(TimeoutError):
@@ -70,7 +70,7 @@ async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
             parts={part: str(usd) for part, usd in billed.by_part.items()},
             words=billed.words,
         )
-    # Record an empty answer, too, so that the next request waits an hour.
+    # Record an empty answer too, so that the next request waits an hour.
     context.ledger.note(lease.id, told, at=context.clock.now())
 
 
@@ -96,7 +96,7 @@ def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
 
 
 def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:
-    """How the bill, without charges for bytes, differs from the count so far, in a sentence. None if they agree."""
+    """How the bill, without charges for bytes, differs from our count, in a sentence. None if they agree."""
     most, least = lease.cost_usd(until), lease.cost_usd(min(billed.until, until))
     if most is None or least is None:
         return None
@@ -106,17 +106,27 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
     parts = ", ".join(f"{part} {sum_usd}" for part, sum_usd in billed.by_part.items())
     if usd > most:
         return (
-            f"{lease.provider} billed {usd} USD without bytes, and {most} were counted: more than was "
+            f"{lease.provider} billed {usd} USD without bytes, but {most} USD were counted: more than was "
             f"quoted, by {billed.words} ({parts})"
         )
     return (
-        f"{lease.provider} has billed {usd} USD without bytes so far, and {most} were counted: the rest "
+        f"{lease.provider} has billed {usd} USD without bytes so far, but {most} USD were counted: the rest "
         f"may still come, or was never owed, by {billed.words} ({parts})"
     )
 
 
+def apart_words(counted: Decimal | None, billed: Billed | None) -> str | None:
+    """Why a count and a bill that both are right are not the same sum. None if they are, or one is unknown."""
+    if counted is None or billed is None or counted == billed.usd:
+        return None
+    return (
+        f"{counted} USD is our count, the rate times the time until it was seen gone; {billed.usd} USD is what "
+        f"its provider had billed until {billed.until:%Y-%m-%d %H:%M} UTC, by {billed.words}"
+    )
+
+
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:
-    """As `disagreement`, but only if the bill is higher than the count."""
+    """Do as `disagreement`, but only if the bill is higher than the count."""
     counted = lease.cost_usd(now)
     if billed is None or counted is None or billed.by_the_hour_usd <= counted:
         return None
@@ -128,7 +138,7 @@ def _slack(counted: Decimal) -> Decimal:
 
 
 def counted_words(lease: Lease, billed: Billed | None) -> str:
-    """What a lease's cost includes, and whose figure it is."""
+    """What a lease's cost includes, and where its rates come from."""
     price = lease.quote.offer.price if lease.quote else None
     source = "the rate on record"
     if price is not None:

@@ -1,6 +1,7 @@
-"""A lease on one card: what a person or an agent wants to see at a glance."""
+"""One lease on one card: what a person or an agent needs to see at a glance."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ from pydantic import Field
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
 from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
     BoxState,
@@ -29,18 +31,25 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
+from gpu_tenant.leases.condition import (
+    STANDS_STILL,
+    TAKEN,
+    Bills,
+    Condition,
+    condition_of,
+    recorded_jobs,
+)
 
 MONTH_H = 720
 """Thirty days."""
 
-TAKEN = "stopped by its provider"
-_STANDS_STILL = ("parked", TAKEN)
+_UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 _NAMED = 8
 """How many jobs a card names, newest first. A sweep has hundreds."""
 
 
 class Card(Record):
-    """One lease at a glance. None is unknown, which is not zero."""
+    """One lease at a glance. None means unknown, which is not zero."""
 
     lease: str
     provider: str
@@ -48,8 +57,9 @@ class Card(Record):
     box: str | None
     address: str | None
     age_s: float
-    deadline_in_s: float
+    deadline_in_s: float | None = Field(description="None: it has ended")
     price_usd_h: Usd
+    bills: Bills = Field(default="unknown", description="what its rate is for, now")
     running_usd_h: Usd = Field(
         default=None, description="while it boots or is parked: what it costs once it runs"
     )
@@ -65,6 +75,7 @@ class Card(Record):
     stops_the_meter: str = Field(description="if this computer dies")
     watched: str = Field(default="", description="who holds it to its terms meanwhile")
     phase: str
+    condition: Condition
     jobs: tuple[str, ...]
     alarm: str | None
     next: str
@@ -73,9 +84,26 @@ class Card(Record):
         default=None, description="its fleet, where several were asked for"
     )
 
+    def with_job(
+        self, state: str | None, *, others_running: int = 0, blind: str | None = None
+    ) -> "Card":
+        """The same, as a newer look has seen its newest job, or has not: `blind` says why its box does not answer."""
+        condition = condition_of(
+            self.phase,
+            self.bills,
+            alarm=self.alarm,
+            left_s=self.deadline_in_s,
+            job=state,
+            others_running=others_running,
+            blind=blind,
+        )
+        return self.model_copy(update={"condition": condition})
+
     @property
     def price_words(self) -> str:
         """The price by the hour, in words for a person."""
+        if self.bills in _UNBILLED:
+            return _UNBILLED[self.bills]
         if self.price_usd_h is None:
             return "unknown"
         later = "" if self.running_usd_h is None else f" now, {self.running_usd_h} once it runs"
@@ -83,7 +111,7 @@ class Card(Record):
 
 
 class Foreign(Record):
-    """A box in the account that is not ours. It is shown, and never touched."""
+    """A box in the account that is not ours. The program shows it, and never touches it."""
 
     provider: str
     box: str
@@ -101,9 +129,11 @@ class Leases(Record):
     also_billing: tuple[str, ...] = Field(
         default=(), description="volumes, disks and the like that bill although no box uses them"
     )
-    spent_usd: Decimal = Decimal(0)
-    burning_usd_h: Decimal = Decimal(0)
-    leaking_usd_month: Decimal = Decimal(0)
+    spent_usd: Decimal = Field(default=Decimal(0), description="on all leases, ended ones too")
+    burning_usd_h: Decimal = Field(
+        default=Decimal(0), description="now, by the disks of stopped boxes too"
+    )
+    leaking_usd_month: Decimal = Field(default=Decimal(0), description="though nothing runs")
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
     older: str | None = Field(
@@ -113,8 +143,19 @@ class Leases(Record):
     waiting: tuple[str, ...] = Field(default=(), description="wishes that stand")
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What leases have cost, and of how many that is unknown."""
+
+    usd: Decimal
+    unknown: int
+
+
+NOTHING = Spent(Decimal(0), 0)
+
+
 class LossReport(Record):
-    """What would be gone for good. `digest` names exactly this list."""
+    """What a teardown would lose for good. `digest` names exactly this list."""
 
     lease: str
     losses: tuple[str, ...]
@@ -142,14 +183,18 @@ def card(
     box: Box | None = None,
     looked_after: LookedAfter = "watched",
 ) -> Card:
-    """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
+    """Show the lease at `now`, from its timeline and from what its provider shows of the box."""
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
     # A job gets no further on a box that stands still, so no time of its end is true.
-    stands = phase in _STANDS_STILL
+    stands = phase in STANDS_STILL
+    live = lease.state.live
+    left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
+    bills, (job, others) = _bills(lease, profile, phase), recorded_jobs(jobs, events)
     ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
+    told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
     return Card(
         lease=lease.id,
         provider=lease.provider,
@@ -157,10 +202,11 @@ def card(
         box=lease.box_id,
         address=_where(lease),
         age_s=round(((lease.ended_at or now) - born).total_seconds()),
-        deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()),
-        price_usd_h=lease.price_usd_h,
+        deadline_in_s=left_s,
+        price_usd_h=lease.price_usd_h if live else Decimal(0),
+        bills=bills,
         running_usd_h=lease.quote.offer.price.running_usd_h
-        if lease.quote and phase in ("booting", *_STANDS_STILL)
+        if lease.quote and phase in ("booting", *STANDS_STILL)
         else None,
         max_price_usd_h=lease.terms.max_price_usd_h,
         budget_usd=lease.terms.budget_usd,
@@ -172,12 +218,15 @@ def card(
         if not stands or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, billed),
-        terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
+        terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
+        condition=condition_of(
+            phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
+        ),
         jobs=_job_names(jobs),
-        alarm="; ".join(filter(None, (alarm, *warned))) or None,
-        next=_next(lease, jobs, phase, recorded_fate(events)),
+        alarm=told_alarm,
+        next=_next(lease, jobs, phase, recorded_fate(events), is_over=job in ENDED and not others),
         fleet=lease.fleet,
     )
 
@@ -192,16 +241,16 @@ def in_all(
     free: Collection[str],
     strays: Sequence[Box] = (),
     watched: str = "",
-    older: tuple[str, int] | None = None,
+    older: str | None = None,
+    before: Spent = NOTHING,
 ) -> Leases:
-    """Those leases, and what they and the leftovers add up to. Anything unknown is named, and not counted as 0.
+    """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
-    `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
-    `strays` are boxes that are listed although they were seen gone. `older` names a lease, and how many leases
-    before it are not among the cards.
+    `before` is what all leases have cost that have ended, those among the cards too. `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
+    `strays` are boxes that are listed although they were seen gone. `older` names the oldest lease among the
+    cards, where there are leases before it.
     """
     live = [card for card in cards if card.state.live]
-    running = [card for card in live if card.phase not in _STANDS_STILL]
     unknown = [
         f"the rate of {card.lease}"
         for card in live
@@ -209,27 +258,28 @@ def in_all(
     ]
     unknown += [
         f"what {card.lease} has cost"
-        for card in cards
+        for card in live
         if card.cost_usd is None and card.box is not None and card.provider not in free
     ]
     unknown += [
         f"the {left.kind} {left.name or left.id}" for left in leftovers if left.usd_month is None
     ]
     unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
-    unknown += [f"{some(older[1], 'older lease')}"] if older else []
+    if before.unknown:
+        unknown.append(f"what {some(before.unknown, 'ended lease')} cost")
     return Leases(
         leases=tuple(cards),
         alarms=tuple(alarms),
         foreign=tuple(foreign),
         also_billing=tuple(left.words for left in leftovers),
-        spent_usd=_sum(card.cost_usd for card in cards),
-        burning_usd_h=_sum(card.price_usd_h for card in running)
+        spent_usd=_sum(card.cost_usd for card in live) + before.usd,
+        burning_usd_h=_sum(card.price_usd_h for card in live)
         + _sum(box.price_usd_h for box in strays),
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
         + _sum(left.usd_month for left in leftovers),
         not_counted=tuple(unknown),
         watched=watched if any(card.provider not in free for card in live) else "",
-        older=older[0] if older else None,
+        older=older,
     )
 
 
@@ -250,6 +300,16 @@ def _where(lease: Lease) -> str | None:
     )
 
 
+def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
+    if not lease.state.live:
+        return "no more"
+    if not lease.price_usd_h and profile.kind == "own":
+        return "nobody"
+    if lease.price_usd_h is None:
+        return "unknown"
+    return "disk" if phase in STANDS_STILL else "box"
+
+
 def _phase(lease: Lease, box: Box | None) -> str:
     if lease.state is not LeaseState.ACTIVE:
         return lease.state
@@ -260,24 +320,28 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
-def _next(lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None) -> str:
+def _next(
+    lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None, *, is_over: bool
+) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
-        case LeaseState.ACTIVE if phase in _STANDS_STILL:
+        case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
             return f"{on}; a parked box goes on billing its disk"
         case LeaseState.ACTIVE if lease.ready_at is None:
-            return f"{Command('audit', lease.id)}: it waits until the box lets us in"
+            return f"{Command('audit', lease.id)}: this waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
             home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            if is_over:
+                return f"{home}, then {end}: its work has ended"
             return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
-            return f"{Command('teardown', lease.id)} again: it was cut short"
+            return f"{Command('teardown', lease.id)} again: the last teardown was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
             return "nothing: this lease has ended"

@@ -1,4 +1,4 @@
-"""What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and holds."""
+"""What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and the holds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
 )
-"""Is told the bytes done and the bytes in all while a call moves files. A face sets it."""
+"""A callback for the bytes done and the total bytes while a call moves files. A face sets it."""
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
 """How many bytes a second each transfer of this call may move. None if the caller did not say."""
@@ -58,7 +58,7 @@ _LOOKS = frozenset({"look", "wait"})
 _ENDS = frozenset({"teardown", "waive", "attest", "stop"})
 """What may use the reserve of a full disk."""
 _TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
-"""How long a call waits for its turn at a lease; a host gives a call a minute."""
+"""How long a call waits for its turn at a lease. An agent's host gives a call a minute."""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -68,18 +68,18 @@ An agent's host gives up on a call after a minute.
 
 
 PAGE = 50
-"""How many ended leases are reported at a time: an agent reads every word."""
+"""How many ended leases are reported at a time. There are few, because an agent reads every word."""
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
 def as_recorded(lease: Lease) -> Address | None:
-    """The address that the lease records. In a rehearsal, that is only what its provider says."""
+    """The address that the lease records. In a rehearsal, that is only the address its provider states."""
     return lease.address
 
 
 class Context:
-    """One user's ledger, and open ways to the boxes in it. Every verb is handed this first."""
+    """One user's ledger, and the open ways to the boxes in it. Every verb takes it as its first argument."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Context:
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
-        """What each account held when it was last asked, and when that was."""
+        """What each account held when it was last asked, and the time of that request."""
 
     @cached_property
     def owner(self) -> Owner:
@@ -129,7 +129,7 @@ class Context:
         return frozenset(self.connectors)
 
     async def aclose(self) -> None:
-        """Every connection is closed. Boxes, jobs and leases go on as they are."""
+        """Close every connection. Boxes, jobs and leases continue unchanged."""
         for transport in self._transports.values():
             await transport.aclose()
         self._transports.clear()
@@ -151,10 +151,10 @@ class Context:
         return profile
 
     def set_up(self, provider: str) -> Profile:
-        """As `profile`, for a platform that can be asked now.
+        """Do as `profile`, and check that the platform can be asked now.
 
         Raises:
-            BadRequest: no key for it was found, or it has no API.
+            BadRequest: no key for the platform was found, or it has no API.
         """
         profile = self.profile(provider)
         if provider not in self.connectors or self._lacks_key(profile):
@@ -163,7 +163,7 @@ class Context:
         return profile
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:
-        """Why a platform cannot be asked, and how to mend that."""
+        """Why a platform cannot be asked, and how to set it up."""
         place, shown = profile.credential, f"{Command('profiles', profile.id)} says"
         settings = self.home.configuration
         if place is not None:
@@ -173,8 +173,8 @@ class Context:
             )
         if profile.lease == "either":
             return (
-                f"{profile.title} is not set up: no [{profile.id}] is in {settings}",
-                f"{shown} what stands there",
+                f"{profile.title} is not set up: there is no section [{profile.id}] in {settings}",
+                f"{shown} what to write in that section",
             )
         return (
             f"{profile.title} has no box that one could log in to",
@@ -182,7 +182,7 @@ class Context:
         )
 
     def _lacks_key(self, profile: Profile) -> bool:
-        """Whether only the boxes of its console can be seen, because no key for its API was found."""
+        """Whether only the boxes of the platform's console can be seen, because no key for its API was found."""
         needs_one = profile.credential is not None or profile.lease == "either"
         return needs_one and not isinstance(self.connectors.get(profile.id), Market)
 
@@ -202,12 +202,12 @@ class Context:
             words, remedy = self._not_set_up(profile)
             raise CredentialRefused(
                 f"{lease.id}: {words}; its box may be billing {rate_words(lease)}",
-                remedy=f"{remedy}; then the same command again",
+                remedy=f"{remedy}; then run the same command again",
             )
         return connector
 
     def transport(self, lease: Lease) -> Transport:
-        """The way to its box. It is opened once."""
+        """Return the way to the lease's box. It is opened once."""
         # A box that was stopped and started again may have another address.
         place = (lease.id, str(lease.address))
         if place not in self._transports:
@@ -215,7 +215,7 @@ class Context:
         return self._transports[place]
 
     def caretaker(self, lease: Lease) -> Caretaker:
-        """The caretaker on its box."""
+        """Return the caretaker on the lease's box."""
         from gpu_tenant.box.caretaker import Caretaker, script_hashes
 
         transport, ours = self.transport(lease), script("caretaker.py")
@@ -239,13 +239,13 @@ class Context:
         )
 
     def session(self, lease: Lease) -> Session:
-        """Its box, with everything that is needed to work on it."""
+        """Return the lease's box with everything that is needed to work on it."""
         return Session(
             lease, self.profile(lease.provider), self.transport(lease), self.caretaker(lease)
         )
 
     def runner(self, lease: Lease) -> Runner:
-        """The job queue on its box."""
+        """Return the job queue on the lease's box."""
         from gpu_tenant.box.job_queue import Runner
 
         return Runner(
@@ -253,17 +253,17 @@ class Context:
         )
 
     async def disconnect(self, lease: Lease) -> None:
-        """No connection to its box is open."""
+        """Close every connection to the lease's box."""
         for place in [place for place in self._transports if place[0] == lease.id]:
             await self._transports.pop(place).aclose()
 
     @contextmanager
     def held(self, lease_id: str, purpose: str) -> Iterator[None]:
-        """Nobody else acts on the lease meanwhile.
+        """Hold the lease: until the context ends, no other process acts on it.
 
         Raises:
-            LeaseHeld: somebody is acting on it now.
-            LocalTrouble: it is more than a look, and nothing can be recorded.
+            LeaseHeld: another process is acting on the lease now.
+            LocalTrouble: the purpose is more than a look, and nothing can be recorded.
         """
         if purpose != "look":
             self.must_record()
@@ -285,12 +285,12 @@ class Context:
     async def held_in_turn(
         self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
     ) -> AsyncIterator[None]:
-        """As `held`, but waits a little, in real time, for what this very process does there, as its own watch may.
+        """Do as `held`, but first wait a little, in real time, for another task of this same process, such as its watch.
 
-        It waits for others while they only look, and for the purposes in `waits_for`.
+        It also waits for another process that only looks, or that acts for a purpose in `waits_for`.
 
         Raises:
-            LeaseHeld: somebody else is acting on it now.
+            LeaseHeld: another process is acting on the lease now.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + _TURN_WAITS_S
@@ -311,7 +311,7 @@ class Context:
             hold.__exit__(None, None, None)
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
-        """Where the box itself may copy to, with the key that its owner made for boxes.
+        """Where the box itself may copy its files, with the key that the owner made for boxes.
 
         None if there is no such place.
         """
@@ -329,7 +329,7 @@ class Context:
         return None
 
     def protection(self, lease: Lease) -> Protection:
-        """What ends the lease's bill if this computer dies, as far as that was proved."""
+        """What ends the lease's bill if this computer dies, as far as that has been proved."""
         events = self.ledger.events(lease.id)
         return protection(
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
@@ -353,10 +353,10 @@ class Context:
         return Path(lease.kept_in or self.home.kept(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
-        """`said`, unchanged: it names a store that we can speak to, or is None.
+        """Check that `said` names a store that we can use, and return it unchanged. None is returned as None.
 
         Raises:
-            BadRequest, LocalTrouble: it names no such store.
+            BadRequest, LocalTrouble: `said` names no such store.
         """
         if said is not None:
             from gpu_tenant.artifacts.stores.configuration import open_store

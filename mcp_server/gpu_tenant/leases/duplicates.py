@@ -1,4 +1,4 @@
-"""Tell a second box that one of our requests made from a box that merely carries our mark."""
+"""Tells a second box that one of our requests made from a box that merely carries our mark."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _CLOCKS_APART_S = 60
 _LATE = timedelta(hours=1)
-"""How long after a request was given up its provider may still carry it out."""
+"""How long after we gave up a request its provider may still carry it out."""
 
 Look = Callable[[Lease, Box], Awaitable["Seen"]]
 """Looks at a box that was made a second time, and reports what the box shows about itself."""
 
 
 async def nobody_looks(lease: Lease, box: Box) -> Seen:
-    """Nothing is known about the box. It may have been used."""
+    """Look at no box: nothing is known about it, so it may have been used."""
     from gpu_tenant.box.ownership import Unseen
 
     return Unseen(f"there is no way to look at {box.id}", str(Command("audit", lease.id)))
@@ -32,8 +32,9 @@ async def nobody_looks(lease: Lease, box: Box) -> Seen:
 def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime) -> bool:
     """Whether the provider made the box while the lease's own request was open, or had just timed out.
 
-    A mark is text, and a person's clone carries it too. Nobody can write the time when a box was made, but some
-    providers do not tell it. There, a box counts as the request's only if it was first seen soon after.
+    A mark is text, and a clone that a person makes carries it too. Nobody can write the time when a box was
+    made, but some providers do not state it. With such a provider, a box counts as ours only if it was first
+    seen soon after the request.
     """
     profile = context.profile(lease.provider)
     if box.created_at is None:
@@ -49,11 +50,11 @@ def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime
 
 
 def unasked_words(box: Box, lease: Lease) -> str:
-    """What a person hears about a box that carries the mark of a lease which did not ask for it."""
+    """What to tell a person about a box that carries the mark of a lease which did not ask for the box."""
     made = "" if box.created_at is None else f", made at {box.created_at:%Y-%m-%d %H:%M} UTC,"
     price = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"
     return (
-        f"a box at {box.provider}{made} carries the mark of {lease.id}, which is not known to have asked for it "
-        f"(a clone, or a second order): nothing was done to it, and it bills {price}; "
-        f"{Command('adopt', box.id, on=box.provider)} puts it under a lease, or end it in the console"
+        f"a box at {box.provider}{made} carries the mark of {lease.id}, but that lease is not known to have asked for this box "
+        f"(it is a clone, or a second order): nothing was done to the box, and it bills {price}; "
+        f"{Command('adopt', box.id, on=box.provider)} puts it under a lease; or end it in the provider's console"
     )

@@ -36,9 +36,9 @@ from gpu_tenant.ledger.signatures import signature_wanted
 
 _LOOKS = 300
 MOST_TOLD = 20
-"""How many losses an answer names. The terminal and the page name all."""
+"""How many losses an answer names. The terminal and the page name all of them."""
 _SILENT_S = 90
-"""How long a box has to be silent before a person's word that it is gone is believed."""
+"""How long a box must be silent before a person's word that it is gone is believed."""
 
 
 async def _assess(context: Context, lease: Lease) -> Assessment:
@@ -47,24 +47,24 @@ async def _assess(context: Context, lease: Lease) -> Assessment:
         return found
     if lease.parked_at is not None:
         return cannot_be_seen(
-            "it is parked", f"{Command('resume', lease.id)}, then the same command again"
+            "it is parked", f"{Command('resume', lease.id)}, then run the same command again"
         )
     if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
         try:
             lease = await let_in(context, lease)
         except BoxTrouble as error:
-            # There is no ground to destroy it, but this is no dead end: a person may still sign for
-            # a box that nobody can look at.
+            # There is no ground to destroy the box, but a person may still sign for a box that
+            # nobody can look at.
             return cannot_be_seen(f"the box has not let us in: {error.message}", error.remedy)
     try:
         store = context.store(lease)
     except TenantError:
-        store = None  # then it proves nothing, but the copies here may
+        store = None  # Without the store, only the copies on this computer can prove anything.
     return await assess(context, lease, store=store, others=found)
 
 
 async def _leave(context: Context, lease: Lease) -> None:
-    """Nothing of ours runs any more on a machine that is handed back, provided that we reach it."""
+    """Stop the guard, and remove the lease's mark, on a machine that is handed back, if we can reach it."""
     profile = context.profile(lease.provider)
     if profile.destroy != "hands_back":
         return
@@ -87,7 +87,7 @@ def _receipt(context: Context, lease: Lease) -> Receipt:
 def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
     live = {other.id for other in context.ledger.leases("live")}
     words = [
-        f"{gang.job} ran over {', '.join(left)}, too, which bill until they are torn down as well"
+        f"{gang.job} also ran on {', '.join(left)}: each of them bills until it is torn down as well"
         for gang in gangs(context.ledger.events(lease.id))
         if (left := [name for name in gang.others(lease.id) if name in live])
     ]
@@ -99,12 +99,12 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
 async def end_verified(
     context: Context, lease: str, *, unless_wanted_since: int | None = None
 ) -> TornDown:
-    """The lease has ended, and nothing was lost: see `Tenancy.verify_and_teardown`.
+    """End the lease without losing anything: see `Tenancy.verify_and_teardown`.
 
     Raises:
         StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box stays.
         Unverified: something would be lost; the box stays.
-        Refused: there is no box.
+        Refused: the lease has no box.
     """
     found = context.ledger.lease(lease)
     known = context.ledger.receipt(found.id)
@@ -125,9 +125,7 @@ async def end_verified(
         try:
             assessment = await _assess(context, found)
         except BoxUnreachable as silent:
-            silent.remedy += (
-                f"; if the box is gone for good, its owner runs {Command('waive', found.id)}"
-            )
+            silent.remedy += f"; if the box is gone for good, the lease's owner runs {Command('waive', found.id)}"
             raise
         try:
             permit = _permit(context, found, assessment)
@@ -139,7 +137,8 @@ async def end_verified(
         if unless_wanted_since is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_since)
         if assessment.seal is not None:
-            # Re-reading what was kept may take hours, and by now the address may belong to another box.
+            # Reading again what was kept may take hours, and meanwhile the address may have passed
+            # to another box.
             await must_be_the_box(context, found)
         receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
     await close_connections(context, found)
@@ -147,9 +146,10 @@ async def end_verified(
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before and that its list omits. Otherwise None.
+    """Return the receipt of a box whose destroy was requested before and that its list omits. Otherwise None.
 
-    A box that is listed but does not answer may be on its way out. Then this waits for the list and not for the box.
+    A box that is listed but does not answer may be on its way out. In that case, wait for the list and not
+    for the box.
     """
     if lease.state is not LeaseState.TERMINATING:
         return None
@@ -160,7 +160,7 @@ async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
 
 
 async def _may_be_going(context: Context, lease: Lease) -> bool:
-    """Whether its destroy was just sent and not refused, and the box no longer answers."""
+    """Whether the destroy request was sent a short time ago, was not refused, and the box no longer answers."""
     until = may_go_until(context, lease)
     if until is None or context.clock.now() >= until or context.ledger.absences(lease.id):
         return False
@@ -174,7 +174,7 @@ async def _may_be_going(context: Context, lease: Lease) -> bool:
 
 
 def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownPermit:
-    """The permit to destroy it: nothing would be lost, or a person has signed for exactly this loss."""
+    """Mint the permit to destroy the box: nothing would be lost, or a person has signed for exactly this loss."""
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)
@@ -182,14 +182,14 @@ def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownP
 
 
 def is_signed(context: Context, kind: str, lease: str) -> bool:
-    """Whether a person has signed for that about the lease, and the signature has not been used yet."""
+    """Whether a person has given that kind of signature for the lease, and it has not been used yet."""
     return bool(context.ledger.signed_for(kind, lease, at=context.clock.now()))
 
 
 async def ask_owner(context: Context, lease: str) -> SignatureRequest | None:
-    """The owner is asked to sign for what stands between the lease and its end.
+    """Ask the owner to sign for what keeps the lease from ending.
 
-    None if nothing does, or if they have already signed.
+    Returns None if nothing does, or if the owner has already signed.
     """
     found = context.ledger.lease(lease)
     if not found.state.live:
@@ -210,7 +210,7 @@ def _waiver(context: Context, lease: Lease, assessment: Assessment) -> Signature
 
 
 def asked_to_waive(context: Context, report: LossReport) -> SignatureRequest:
-    """The lease's owner is asked to sign for exactly that loss."""
+    """Ask the lease's owner to sign for exactly that loss."""
     return context.ledger.ask_signature(
         kind="waive",
         subject=report.lease,
@@ -222,7 +222,7 @@ def asked_to_waive(context: Context, report: LossReport) -> SignatureRequest:
 
 
 def ask_ahead(context: Context, lease: str) -> SignatureRequest:
-    """The owner is asked to sign now for what cannot be saved when these terms have run out."""
+    """Ask the owner to sign now that, once these terms have run out, what cannot be saved may be lost."""
     found = context.ledger.lease(lease)
     words = policy_of(context, found.id).terms
     return context.ledger.ask_signature(
@@ -236,16 +236,16 @@ def ask_ahead(context: Context, lease: str) -> SignatureRequest:
 
 
 def ask_attestation(context: Context, lease: str) -> SignatureRequest:
-    """The owner is asked to sign that they have ended the box in its console.
+    """Ask the owner to sign that they have ended the box in its console.
 
     Raises:
-        Refused: its teardown was not permitted yet.
+        Refused: the lease's teardown was not permitted yet.
     """
     found, words = context.ledger.lease(lease), awaits_owner(context, lease)
     if words is None:
         raise Refused(
-            f"{found.id} is {found.state}: nobody is asked to end its box by hand",
-            remedy=f"{Command('teardown', found.id)} verifies first, and says what to do",
+            f"{found.id} is {found.state}: no person has to end its box by hand yet",
+            remedy=f"{Command('teardown', found.id)} first verifies what was kept, and then says what to do",
         )
     return context.ledger.ask_signature(
         kind="attest",
@@ -258,7 +258,7 @@ def ask_attestation(context: Context, lease: str) -> SignatureRequest:
 
 
 def awaits_owner(context: Context, lease: str) -> str | None:
-    """What a person must do in a console before this teardown can end. None if nothing."""
+    """What a person must do in a console before this teardown can complete. None if nothing."""
     found = context.ledger.lease(lease)
     if found.state is not LeaseState.TERMINATING:
         return None
@@ -272,7 +272,7 @@ async def attest(context: Context, lease: str) -> TornDown:
     """End a lease whose box a person has ended in its console, on that person's signature.
 
     Raises:
-        Refused: its teardown was not permitted yet, nobody signed, or the box still answers.
+        Refused: the teardown was not permitted yet, nobody has signed, or the box still answers.
     """
     found = context.ledger.lease(lease)
     if context.ledger.receipt(found.id) is None:
@@ -301,17 +301,17 @@ async def attest(context: Context, lease: str) -> TornDown:
 
 
 async def _is_silent(context: Context, lease: Lease) -> None:
-    """The box has been silent for longer than a job could keep its sshd from answering.
+    """Check that the box is silent for longer than a busy job could keep its sshd from answering.
 
     Raises:
-        Refused: it answers.
+        Refused: the box answers.
     """
     until = context.clock.now() + timedelta(seconds=_SILENT_S)
     while True:
         try:
             await reach(context, lease)
         except (BoxUnreachable, HostKeyChanged):
-            pass  # silent, or its address belongs to somebody else by now
+            pass  # The box is silent, or its address belongs to somebody else by now.
         except BoxTrouble as trouble:
             raise _still_there(context, lease) from trouble
         else:
@@ -323,22 +323,22 @@ async def _is_silent(context: Context, lease: Lease) -> None:
 
 def _still_there(context: Context, lease: Lease) -> Refused:
     return Refused(
-        f"{lease.id} still answers at {lease.box_id}: it is not gone, and bills",
-        remedy=f"{Command('teardown', lease.id)} looks once more and says how it is ended; "
-        "then the same command again",
+        f"{lease.id} still answers at {lease.box_id}: its box is not gone, and bills",
+        remedy=f"{Command('teardown', lease.id)} looks once more and says how the box is ended; "
+        "then run the same command again",
     )
 
 
 async def assess_loss(context: Context, lease: str) -> LossReport:
-    """What would be gone for good if the box were destroyed now. Nothing is changed."""
+    """List what would be gone for good if the box were destroyed now. Nothing is changed."""
     found = await with_box(context, lease)
     return _loss_report(found, await _assess(context, found))
 
 
 async def waive(context: Context, lease: str) -> TornDown | None:
-    """Destroy a box although something would be lost, on a person's signature for exactly that.
+    """Destroy a box although something would be lost, on a person's signature for exactly that loss.
 
-    None if nothing would be lost: such a lease ends like any other, without a signature.
+    Returns None, and destroys nothing, if nothing would be lost: such a lease ends without a signature.
 
     Raises:
         SignatureWanted: nobody has signed for what would be lost now.
@@ -364,12 +364,12 @@ async def waive(context: Context, lease: str) -> TornDown | None:
 
 
 async def waive_ahead(context: Context, lease: str) -> None:
-    """It is on record that what cannot be saved may be lost, because the owner signed for it.
+    """Record the owner's signature, given in advance, that what cannot be saved may be lost.
 
-    This takes effect when both the lease and its rescue sum have run out.
+    It takes effect when both the lease's time and its rescue sum have run out.
 
     Raises:
-        Refused: nobody has signed for the terms as they are.
+        Refused: nobody has signed for the lease's current terms.
     """
     found = await with_box(context, lease)
     at = context.clock.now()
@@ -384,7 +384,7 @@ async def waive_ahead(context: Context, lease: str) -> None:
 
 
 async def honour_waiver(context: Context, lease: str) -> TornDown:
-    """The box of a lease past its end and its rescue sum is destroyed, as its owner signed in advance.
+    """Destroy the box of a lease past its end and its rescue sum, as its owner signed in advance.
 
     Raises:
         Refused: nobody has signed, or the time has not come.
@@ -410,7 +410,7 @@ async def _end(
 
 
 def _of_terms(lease: Lease) -> str:
-    """A name for the lease's current terms. A signature in advance is for these."""
+    """A name for the lease's current terms, for which a signature in advance is valid."""
     return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
 
 

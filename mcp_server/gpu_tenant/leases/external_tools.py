@@ -1,4 +1,4 @@
-"""Boxes that another tool rents and moves: which box its ssh configuration names now, and what ends the bill."""
+"""Boxes that another tool rents and moves: which box the tool's ssh configuration names now, and what ends the bill."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,15 +20,15 @@ _FILES: Mapping[Broker, str] = {
 _TITLES: Mapping[Broker, str] = {"skypilot": "SkyPilot", "dstack": "dstack"}
 _ENDS: Mapping[Broker, str] = {"skypilot": "sky down", "dstack": "dstack stop"}
 _WRITES: Mapping[Broker, str] = {
-    "skypilot": "`sky status {name}` writes it while the cluster is up",
-    "dstack": "`dstack attach {name}` writes it, and takes it out again when it ends: keep it running meanwhile",
+    "skypilot": "`sky status {name}` writes that entry while the cluster is up",
+    "dstack": "`dstack attach {name}` writes that entry, and removes it when the command ends: keep it running meanwhile",
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LINE = re.compile(r"\s*(?P<key>[A-Za-z]+)(?:\s*=\s*|\s+)(?P<value>.*?)\s*")
 _KEPT = ("HostName", "Port", "User", "IdentityFile", "IdentitiesOnly", "ProxyJump", "ProxyCommand")
 """The options that say where a box is and who may come in.
 
-Both tools leave host keys unchecked. We do not.
+Both tools leave host keys unchecked. We check them, so their options about host keys are not kept.
 """
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
@@ -39,7 +39,7 @@ class Brokered(Record):
     broker: Broker
     name: str
     place: str
-    """Where it was, with the hosts on the way. Another place means another machine, or that the same one moved."""
+    """Where the box was, and the hosts on the way to it. Another place: another machine, or the same one moved."""
 
     @property
     def title(self) -> str:
@@ -48,7 +48,7 @@ class Brokered(Record):
 
     @property
     def ends(self) -> str:
-        """What ends its bill."""
+        """The command that ends the box's bill."""
         cluster = re.sub(r"-worker\d+$", "", self.name) if self.broker == "skypilot" else self.name
         return f"`{_ENDS[self.broker]} {cluster}`"
 
@@ -60,13 +60,13 @@ def broker_of(events: Lines) -> Brokered | None:
 
 
 def find_external(source: str, owner: Path) -> tuple[Brokered, str]:
-    """The box that `source` names, `skypilot:CLUSTER` or `dstack:RUN`, and the ssh entries that lead to it.
+    """Find the box that `source` names, `skypilot:CLUSTER` or `dstack:RUN`, and the ssh entries that lead to it.
 
-    `owner` is the home directory of the tool's user. The entries are a copy: they still say where the box was
-    after the tool has rewritten its own.
+    `owner` is the home directory of the tool's user. The entries are returned as a copy: the copy still says
+    where the box was after the tool has rewritten its own file.
 
     Raises:
-        BadRequest: it is neither, or its configuration has no such entry now.
+        BadRequest: `source` has neither form, or the tool's configuration has no such entry now.
     """
     tool, _, name = source.partition(":")
     broker: Broker | None = next((known for known in _FILES if known == tool), None)

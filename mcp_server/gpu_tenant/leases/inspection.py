@@ -1,4 +1,4 @@
-"""What a box is asked before it counts as the lease's own, and before it counts as unused."""
+"""What we check on a box before it counts as the lease's own, and before it counts as unused."""
 
 from datetime import datetime, timedelta
 
@@ -43,39 +43,41 @@ def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> 
 
 
 async def come_in(context: Context, lease: Lease) -> None:
-    """The box has let us in, and carries the lease's mark if it can be marked.
+    """Log in to the box, and put the lease's mark on it if it can be marked.
 
     Raises:
-        BoxTaken, AnotherBox: this lease may not stand on it.
-        BoxTrouble: it has not let us in.
+        BoxTaken, AnotherBox: this lease may not stand on the box.
+        BoxTrouble: the box has not let us in.
     """
     try:
         await occupancy(context, lease).stand()
     except CaretakerFailed:
-        # It answered, but has no Python. The next request will say so.
+        # The box answered, but has no Python. The next request will say so.
         await context.transport(lease).run(["true"], timeout_s=30)
 
 
 async def must_be_the_box(context: Context, lease: Lease) -> None:
-    """The box that answers carries the lease's mark.
+    """Check that the box that answers carries the lease's mark.
 
     Raises:
-        AnotherBox: it does not.
-        BoxTrouble: it cannot be asked.
+        AnotherBox: it does not carry the mark.
+        BoxTrouble: the box cannot be asked.
     """
     await occupancy(context, lease).stand()
 
 
 async def look_inside(context: Context, lease: Lease) -> Seen:
-    """What the box itself shows, if the ledger says that its lease never used it."""
+    """Look at a box that, by the ledger, its lease never used, and return what the box itself shows."""
     events = context.ledger.events(lease.id)
-    # Nobody here waited for a twin to let us in. That it never did does not show that nobody else
-    # got in.
+    # Nobody here waited for a twin to let us in. That we never got in does not show that nobody
+    # else did.
     came_in = was_let_in(events) or is_another_s(lease)
     if lease.parked_at is not None:
         if not came_in:
             return NeverIn()
-        return Unseen("it is parked", f"{Command('resume', lease.id)}, then the same command again")
+        return Unseen(
+            "it is parked", f"{Command('resume', lease.id)}, then run the same command again"
+        )
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
         return NeverIn()
     try:
@@ -89,14 +91,14 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
 
 
 async def look_at_new_box(context: Context, lease: Lease) -> Seen:
-    """What is known about a box that did not come up as quoted. One that never let us in is unused."""
+    """What is known about a box that did not come up as quoted. A box that never let us in is unused."""
     if not was_let_in(context.ledger.events(lease.id)):
         return NeverIn()
     return await look_inside(context, lease)
 
 
 async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
-    """What a box that was made twice shows about itself. One that cannot be looked at may have been used."""
+    """Look at a box that was made twice. A box that cannot be looked at may have been used."""
     boots = box.address is None and box.state is BoxState.BOOTING
     if boots and _first_boots(context, lease, box.created_at):
         return NeverIn()
@@ -114,7 +116,7 @@ def _first_boots(context: Context, lease: Lease, made_at: datetime | None) -> bo
 
 
 async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
-    """The lease, and what the box shows. If the box shows use, the lease counts as used."""
+    """Look at the box, and return the lease with what the box shows. If the box shows use, mark the lease as used."""
     seen = await look_inside(context, lease)
     if isinstance(seen, Marked) and use(seen) is not None:
         context.ledger.touch(lease.id, at=context.clock.now())
@@ -122,10 +124,10 @@ async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
 
 
 async def check_before_stop(context: Context, lease: Lease) -> Lease:
-    """The lease, before its box is stopped. If the box shows use, the lease counts as used: a stop may empty its disk.
+    """Look at the box before it is stopped, and mark the lease as used if the box shows use: a stop may empty its disk.
 
     Raises:
-        Refused: it cannot be looked at, and it is not sure that a stop there keeps anything.
+        Refused: the box cannot be looked at, and it is not certain that a stop keeps its disk.
     """
     profile = context.profile(lease.provider)
     if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
@@ -142,13 +144,13 @@ async def check_before_stop(context: Context, lease: Lease) -> Lease:
 async def check_before_seal(
     context: Context, lease: Lease
 ) -> tuple[Lease, Assessment | list[Loss]]:
-    """The assessment of a box that needs no seal or cannot have one.
+    """Look at the box before a seal. Returns the assessment of a box that needs no seal or cannot have one.
 
-    Otherwise the losses: what on the box belongs to others.
+    Otherwise returns the losses: what on the box belongs to others.
     """
     profile = context.profile(lease.provider)
     if lease.touched_at is None and profile.destroy == "hands_back":
-        return lease, UNTOUCHED  # a machine that is handed back keeps everything on it
+        return lease, UNTOUCHED  # A machine that is handed back keeps everything on it.
     if lease.touched_at is None:
         lease, seen = await look_surely(context, lease)
         why = use(seen)
@@ -160,7 +162,7 @@ async def check_before_seal(
         try:
             seen = await occupancy(context, lease).look("others")
         except BoxUnreachable:
-            return lease, []  # it cannot be sealed either, and the seal will say so
+            return lease, []  # The box cannot be sealed either, and the seal will say so.
         except BoxTrouble as trouble:
             return lease, cannot_be_seen(trouble.message, trouble.remedy)
     else:

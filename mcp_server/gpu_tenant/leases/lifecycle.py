@@ -1,4 +1,4 @@
-"""How a box is rented for a lease, and how a lease is extended, parked and resumed."""
+"""How a lease is changed: extended, parked, resumed, held, or given other terms."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,7 +24,7 @@ from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import must_be_hours
-from gpu_tenant.leases.readiness import close_connections, made_ready, with_box
+from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, with_box
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.settle import observe
 from gpu_tenant.ledger import Allowed, anything
@@ -39,11 +39,11 @@ async def change(
     address: str | None = None,
     terms: Mapping[str, object],
 ) -> Card:
-    """The lease goes on as requested: see `Tenancy.change_lease`."""
+    """Carry out the requested change on the lease: see `Tenancy.change_lease`."""
     if action == "recover":
         return await recover(context, lease)
     if action == "hold":
-        return _held(context, lease, hours)
+        return await _held(context, lease, hours)
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
         if action == "terms":
@@ -72,25 +72,28 @@ async def _as_shown(context: Context, lease: Lease) -> tuple[Lease, str | None, 
 
 
 def must_be_on_failure(words: str) -> str:
-    """The same words, which say what becomes of a box whose job failed.
+    """Check that the words say what happens to a box whose job failed. Returns them in their usual form.
 
     Raises:
-        BadRequest: they do not.
+        BadRequest: they do not say that.
     """
     try:
         return OnFailure.said(words).words
     except ValueError as error:
-        raise BadRequest(str(error), remedy="say `--on-failure 'end after 15m'`") from None
+        raise BadRequest(
+            str(error), remedy="write it as in `--on-failure 'end after 15m'`"
+        ) from None
 
 
-def _held(context: Context, lease: str, hours: float | None) -> Card:
+async def _held(context: Context, lease: str, hours: float | None) -> Card:
     """The lease is not ended for being done, for so long; every other of its terms holds on.
 
-    Nobody is asked and nothing is waited for: whoever says this may have seconds left.
+    It holds before anybody is asked: whoever says this may have seconds left. A guard that would stop the box by
+    itself is told next.
 
     Raises:
-        BadRequest: nobody said for how long.
-        Refused: its end has begun.
+        BadRequest: no time was given.
+        Refused: the end of the lease has begun.
     """
     found = context.ledger.lease(lease)
     if hours is None:
@@ -104,24 +107,36 @@ def _held(context: Context, lease: str, hours: float | None) -> Card:
                 remedy=f"{Command('resume', found.id)} once it is",
             )
         raise Refused(
-            f"{found.id} is {found.state}: its end has begun, and a hold comes too late",
-            remedy=f"{Command('leases', all=True)} shows it; {Command('provision')} has another box",
+            f"{found.id} is {found.state}: its end has begun, so a hold comes too late",
+            remedy=f"{Command('leases', all=True)} shows the lease; {Command('provision')} rents another box",
         )
-    if found.terms.when_done == "keep":
+    untold = await _box_untold(context, found)
+    if untold:
+        words = (
+            f"held here until {until:%Y-%m-%d %H:%M:%S} UTC, but its box does not know: {untold}"
+        )
+    elif found.terms.when_done == "keep":
         words = (
             "it is kept when its work is done anyway; the hold changes nothing until that changes"
         )
     elif until == now:
-        words = "nothing holds it any more: it is ended once its work is done"
+        words = "no hold is in force any more: the lease is ended once its work is done"
     else:
-        words = (
-            f"held until {until:%Y-%m-%d %H:%M:%S} UTC: until then it is not ended for being done"
-        )
+        words = f"held until {until:%Y-%m-%d %H:%M:%S} UTC: until then, finished work does not end the lease"
     return card_of(context, found, words)
 
 
+async def _box_untold(context: Context, lease: Lease) -> str | None:
+    """Why the guard that stops the box when its work is done does not know of a hold. None if it does, or there is none."""
+    armed = armed_now(lease, context.ledger)
+    if armed is None or not armed.when_done or not lease.lets_us_in:
+        return None
+    told = await arm_guard(context, lease)
+    return told.words if told.untold else None
+
+
 async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
-    """The lease has the terms that were given. The others stay as they were."""
+    """Give the lease the terms that were given. Its other terms stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
         raise BadRequest("which terms?", remedy=str(Command("terms", lease.id, budget_usd="20")))
@@ -135,11 +150,11 @@ async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) ->
 async def _with_terms(
     context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
 ) -> Lease:
-    """The box and the ledger know the changed terms. What was signed in advance held only for the old ones.
+    """Tell the box and the ledger about the changed terms. A signature in advance was for the old terms, and lapses.
 
     Raises:
-        BadRequest: they are not valid terms, such as a negative budget.
-        SignatureWanted: they are looser than its owner has agreed to; nothing was changed.
+        BadRequest: the terms are not valid, such as a negative budget.
+        SignatureWanted: the terms are looser than the owner has agreed to; nothing was changed.
         BoxTrouble: the box could not be told of another deadline, or that it may no longer destroy itself.
     """
     changed = {**lease.terms.model_dump(), **update, "on_deadline": "keep"}
@@ -174,7 +189,7 @@ async def _with_terms(
 
 
 def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None) -> Lease:
-    """The terms are in force: as signed, or within the owner's limits, with everything else that is being rented."""
+    """Put the terms in force: as signed, or else only if the owner's limits have room for them and all other leases."""
     allowed = anything
     if signed is None and terms.deadline_at > lease.terms.deadline_at:
         allowed = partial(context.owner.allows, besides=lease.id)
@@ -225,17 +240,17 @@ async def _change(
 
 
 def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
-    """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
+    """Check that the lease has time left, or give it some: past its deadline its guard would stop the box at once.
 
-    Also returns the check that must allow its start, in the same transaction that records the intent to start
-    it. That check is the owner's limits, since another box may be rented meanwhile. If a person has signed for
-    the start, it allows anything.
+    Also returns the check that must allow the start, in the same transaction that records the intent to
+    start. That check is the owner's limits, because another box may be rented meanwhile. If a person has
+    signed for the start, the check allows anything.
 
     Raises:
         Refused: the lease has no time left, and nobody said how much it needs.
     """
     now, terms = context.clock.now(), lease.terms
-    # Use the price while it runs: a stopped box is billed for its disk alone.
+    # Use the price of the running box: a stopped box is billed for its disk alone.
     usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
     if hours is None and now < terms.deadline_at:
         signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
@@ -271,17 +286,17 @@ async def _stopped_before(context: Context, lease: Lease) -> str | None:
     try:
         at = await connector.timer_at(lease)
     except ProviderTrouble:
-        return None  # the deadline is moved anyway, and the profile describes the timer
+        return None  # The deadline is moved in any case, and the profile describes the timer.
     if at is None or at >= lease.terms.deadline_at:
         return None
     profile = context.profile(lease.provider)
     kept = "; its disk is kept, and resume starts it" if profile.park != "none" else ""
     return (
         f"{profile.title} itself stops the box at {at:%Y-%m-%d %H:%M} UTC, before the deadline, and "
-        f"that cannot be moved while it runs{kept}"
+        f"this time cannot be moved while the box runs{kept}"
     )
 
 
 async def reconcile_all(context: Context) -> Leases:
-    """As `list_leases`. Also gives back boxes that one request rented twice and nobody used."""
+    """Do as `list_leases`, and give back boxes that one request rented twice and that nobody used."""
     return await overview(context, "live", twins="give_back")

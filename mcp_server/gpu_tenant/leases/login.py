@@ -1,4 +1,4 @@
-"""How a person's own ssh reaches the boxes of leases."""
+"""How a person's own ssh client reaches the boxes of leases."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gpu_tenant.leases.ssh_config import Inclusion, entry, inclusion, ssh_config
 
 
 class Login(Record):
-    """How to log in to a box with the ssh client of this computer."""
+    """How to log in to a box with this computer's ssh client."""
 
     lease: str
     config: str
@@ -22,13 +22,13 @@ class Login(Record):
 
 
 async def login(context: Context, lease: str) -> Login:
-    """The configuration with which `ssh LEASE` reaches the box is in place, and its host key is pinned.
+    """Write the configuration with which `ssh LEASE` reaches the box, and pin the box's host key.
 
     The box counts as used from now on, because the ledger does not see what a person does there.
 
     Raises:
         BadRequest: the box is this computer.
-        Refused: the lease has no box (any more), or it is parked.
+        Refused: the lease has no box (any more), or its box is parked.
         HostKeyChanged, BoxUnreachable: as for every verb.
     """
     found = await must_run(context, lease)
@@ -41,7 +41,7 @@ async def login(context: Context, lease: str) -> Login:
     if isinstance(found.address, PodAddress):
         at = found.address
         raise BadRequest(
-            f"the box of {found.id} is a pod, which is entered by its cluster's own door",
+            f"the box of {found.id} is a pod, and only its cluster's own client can enter it",
             remedy=f"`kubectl --context {at.context} -n {at.namespace} exec -it {at.pod} -- sh`",
         )
     if not context.home.known_hosts(found.id).exists():
@@ -62,10 +62,10 @@ async def login(context: Context, lease: str) -> Login:
 
 
 def inclusion_of(context: Context) -> Inclusion:
-    """What plain `ssh LEASE` needs in the owner's own configuration. Asking does not change that file.
+    """What plain `ssh LEASE` needs in the owner's own ssh configuration. That file is not changed.
 
-    The boxes that can be reached in this way count as used from now on. A box that is rented later is looked at
-    to tell whether it was used.
+    The boxes that can now be reached in this way count as used from here on. A box that is rented later is
+    looked at when it has to be known whether it was used.
     """
     refresh_hosts(context)
     for lease in enterable(context):

@@ -1,4 +1,4 @@
-"""A box that is found late, missed once, gone for good, or found again. Each is reported as what it is."""
+"""What happens when a box is found late, missed once, gone for good, or found again."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,10 +18,10 @@ from gpu_tenant.ledger import Ledger
 
 
 def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
-    """The lease stands on `box`, requested at `asked_at`. Its cost counts from when the box was made.
+    """Bind the lease to `box`, which was requested at `asked_at`. Its cost counts from when the box was made.
 
     Raises:
-        BoxTaken: another live lease stands on it.
+        BoxTaken: another live lease stands on the box.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     now = ledger.now()
@@ -42,27 +42,28 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
 def note_unseen_boot(
     lease: Lease, box: Box, quote: Quote | None, *, since: datetime, ledger: Ledger, at: datetime
 ) -> None:
-    """If booting costs less, the ledger says that nobody saw when the box stopped booting."""
+    """If booting costs less than running, record that nobody saw when the box stopped booting."""
     doubt = unseen_boot(box, quote, since=since, now=at)
     if doubt is not None:
         ledger.note(lease.id, doubt, at=at)
 
 
 def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
-    """What a person must hear about a box that its provider's list has omitted once."""
+    """What to tell a person about a box that its provider's list has omitted once."""
     if lease.state is not LeaseState.TERMINATING:
         return "its box is not in the provider's list; one look proves nothing"
     asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.permitted(lease.id)[1]
     return (
-        f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted it once: it "
-        f"has to twice; {Command('teardown', lease.id)} waits for that, from {again_at:%H:%M:%S} UTC on"
+        f"its box was asked to be destroyed at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted the box once: it "
+        f"has to omit it twice; {Command('teardown', lease.id)} waits for that, from {again_at:%H:%M:%S} UTC on"
     )
 
 
 async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
-    """The box that the list omits, if its provider finds it by its id. Words, if that could not be learned.
+    """Ask the provider for the box by its id, when the list omits it.
 
-    None if the provider finds no such box, or cannot search by id.
+    Returns the box if the provider finds it; words if that could not be learned; None if the provider finds
+    no such box, or cannot search by id.
     """
     if not isinstance(connector, Findable):
         return None
@@ -70,25 +71,27 @@ async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
         box = await connector.found(lease)
     except ProviderTrouble as error:
         return (
-            f"its provider's list omits the box, and was asked for it by its id in vain ({error.message}); "
+            f"its provider's list omits the box, and asking for the box by its id failed ({error.message}); "
             f"it may be running, {rate_words(lease)}"
         )
     return box if box is not None and is_of(box, lease) else None
 
 
 def come_back(lost: Lease, *, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """The lease of a missed box that is listed again is live as it was. Yields what a person must hear."""
+    """Make a lost lease live again, because its box is listed again. Yields what a person must hear."""
     try:
         with ledger.hold(lost.id, "come back", at=ledger.now()):
             if ledger.lease(lost.id).state is LeaseState.LOST:
                 ledger.come_back(lost.id, at=ledger.now())
     except (BoxTaken, LeaseHeld):
-        return  # another lease stands on it now, or another process is working on it
+        return  # Another lease stands on the box now, or another process is working on this one.
     went_on = [each.id for each in ledger.leases("live") if each.recovers == lost.id]
     words = (
-        "its provider lists the box again, which it had omitted: it was never gone, and the lease goes on "
-        f"with its terms, {rate_words(lost)} all the while"
+        "its provider lists the box again, which it had omitted: the box was never gone, and the lease is live again "
+        f"under its terms; the box has been billing {rate_words(lost)}"
     )
     if went_on:
-        words += f"; its work goes on under {', '.join(went_on)}, too: end the one that is too many"
+        words += (
+            f"; its work was continued under {', '.join(went_on)}, too: end one of the two leases"
+        )
     yield lost.id, words

@@ -1,4 +1,4 @@
-"""One job over several leases: checked first, begun on all or none, and reported on each."""
+"""One job over several leases: check them first, begin it on all or none, and report on each."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ _GRACE_S = 10
 
 
 class LaunchedTogether(Record):
-    """One job that now runs on several boxes, without us."""
+    """One job that now runs on several boxes and no longer needs us."""
 
     job: str
     launcher: Launcher
@@ -38,7 +38,7 @@ class LaunchedTogether(Record):
 async def preflight_of(
     context: Context, leases: Sequence[str], *, interface: str | None = None, port: int = PORT
 ) -> Preflight:
-    """Every box was asked to reach every other on one interface. The answer names what does not work."""
+    """Let every box try to reach every other on one interface. The answer names what does not work."""
     return await _check(context, await _members(context, leases), interface, port)
 
 
@@ -58,15 +58,15 @@ async def launch_together(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> LaunchedTogether:
-    """The job runs on every one of the leases under one name. The first of them has rank 0.
+    """Launch the job on every one of the leases under one name. The first lease has rank 0.
 
-    Calling again with the same name goes on with a launch that was cut short. If one box cannot begin the job,
-    it is stopped on those that have begun it.
+    Calling again with the same name continues a launch that was cut short. If one box cannot begin the job,
+    the job is stopped on the boxes that have begun it.
 
     Raises:
         BadRequest: there are fewer than two leases, or the command does not use a launcher.
         Refused: the boxes cannot reach each other; nothing was begun.
-        BoxTrouble, ...: a box did not begin it; the message says on which others it was stopped.
+        BoxTrouble, ...: a box did not begin the job; the message says on which others it was stopped.
     """
     members = await _members(context, leases)
     values = resolve_all(list(env), context.environ, account=context.account)
@@ -78,7 +78,7 @@ async def launch_together(
             checked = await _check(context, members, interface, port)
             if not checked.passed:
                 raise Refused(
-                    f"they cannot train together: {'; '.join(checked.trouble)}",
+                    f"these boxes cannot train together: {'; '.join(checked.trouble)}",
                     remedy=f"{Command('preflight', *leases)} shows every pair; nothing was launched",
                 )
             gang = _declare(
@@ -128,7 +128,7 @@ async def launch_together(
         launcher=gang.launcher,
         members=launched,
         checked=checked,
-        next=f"{Command('monitor', members[0].id)}, which tells of the others, too",
+        next=f"{Command('monitor', members[0].id)}, which also shows the others",
     )
 
 
@@ -149,18 +149,18 @@ async def _check(
 
 
 def _begun_gang(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
-    """The gang of that name, if its launch was cut short or has finished. None if there is none.
+    """The gang of that name, whether its launch was cut short or has finished. None if there is none.
 
     Raises:
-        BadRequest: it has other members, or a job of that name belongs to no gang.
-        Refused: it was stopped on all of them.
+        BadRequest: the gang has other members, or a job of that name belongs to no gang.
+        Refused: the gang was stopped on all its members.
     """
     wanted = tuple(lease.id for lease in members)
     for lease in members:
         known = [gang for gang in gangs(context.ledger.events(lease.id)) if gang.job == name]
         if known and known[-1].leases != wanted:
             raise BadRequest(
-                f"{name} runs over {', '.join(known[-1].leases)}",
+                f"{name} is a job over the leases {', '.join(known[-1].leases)}",
                 remedy="name the same leases in the same order, or choose another name",
             )
         stopped = any(
@@ -170,7 +170,7 @@ def _begun_gang(context: Context, members: Sequence[Lease], name: str | None) ->
         if known and stopped:
             raise Refused(
                 f"{name} was stopped on {lease.id}, and a job runs once",
-                remedy=f"launch it under another {Option('name')}; it goes on from its own checkpoint",
+                remedy=f"launch it under another {Option('name')}; the job continues from its own checkpoint",
             )
         if known:
             return known[-1]
@@ -192,15 +192,15 @@ def _declare(
     processes: int | None,
     python: Literal["prepared", "image"],
 ) -> Gang:
-    """The gang is on record at every member, with the command line that each of them runs."""
+    """Record the gang at every member, with the command line that each member runs."""
     job = name or _free_name(context, members)
     nodes, pythons = [], []
     for lease, spot in zip(members, checked.nodes, strict=True):
         count = processes or spot.gpus
         if not count:
             raise BadRequest(
-                f"{lease.id} shows no GPU, so how many processes it runs is unknown",
-                remedy="--per-node 1 for a job that needs none",
+                f"{lease.id} shows no GPU, so the number of its processes is unknown",
+                remedy="for a job that needs no GPU, say --per-node 1",
             )
         nodes.append(
             Node(
@@ -245,9 +245,9 @@ def _free_name(context: Context, members: Sequence[Lease]) -> str:
 async def _stop_all(
     context: Context, gang: Gang, members: Sequence[Lease], came: Sequence[Launched | Exception]
 ) -> None:
-    """The job runs nowhere, as far as anybody can tell. Raises what kept it from beginning.
+    """Stop the job on every member, as far as each can be reached. Then raise what kept the job from beginning.
 
-    A box that did not answer may have begun it, and is asked to stop like the others.
+    A box that did not answer may have begun the job, and is asked to stop it like the others.
     """
     troubles = [trouble for trouble in came if isinstance(trouble, Exception)]
     at, may_run = context.clock.now(), []
@@ -270,17 +270,19 @@ async def _stop_all(
     failed = ", ".join(
         lease.id for lease, what in zip(members, came, strict=True) if isinstance(what, Exception)
     )
-    first.message = f"{failed} did not begin {gang.job}, and it was stopped on all: {first.message}"
+    first.message = (
+        f"{failed} did not begin {gang.job}, so the job was stopped on all leases: {first.message}"
+    )
     if may_run:
-        first.message += f"; whether it runs on {', '.join(may_run)} is unknown"
+        first.message += f"; whether the job runs on {', '.join(may_run)} is unknown"
         first.remedy = f"{gang.stop}; {first.remedy}"
     else:
-        first.remedy = f"{first.remedy}; then launch it under another {Option('name')}"
+        first.remedy = f"{first.remedy}; then launch the job under another {Option('name')}"
     raise first
 
 
 async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """How the job stands at its other members. None if it belongs to no gang."""
+    """How the job stands on its other leases. None if the job belongs to no gang."""
     gang = next(
         (x for x in reversed(gangs(context.ledger.events(lease.id))) if x.job == seen.job), None
     )
@@ -297,19 +299,19 @@ async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | Non
     others = gang.others(lease.id)
     states = {str(lease.id): str(seen.state)}
     for name, told in zip(others, await each(others, state), strict=True):
-        states[name] = told if isinstance(told, str) else "unknown: it does not answer"
+        states[name] = told if isinstance(told, str) else "unknown: its box does not answer"
     listed = ", ".join(f"{name} {states[name]}" for name in gang.leases)
     ended = [name for name, said in states.items() if said in ENDED and said != "finished"]
     running = [name for name, said in states.items() if said in ("running", "starting")]
     words = f"one job over {len(gang.leases)} leases: {listed}"
     if ended and running:
         words += (
-            f"; it did not end well on {', '.join(ended)}, and the others wait for it and bill: {gang.stop}, "
-            f"then read its log there ({Command('monitor', ended[0])}) and launch anew"
+            f"; the job failed on {', '.join(ended)}, and the others wait for it while they bill: {gang.stop}, "
+            f"then read the log of the failed one ({Command('monitor', ended[0])}) and launch anew"
         )
     return words
 
 
 def _never_began(trouble: BoxTrouble) -> bool:
-    """Whether the box answered that it knows no such job."""
+    """Whether the box answered that it does not know the job."""
     return "NO_SUCH_JOB" in trouble.message or "UNKNOWN_JOB" in trouble.message

@@ -1,4 +1,4 @@
-"""Find what could be rented now, everywhere at once, cheapest finished work first."""
+"""Finds what could be rented now, at all providers at once, and puts the cheapest way to finish the work first."""
 
 import asyncio
 from collections import Counter
@@ -21,20 +21,20 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
 _PATIENCE_S = 15.0
-"""In real time, even in a rehearsal: somebody is waiting for the answer."""
+"""In real seconds, even in a rehearsal: somebody is waiting for the answer."""
 _QUOTED_FOR = timedelta(minutes=10)
 _OWN_QUOTED_FOR = timedelta(days=1)
-"""It can be long, because nobody else rents the owner's own machines."""
+"""How long a quote for an own machine is valid. It can be long, because nobody else rents the owner's machines."""
 
 _TRIED = 3
-"""How many offers are named, to be tried in turn. Offers are soon out of date."""
+"""How many offers the answer names to be tried in turn. Offers are soon out of date."""
 _WITHOUT_A_KEY = {"own", "slurm"}
-"""The markets that are asked wherever they are set up: the owner's machines, and a cluster that has queues here."""
+"""The markets that need no key: the owner's machines, and a cluster whose queues are reached from here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
-"""How far two counts of one GPU's memory may differ, as a share.
+"""How far two figures for one GPU's memory may differ, as a share of the catalog's figure.
 
-Some leave out what ECC takes (22.5 GiB of an L4's 24). Some count in GB (a B300's 288).
+Some platforms leave out what ECC takes (22.5 GiB of an L4's 24). Some count in GB (a B300's 288).
 """
 
 
@@ -46,6 +46,9 @@ class Ranked(Record):
     gpu: str
     gpu_count: int
     vram_gib: float | None
+    cpus: float | None = None
+    ram_gib: float | None = None
+    download_mbps: float | None = None
     region: str | None
     running_usd_h: Decimal | None
     price: Price
@@ -79,10 +82,10 @@ async def find_offers(
     patience_s: float = _PATIENCE_S,
     wish_id: str | None = None,
 ) -> Found:
-    """Every market was asked. The best offers, and the cheapest, can be rented by their quotes.
+    """Ask every market. The best offers, and the cheapest, get quotes that can be rented.
 
-    A market that fails, or has not answered after `patience_s`, is named in `troubles`. `wish_id` is where the wish
-    is on record.
+    `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
+    which the wish is on record.
     """
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -130,7 +133,7 @@ async def find_offers(
 
 
 async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer] | str:
-    """What one market offers, or in words why it offers nothing."""
+    """Ask one market what it offers. Returns the reason in words if it offers nothing."""
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -138,7 +141,7 @@ async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer]
         return f"no answer within {patience_s:g} s; ask again, or look at its status page"
     except TenantError as error:
         return plain(str(error), max_line=400)
-    except Exception as error:  # noqa: BLE001 - told, and one odd answer hides nobody else's offers
+    except Exception as error:  # noqa: BLE001 - reported, and one odd answer hides no other market's offers
         return f"its answer could not be read ({type(error).__name__}); this is a bug: report it"
 
 
@@ -148,7 +151,7 @@ async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer]
 def unfit(offer: Offer, wish: Wish) -> str | None:
     """Why this offer does not fit this wish. None if it does.
 
-    This is a second check: the connectors leave out offers, too.
+    The connectors leave out unfit offers too; this is a second check.
     """
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     memory_gib = _memory_gib(offer)
@@ -178,7 +181,7 @@ def _model_name(gpu: str) -> str:
 
 
 def _memory_gib(offer: Offer) -> float | None:
-    """The catalog's figure for each GPU's memory, if the offer means the same and only counts differently."""
+    """Return the catalog's figure for each GPU's memory, if the offer's figure only counts differently."""
     model = known_gpu(offer.gpu)
     if model is None or offer.vram_gib is None:
         return offer.vram_gib
@@ -187,7 +190,7 @@ def _memory_gib(offer: Offer) -> float | None:
 
 
 def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
-    """The offers with what each would cost: the preferred GPU first, then the cheapest work. Unknown prices are last."""
+    """Return the offers with what each would cost: preferred GPUs, then the cheapest work, then unknown prices."""
     costed = ((offer, expected_cost(offer, wish)) for offer in offers)
     return sorted(costed, key=lambda pair: _place(pair[0], pair[1], wish))
 
@@ -211,7 +214,7 @@ def _place(
 def _quote(
     offer: Offer, wish: Wish, taken: set[str], wish_id: str | None, *, ledger: Ledger
 ) -> Quote | None:
-    """A quote to rent exactly this. None if the price is unknown and somebody else sets it."""
+    """Make a quote to rent exactly this offer. None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     if price is None and not own:
@@ -223,7 +226,7 @@ def _quote(
         id=quote_id,
         offer=offer,
         wish=wish,
-        # Nobody bills for an own machine without a rate, so any price that appears there is too
+        # An own machine without a rate is not billed, so any price that appears for it is too
         # much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
         expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
@@ -238,7 +241,7 @@ def _show_offer(
     if known_gpu(offer.gpu) is None:
         notes.append("no table here knows this GPU: its memory is what the provider states")
     if quote is None:
-        notes.append("its price is unknown, which is not zero: it is not rented by a quote")
+        notes.append("its price is unknown, which is not zero, so it gets no quote")
     elif cost.total_usd is None:
         notes.append("its owner states no rate: it can be leased, and its cost is not counted")
     return Ranked(
@@ -247,6 +250,9 @@ def _show_offer(
         gpu=_line(offer.gpu),
         gpu_count=offer.gpu_count,
         vram_gib=offer.vram_gib,
+        cpus=offer.cpus,
+        ram_gib=offer.ram_gib,
+        download_mbps=offer.download_mbps,
         region=None if offer.region is None else _line(offer.region),
         running_usd_h=offer.price.running_usd_h,
         price=offer.price,
@@ -275,7 +281,7 @@ def _next(
     wish_id: str | None,
 ) -> str:
     if quotes:
-        return f"{Command('provision', quote=list(quotes[:_TRIED]))}: the first that is still to be had"
+        return f"{Command('provision', quote=list(quotes[:_TRIED]))}: rents the first of these that is still available"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
     if unknown := [gpu for gpu in wish.gpus if known_gpu(gpu) is None]:
@@ -287,7 +293,7 @@ def _next(
         )
     if counts:
         (reason, count), *_ = counts.most_common(1)
-        wider = f"{Command('offers')} with a wider wish: {count} left out as {reason!r}"
+        wider = f"{Command('offers')} with a wider wish: {count} left out, reason: {reason!r}"
         return f"{wider}; {_wait(wish_id)}" if wish_id else wider
     if troubles:
         return f"see what each trouble says, then {Command('offers')} again"

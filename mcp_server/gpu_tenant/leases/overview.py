@@ -1,8 +1,9 @@
-"""Everything that is leased, and everything that bills, in one look at every provider."""
+"""Everything that is leased and everything that bills, in one look at every provider."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +16,7 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
-from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
+from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import (
@@ -41,7 +42,7 @@ def card_of(
     *,
     now: datetime | None = None,
 ) -> Card:
-    """How the lease stands, by what is on record and by its box, if that was just listed."""
+    """Make the lease's card from what is on record, and from its box if the box was just listed."""
     shown = card(
         lease,
         context.profile(lease.provider),
@@ -56,23 +57,23 @@ def card_of(
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watched()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
-    # It was billed until it was seen gone, not until that was recorded.
+    # It was billed until it was seen gone, which is earlier than the end on record.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
 def on_card(context: Context, lease: str) -> Card:
-    """That lease's card, from what is on record. Nobody is asked."""
+    """Make that lease's card from what is on record. No provider is asked."""
     return card_of(context, context.ledger.lease(lease), None)
 
 
 def confirm_account(context: Context, provider: str, *, typed: str) -> int:
-    """The provider's current key and address hold for its live leases, because a person says so.
+    """Believe the provider's current key and address for its live leases, because a person says so.
 
-    Returns for how many leases that is new.
+    Returns for how many leases this was recorded.
 
     Raises:
         Refused: the provider's name was not typed.
-        BadRequest: it cannot be asked now.
+        BadRequest: the provider cannot be asked now.
     """
     context.set_up(provider)
     if typed.strip() != provider:
@@ -92,7 +93,7 @@ async def overview(
     patience_s: float = PATIENCE_S,
     limit: int = PAGE,
 ) -> Leases:
-    """As `list_leases`. With `at`, only those providers are asked. Each has `patience_s` to answer."""
+    """Do as `list_leases`. With `at`, ask only those providers. Each provider has `patience_s` to answer."""
     await _look_again(context, at)
     # A watchdog's look arms a guard right after this, and tells whoever it alarms.
     by: LookedAfter = "watched" if at is not None else context.looked_after
@@ -120,12 +121,12 @@ async def overview(
             came = (card_of(context, lease, f"{came.message}; {came.remedy}"), "told")
         elif isinstance(came, Exception):
             # An unexpected error at one lease must not hide the others.
-            came = (card_of(context, lease, f"looking at it failed: {came!r}"), "told")
+            came = (card_of(context, lease, f"looking at the lease failed: {came!r}"), "told")
         shown, words = came
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"terms": (), "watched": ""}))
+            cards.append(shown.model_copy(update={"watched": ""}))  # as it is said for all
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -154,7 +155,8 @@ async def overview(
         unseen=found.unseen,
         watched=context.watched(),
         older=_older(context, ended),
-        free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
+        free=_free(context),
+        before=spent_before(context),
     )
 
 
@@ -166,32 +168,51 @@ async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
 
 
 def history(context: Context, before: str, limit: int) -> Leases:
-    """The leases that ended before that one. Nobody is asked."""
+    """List the leases that ended before that one. No provider is asked."""
     ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
     return in_all(
-        [
-            card_of(context, lease, None, now=now).model_copy(update={"terms": (), "watched": ""})
-            for lease in ended
-        ],
+        [card_of(context, lease, None, now=now) for lease in ended],
         alarms=(),
         foreign=(),
         leftovers=(),
         unseen=(),
         older=_older(context, ended),
-        free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
+        free=_free(context),
+        before=Spent(spent_in_all(context), spent_before(context).unknown),
     )
 
 
-def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
-    """The oldest of them, and how many there were before it. None if there were none."""
-    left = context.ledger.ended_before(ended[0].id) if ended else 0
-    return (ended[0].id, left) if left else None
+def spent_before(context: Context) -> Spent:
+    """What all leases have cost that have ended."""
+    free = _free(context)
+    usd, unknown = context.ledger.receipts_sum(free=free)
+    lost = [(x, x.cost_usd(context.clock.now())) for x in context.ledger.leases("lost")]
+    return Spent(
+        usd=sum((cost for _, cost in lost if cost is not None), usd),
+        unknown=unknown + sum(cost is None and x.provider not in free for x, cost in lost),
+    )
+
+
+def spent_in_all(context: Context) -> Decimal:
+    """What all leases have cost so far, by what is on record. What is unknown is not in it."""
+    now = context.clock.now()
+    live = (lease.cost_usd(now) for lease in context.ledger.leases("live"))
+    return sum((cost for cost in live if cost is not None), spent_before(context).usd)
+
+
+def _free(context: Context) -> set[str]:
+    return {slug for slug, profile in context.profiles.items() if profile.kind == "own"}
+
+
+def _older(context: Context, ended: Sequence[Lease]) -> str | None:
+    """The oldest of them, if there were leases before it."""
+    return ended[0].id if ended and context.ledger.ended_before(ended[0].id) else None
 
 
 async def _looked_at(
     context: Context, lease: Lease, found: Survey, by: LookedAfter
 ) -> tuple[Card, str | None]:
-    """The card of a live lease as its provider has just shown it, and what a person must hear."""
+    """Return the card of a live lease as its provider has just shown it, and what a person must hear."""
     words: str | None
     settled, listing = lease, found.listings.get(lease.provider)
     if lease.provider in found.blind:
@@ -207,7 +228,7 @@ async def _looked_at(
 
 
 async def _look_again(context: Context, at: Collection[str] | None) -> None:
-    """Every box whose end rests on a person's word was looked at. One that answers has a lease again."""
+    """Look at every box whose end rests only on a person's word. A box that answers is put under a lease again."""
     doubted = [
         lease
         for lease in in_doubt(context.ledger, context.clock.now())
@@ -220,12 +241,12 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
             continue
         with suppress(LeaseHeld), context.held(lease.id, "look"):
             if lease not in in_doubt(context.ledger, context.clock.now()):
-                continue  # another process was quicker
+                continue  # Another process was quicker.
             again = reopen(context, lease)
             pins = context.home.known_hosts(lease.id)
             if pins.exists():
                 context.home.known_hosts(again.id).write_bytes(pins.read_bytes())
-            with suppress(TenantError):  # the alarm stays open, and the next look goes on from it
+            with suppress(TenantError):  # The alarm stays open, and the next look tries again.
                 await fulfil_intent(context, again, wait_s=0)
     told_no_more(context.ledger, context.clock.now())
     passkeys.alarm_on_changes(context.ledger, at=context.clock.now())

@@ -1,4 +1,4 @@
-"""What only a box's owner can decide: the limits that they wrote, and what they sign for beyond these."""
+"""What only a box's owner can decide: the limits they wrote, and what they sign for beyond those limits."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -26,7 +26,7 @@ Unguarded = Literal["refuse", "accept"]
 
 
 class Owner:
-    """The one place that decides whether a lease may cost more, or go on for longer."""
+    """The one place that decides whether a lease may cost more, or last longer."""
 
     def __init__(
         self, configuration: Path, profiles: Mapping[str, Profile], *, ledger: Ledger
@@ -37,15 +37,15 @@ class Owner:
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold now. They are read anew each time.
+        """The owner's limits. They are read anew each time.
 
         Raises:
-            LocalTrouble: what is written there is not valid.
+            LocalTrouble: the configuration is not valid.
         """
         return limits_of(self._configuration)
 
     def used(self) -> list[Use]:
-        """How much of each limit is used, for those limits that are sums."""
+        """How much of each limit is used, for the limits that are sums."""
         now = self._ledger.now()
         return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
 
@@ -58,12 +58,12 @@ class Owner:
         besides: LeaseId | None = None,
         count: int = 1,
     ) -> None:
-        """The limits leave room for such a lease, or for `count` identical ones.
+        """Check that the limits leave room for such a lease, or for `count` identical ones.
 
         `besides` is the lease that this would change. It is not counted twice.
 
         Raises:
-            Limit: they do not.
+            Limit: they leave no room for it.
         """
         now = self._ledger.now()
         must_be_within(
@@ -76,14 +76,14 @@ class Owner:
         )
 
     def bounded(self, quote: Quote) -> Quote:
-        """The quote. A cap above the owner's limit for one box is lowered to that limit.
+        """Return the quote, with a cap above the owner's limit for one box lowered to that limit.
 
-        So no price above the limit is rented or kept, whatever cap was named.
+        So no box above the limit is rented or kept, whatever cap was named.
         """
         price, most = quote.offer.price.running_usd_h, self.limits.box_usd_h
         if price is None or quote.cap_usd_h <= most:
             return quote
-        # A price that is itself above the limit stays here, and the limit then refuses it by name.
+        # If the price itself is above the limit, it is kept here, and the limit then refuses it by name.
         return quote.model_copy(update={"cap_usd_h": max(price, most)})
 
     # --- what is signed for
@@ -91,10 +91,10 @@ class Owner:
     def signs_unguarded(
         self, word: Unguarded, profile: Profile, usd_h: Decimal | None, *, count: int = 1
     ) -> str | None:
-        """The code of a signature for boxes whose bill nothing ends. None if none is needed.
+        """Return the code of a signature for boxes whose bill nothing ends by itself. None if none is needed.
 
         Raises:
-            Refused: nobody has even said that they accept that.
+            Refused: the caller has not said that they accept such a box.
             SignatureWanted: a person has yet to sign for it.
         """
         together = None if usd_h is None else usd_h * count
@@ -111,13 +111,13 @@ class Owner:
         return self._ledger.must_be_signed(
             kind="unguarded",
             subject=profile.id,
-            would=f"rent {some(count, 'box')} at {profile.title} whose bill nothing ends if this computer dies",
+            would=f"rent {some(count, 'box')} at {profile.title} whose bill would run on if this computer dies",
             words=(f"a day that nobody notices costs {day}",),
             at=self._ledger.now(),
         )
 
     def signs_for_no_smoke(self, smoke: str | None, provider: str) -> str | None:
-        """The code of a signature for renting without a smoke test. None if none is needed.
+        """Return the code of a signature for renting without a smoke test. None if none is needed.
 
         Raises:
             SignatureWanted: a person has yet to sign for it.
@@ -128,17 +128,19 @@ class Owner:
             kind="no smoke test",
             subject=provider,
             would=f"rent at {provider} without a smoke test",
-            words=("a bug that a smoke test finds here is found on the meter",),
+            words=(
+                "without it, a bug that a smoke test would find here is found while the box bills",
+            ),
             at=self._ledger.now(),
         )
 
     def signs_change(
         self, lease: Lease, terms: Terms, usd_h: Decimal | None, *, hours: float | None
     ) -> str | None:
-        """The code of a signature for a lease's looser terms, or for a higher cost. None if none is needed.
+        """Return the code of a signature for a lease's looser terms, or for a higher cost. None if none is needed.
 
-        Tighter terms need none, nor does a later deadline within the limits and the lease's budget. `hours` is how
-        the deadline was given, if it was given in hours.
+        Tighter terms need no signature. Nor does a later deadline within the limits and the lease's budget.
+        `hours` is how the deadline was given, if it was given in hours.
 
         Raises:
             SignatureWanted: a person has yet to sign for it.
@@ -153,7 +155,7 @@ class Owner:
         if not words:
             return None
         if hours is not None:
-            words.append(f"its deadline is then {hours:g} hours from when that is carried out")
+            words.append(f"its deadline is then {hours:g} hours after this change is carried out")
         return self._ledger.must_be_signed(
             kind="terms",
             subject=lease.id,
@@ -174,28 +176,28 @@ class Owner:
                 yield f"its rescue sum goes from {_or_none(most)} to {terms.rescue_usd} USD"
         if before.idle_h is not None and (terms.idle_h is None or terms.idle_h > before.idle_h):
             after = "never" if terms.idle_h is None else f"after {terms.idle_h:g} h"
-            yield f"it is ended when idle after {before.idle_h:g} h now, and {after} then"
+            yield f"it is now ended after {before.idle_h:g} idle hours; then {after}"
         if before.when_done != "keep" and terms.when_done == "keep":
-            yield "it bills on when its work is done, until another of its terms ends it"
+            yield "it goes on billing when its work is done, until another of its terms ends it"
         elif before.when_done == "end" and terms.when_done == "park":
-            yield "it is parked when its work is done, where it was torn down, and its disk bills on"
+            yield "when its work is done, it is parked and no longer torn down, and its disk goes on billing"
         elif terms.when_done != "keep" and _waits_longer(before.on_failure, terms.on_failure):
-            yield f"a box whose job failed was to `{before.on_failure.words}`, and is to `{terms.on_failure.words}`"
+            yield f"for a box whose job failed, the term changes from `{before.on_failure.words}` to `{terms.on_failure.words}`"
         if terms.deadline_at > before.deadline_at and terms.budget_usd is not None:
             now = self._ledger.now()
             spent, left = lease.cost_usd(now), terms.deadline_at - now
             to_come = (usd_h or Decimal(0)) * Decimal(left.total_seconds()) / 3600
             if spent is not None and spent + to_come > terms.budget_usd:
-                yield f"to its deadline it costs more than its budget of {terms.budget_usd} USD"
+                yield f"until its deadline it costs more than its budget of {terms.budget_usd} USD"
 
 
 def _rises(before: Decimal | None, after: Decimal | None) -> bool:
-    """Whether a bound becomes looser. None means that there is no bound."""
+    """Whether a limit becomes looser. None means that there is no limit."""
     return before is not None and (after is None or after > before)
 
 
 def _waits_longer(before: OnFailure, after: OnFailure) -> bool:
-    """Whether a box whose job failed bills for longer, or for more of it, than before."""
+    """Whether a box whose job failed bills for longer than before, or bills more."""
     if before.does == "hold" or after.does == "hold":
         return before.does != "hold"
     return after.after_s > before.after_s or (before.does, after.does) == ("end", "park")

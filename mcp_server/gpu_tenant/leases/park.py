@@ -1,4 +1,4 @@
-"""Stop a box's GPU meter and keep its disk, where the platform can do that, and start it again."""
+"""Stops a box's GPU meter and keeps its disk, where the platform can do that, and starts the box again."""
 
 import asyncio
 from contextlib import suppress
@@ -31,7 +31,7 @@ _QUIET_WITHIN_S = 120
 _POLL_S = 5
 _SOON_S = 2
 _SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
-"""Runs its argument after the answer has got through. A box that stops at once could not send one."""
+"""Runs its argument after the answer has arrived. A box that stops at once could not send one."""
 
 
 async def park(
@@ -41,26 +41,26 @@ async def park(
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
     unless_wanted_since: int | None = None,
 ) -> Lease:
-    """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
+    """Stop the box and keep its disk. From then on the lease costs what a parked box costs.
 
-    A provider can stop even a box that has no address. `unsealed="accept"` is for a lease past its end: the box is stopped even if it cannot be sealed
-    soon, or if a process outlives its end. With "skip", sealing is not even tried: for a box of which nothing
-    is known, at its owner's request. `unless_wanted_since` is the line of the ledger after which nobody may have
-    brought more work.
+    A provider can stop even a box that has no address. `unsealed="accept"` is for a lease past its end: the
+    box is stopped even if it cannot be sealed soon, or if a process outlives its end. With "skip", sealing is
+    not even tried: that is for a box about which nothing is known, at its owner's request. `unless_wanted_since`
+    is the line of the ledger after which nobody may have brought more work.
 
     Raises:
-        StillWanted: somebody has; nothing was stopped.
-        Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
+        StillWanted: somebody has brought more work; nothing was stopped.
+        Refused: the platform has no stop that saves anything, or its stop would empty a disk that was used.
         JobRunning: the stop would kill a job.
-        BoxTrouble: the box could not be asked, or goes on answering.
-        OwnerMustAct: only a person can stop it, and has not.
-        ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
+        BoxTrouble: the box could not be asked, or still answers after the stop.
+        OwnerMustAct: only a person can stop the box, and has not.
+        ProviderTrouble: the provider refused, or does not show the box as stopped; the meter may run.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
     if profile.kind == "own":
         raise Refused(
-            f"nobody bills {lease.id} by the hour: there is nothing to stop",
+            f"{lease.id} is not billed by the hour: there is no meter to stop",
             remedy=f"{Command('stop', lease.id)} ends a job, {Command('teardown', lease.id)} the lease",
         )
     if profile.park == "none" or not isinstance(connector, Parking):
@@ -69,16 +69,16 @@ async def park(
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     if lease.touched_at is not None and profile.park == "wipes":
-        # The box's own record of what was written there would be gone as well, and every proof with
-        # it.
+        # The box's own record of what was written there would also be gone, and with it every
+        # proof.
         raise Refused(
-            f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
+            f"{profile.title} empties the box's own disk when it stops, and with it everything that was pushed or written",
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}, and rent anew",
         )
     unsure = unsure_of(profile)
     if lease.touched_at is not None and unsure:
         raise Refused(
-            f"nobody knows whether {' and '.join(unsure)} outlive a stop at {profile.title}",
+            f"it is unknown whether {' and '.join(unsure)} survive a stop at {profile.title}",
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
@@ -125,7 +125,7 @@ async def park(
 
 
 def unsure_of(profile: Profile) -> list[str]:
-    """The accounted paths of which nobody knows whether they survive a stop."""
+    """The accounted paths for which it is unknown whether they survive a stop."""
     return [
         place.path
         for place in profile.places
@@ -134,7 +134,7 @@ def unsure_of(profile: Profile) -> list[str]:
 
 
 async def _seal(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
-    """The box is sealed, so that anything still running or unreadable is reported before the box is stopped."""
+    """Seal the box, to report anything still running or unreadable before the box is stopped."""
     ledger = context.ledger
     if unsealed == "refuse":
         session = context.session(lease)
@@ -150,22 +150,23 @@ async def _seal(context: Context, lease: Lease, unsealed: Literal["refuse", "acc
                 unread_bytes=unread_bytes(draft),
             )
         return
-    # Its time is over, and every hour of hashing is billed.
+    # The lease's time is over, and every hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
         async with asyncio.timeout(_SEALED_WITHIN_S):
             await reseal(context.session(lease), ledger=ledger)
 
 
 async def _stop(context: Context, lease: Lease) -> None:
-    """The box accepted the platform's own stop command, and no longer answers.
+    """Give the box the platform's own stop command, and wait until it no longer answers.
 
     Silence alone means unknown: if the link breaks before the box says that it took the command, the lease
     stays as it was.
+    stays as it was.
 
     Raises:
-        OwnerMustAct: there is no such command.
-        BoxUnreachable: nobody knows whether the box took it.
-        BoxTrouble: the box refused, or goes on answering.
+        OwnerMustAct: the platform has no such command.
+        BoxUnreachable: it is unknown whether the box took the command.
+        BoxTrouble: the box refused the command, or still answers after it.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     asked = timeline.Parking(how=profile.park_how)
@@ -186,7 +187,7 @@ async def _stop(context: Context, lease: Lease) -> None:
     while await _answers(context, lease):
         if ledger.now() >= give_up_at:
             raise BoxTrouble(
-                f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
+                f"{lease.box_id} still answers after `{profile.park_command}`; it is billing "
                 f"{rate_words(lease)}",
                 remedy=f"{profile.console_words('park')}; then {Command('park', lease.id)} again",
             )
@@ -194,10 +195,10 @@ async def _stop(context: Context, lease: Lease) -> None:
 
 
 async def _stopped_by_now(context: Context, lease: Lease) -> None:
-    """The box, or its owner, was asked to stop it, and it no longer answers."""
+    """Check that the box, which was asked to stop or which its owner was to stop, no longer answers."""
     profile, ledger = context.profile(lease.provider), context.ledger
     if await _answers(context, lease):
-        # Work may have been done since: the next request starts from the beginning.
+        # Work may have been done since the request: the next request starts from the beginning.
         ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
         raise _owner_must_park(lease, profile)
 
@@ -217,7 +218,7 @@ def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
     return OwnerMustAct(
         f"{lease.box_id} still runs, {rate_words(lease)}, and only a person can stop it: "
         f"{profile.console_words('park')}",
-        remedy=f"then {Command('park', lease.id)} again, which looks",
+        remedy=f"then {Command('park', lease.id)} again, which checks that it stopped",
     )
 
 
@@ -227,15 +228,15 @@ async def resume(
     *,
     allowed: Allowed = anything,
 ) -> Lease:
-    """The parked box was started again, and costs what a running one costs. It need not answer yet.
+    """Start the parked box again. From then on it costs what a running box costs. It need not answer yet.
 
-    `allowed` raises if the owner's limits leave no room for that. A start whose outcome is unknown counts as a
-    start.
+    `allowed` raises if the owner's limits leave no room for that. A start whose outcome is unknown counts as
+    a start.
 
     Raises:
-        Limit: they do not; the provider was not asked.
-        NoCapacity: its GPU now belongs to somebody else; the disk is kept, and bills.
-        ProviderTrouble: the provider refused; the box is parked as it was.
+        Limit: the limits leave no room; the provider was not asked.
+        NoCapacity: the box's GPU now belongs to somebody else; the disk is kept, and bills.
+        ProviderTrouble: the provider refused; the box is parked as before.
     """
     connector, ledger = context.connector(lease), context.ledger
     if lease.parked_at is None:

@@ -1,4 +1,4 @@
-"""Change the owner's passkeys, each time on a signature, and report changes that the owner must hear of."""
+"""Changes the owner's passkeys, each time on a signature, and reports changes that the owner must hear of."""
 
 from datetime import datetime, timedelta
 
@@ -12,27 +12,27 @@ _SET_UP, _ENDS = "passkey: set up", "passkey: ends"
 
 
 def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
-    """Every passkey ends. Returns when: at once if one of them signed for that, otherwise after a day.
+    """End every passkey. Returns when they end: at once if one of them signed for that, otherwise after a day.
 
     Raises:
-        SignatureWanted: nobody has signed.
+        SignatureWanted: nobody has signed for that.
     """
     signature = _signature_for(
         ledger,
         "lost_passkey",
-        "letting the passkeys end: a terminal signs again a day from now",
+        "ending the passkeys: a day from now, a terminal can sign again",
         at=at,
     )
     return ledger.end_passkeys(signature, at=at)
 
 
 def keep_passkeys(ledger: Ledger, *, at: datetime) -> None:
-    """The passkeys stay, because somebody has signed with one of them.
+    """Keep the passkeys that were told to end, because somebody has signed with one of them.
 
     Raises:
-        SignatureWanted: nobody has.
+        SignatureWanted: nobody has signed for that.
     """
-    would = "keeping the passkeys that somebody has told to end"
+    would = "keeping the passkeys that somebody has asked to end"
     ledger.keep_passkeys(_signature_for(ledger, "keep_passkey", would, at=at), at=at)
 
 
@@ -53,7 +53,7 @@ def ways_to_sign(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
 
 
 def alarm_on_changes(ledger: Ledger, *, at: datetime) -> None:
-    """A passkey that was set up in the last day, or that is to end, is an alarm. It may not have been the owner."""
+    """Raise an alarm for a passkey that is a day old at most or is to end. It may not have been the owner's doing."""
     known = ledger.passkeys(at)
     new = [key for key in known if at - key.at < _NEW]
     ending = [key for key in known if key.ends_at is not None]

@@ -15,10 +15,10 @@ _WITH_A_VALUE = ("-o", "-L", "-R", "-D", "-c", "-m", "-e", "-F")
 
 
 def address_of(pasted: str) -> SshAddress:
-    """The machine that those words mean.
+    """Read the machine's address from those words.
 
     Raises:
-        BadRequest: they mean none, or contain more than an address can say (a key file, a jump host).
+        BadRequest: they name no machine, or contain more than an address can say (a key file, a jump host).
     """
     text = pasted.strip().lstrip("$ ")
     try:

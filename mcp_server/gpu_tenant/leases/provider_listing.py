@@ -1,4 +1,4 @@
-"""Looks at a provider's list, each on record. They decide whether a box is gone, lost or was never made."""
+"""Looks at a provider's list, and records each look. The looks decide whether a box is gone, lost or never made."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from gpu_tenant.providers.response_limits import await_list
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
-    """How long the list may lag that shows the lease's box. Our own list has no lag."""
+    """How long the list that shows the lease's box may lag. Our own list has no lag."""
     if lease.goes_by_address:
         return Patience(list_lag_s=0, confirm_s=0)
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
@@ -28,9 +28,9 @@ class Listing:
 
     boxes: Sequence[Box]
     asked_at: datetime
-    """When the list was asked for. It may omit what came later."""
+    """When the list was requested. It may omit what came later."""
     gap: str | None = None
-    """Why a box that it omits may still be there. None if the list is complete."""
+    """Why a box that the list omits may still exist. None if the list is complete."""
 
 
 async def look(
@@ -39,9 +39,9 @@ async def look(
     *,
     listing: Listing | None = None,
 ) -> Seen:
-    """What the provider's list says about the lease's box. A look at a live lease is on record.
+    """Return what the provider's list says about the lease's box. A look at a live lease is recorded.
 
-    If `listing` was asked for after the lease was written down, it is used, and nobody is asked.
+    If `listing` was requested after the lease was written down, it is used, and the provider is not asked.
     """
     connector, ledger = context.connector(lease), context.ledger
     if listing is None or listing.asked_at < lease.created_at:
@@ -61,7 +61,7 @@ async def look(
     if listing.gap is not None:
         return Blind(listing.gap)
     if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
-        # Our own list has lost it, but nobody has said that it is gone.
+        # Our own list has lost the box, but nobody has said that it is gone.
         return Listed(await connector.create(lease))
     strange = await stranger(context, lease)
     if strange is not None:
@@ -71,16 +71,16 @@ async def look(
 
 
 def boxes_of(part: PartlyListed) -> Sequence[Box]:
-    """The boxes that an incomplete list does show."""
+    """Return the boxes that an incomplete list does show."""
     return [box for box in part.shown if isinstance(box, Box)]
 
 
 class _Rounds:
-    """One provider's lists, asked for one after the other. All who wait for the next list get the same one."""
+    """One provider's lists, requested one after the other. All who wait for the next list get the same one."""
 
     def __init__(self) -> None:
-        # `_now` is being asked for. `_next` begins when that has ended, and serves everybody who
-        # asks until then.
+        # `_now` is the request under way. `_next` begins when that one has ended, and serves
+        # everybody who asks until then.
         self._now: asyncio.Task[Sequence[Box]] | None = None
         self._next: asyncio.Task[Sequence[Box]] | None = None
 
@@ -101,15 +101,15 @@ _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
 
 
 async def _ask_list(connector: Connector) -> Sequence[Box]:
-    """The provider's list, requested after this was called. A hundred booting boxes share one."""
+    """Return a list that the provider was asked for after this call. A hundred booting boxes share one list."""
     return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
 
 
 def is_of(box: Box, lease: Lease) -> bool:
-    """Whether that is the lease's box."""
+    """Whether that box is the lease's."""
     if lease.box_id is None:
         return box.mark == lease.mark
-    # A person may have renamed it. It exists and bills under any name, unless the name is another
-    # lease's mark.
+    # A person may have renamed the box. It exists and bills under any name, unless its name is
+    # the mark of another lease.
     another_s = box.mark != lease.mark and (box.mark or "").startswith(MARK_PREFIX)
     return box.id == lease.box_id and not another_s

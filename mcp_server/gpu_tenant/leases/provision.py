@@ -1,4 +1,4 @@
-"""Get a box under a lease. The lease is written down before the box exists, and the provider's list is believed."""
+"""Gets a box under a lease. The lease is written down before the box exists, and the provider's list is believed."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.waiting import wait_for
+from gpu_tenant.domain.wording import span
 from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
@@ -48,14 +51,14 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
 
 DEADLINE_H = 24
-"""A day, because eight hours would end most runs overnight."""
+"""The deadline in hours if none was given: a day, because eight hours would end most overnight runs."""
 
 _POLL_S = 5
 YOUNG_LAGS = 5
-"""A missing box is not given up for another one while it is younger than this many lags of the provider's list."""
+"""A missing box is not replaced while it is younger than this many times the lag of the provider's list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
-"""A rented box's deadline, unless the owner says otherwise: half as long again as the work."""
+"""The deadline of a rented box, as a multiple of the hours of work, unless its owner says otherwise."""
 
 _SMOKE_COUNTS_FOR = timedelta(days=7)
 
@@ -71,12 +74,12 @@ def intend(
     fleet: str | None = None,
     recovers: LeaseId | None = None,
 ) -> Lease:
-    """The intent is in the ledger, with the terms that hold from now on. No box exists for it yet.
+    """Write the intent to rent into the ledger, with the terms that apply from now on. No box exists for it yet.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
-        Limit: the owner's limits leave no room for it.
-        Refused: the price is above the cap, or unknown where there is a cap.
+        Limit: the owner's limits leave no room for such a lease.
+        Refused: the price is above the cap, or is unknown and there is a cap or a budget.
     """
     profile, ledger = context.profile(provider), context.ledger
     hours = DEADLINE_H if asked.hours is None else asked.hours
@@ -126,23 +129,23 @@ def intend_quote(
     allowed: Allowed,
     signed: Sequence[str] = (),
 ) -> Lease:
-    """The intent to rent exactly what was quoted is in the ledger. `wish` is the standing wish that it fulfils.
+    """Write the intent to rent exactly what was quoted into the ledger. `wish` is the standing wish that it fulfils.
 
     `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
-    `instead_of` names all the quotes if the caller wants one box by any of them.
+    `instead_of` names all the quotes if the caller wants one box by any one of them.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
         Refused: the quote has expired, or the hours would cost more than the budget.
-        QuoteUsed: it has rented a box that may still be there.
-        Limit: the owner's limits leave no room for it.
+        QuoteUsed: the quote has rented a box that may still exist.
+        Limit: the owner's limits leave no room for such a lease.
     """
     profile, ledger = context.profile(quote.offer.provider), context.ledger
     now = ledger.now()
     if (asked_at or now) >= quote.expires_at:
         raise Refused(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
-            remedy=f"{Command('offers')} makes new ones",
+            remedy=f"{Command('offers')} makes new quotes",
         )
     price, budget_usd, hours = quote.offer.price.running_usd_h, asked.budget_usd, asked.hours
     worked_h = quote.wish.hours
@@ -150,7 +153,7 @@ def intend_quote(
         cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy=f"raise {Option('budget-usd')}, or see what {Command('offers')} has for fewer hours or less money",
+            remedy=f"raise {Option('budget-usd')}, or look with {Command('offers')} for a cheaper box or fewer hours",
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
     if hours is None and budget_usd is not None and price:
@@ -160,8 +163,8 @@ def intend_quote(
     must_be_hours(deadline_h)
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
-            f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
-            remedy=f"{Command('offers')} shows others",
+            f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
+            remedy=f"{Command('offers')} shows other boxes",
         )
     terms = asked.terms(
         deadline_at=now + timedelta(hours=deadline_h),
@@ -186,31 +189,31 @@ def intend_quote(
 
 
 def must_be_hours(hours: float) -> None:
-    """A deadline that many hours away lies in the future.
+    """Check that a deadline that many hours away lies in the future, and not too far.
 
     Raises:
         BadRequest: it does not.
     """
     if not 0 < hours <= MOST_H:
         raise BadRequest(
-            f"{hours:g} hours is no lease",
+            f"a lease cannot last {hours:g} hours",
             remedy=f"give {Option('hours')} as a number above 0, {MOST_H} at most",
         )
 
 
 def new_lease_id(ledger: Ledger, provider: str) -> LeaseId:
-    """A lease id that is easy to say and not in use: the provider and four letters."""
+    """Make a lease id that is easy to say and not in use: the provider and four letters."""
     return LeaseId(new_id(provider, ledger.lease_ids()))
 
 
 async def fulfil(context: Context, lease: Lease) -> Lease:
-    """The lease stands on a box that its provider made under its mark, or the intent is void.
+    """Create the box for the intent and bind the lease to it, or make the lease void.
 
     Raises:
         NoCapacity, NoQuota, NoFunds, PriceMoved, ...: no box was made, and the lease is void.
-        ProviderSilent: whether a box was made is not known yet. The lease stays an intent, and the next look at
-            it tells.
-        BoxTaken: another live lease stands on it.
+        ProviderSilent: whether a box was made is not known yet. The lease stays an intent, and the next look
+            finds out.
+        BoxTaken: another live lease stands on the box.
     """
     context.must_record()
     if context.profile(lease.provider).kind != "own" or lease.price_usd_h:
@@ -219,6 +222,7 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
     try:
         await _ask_the_price_again(lease, connector)
         await remember(context, lease)
+        wait_for(f"{context.profile(lease.provider).title} makes the box of {lease.id}")
         asked_at = ledger.now()
         box = await connector.create(lease)
     except ProviderSilent as silence:
@@ -227,13 +231,18 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
         ledger.end(lease.id, "void", at=ledger.now())
         raise
     bound = stand_on(context, lease, box, asked_at=asked_at)
-    # Some accounts are recognised by what the first create leaves there.
+    # Some accounts are recognised by what the first create leaves behind.
     await remember(context, bound)
     return bound
 
 
 async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
-    """What was quoted is still offered, at no more than the cap."""
+    """Check that what was quoted is still offered, at no more than the cap.
+
+    Raises:
+        NoCapacity: it is no longer offered.
+        PriceMoved: its price is above the cap now.
+    """
     quote = lease.quote
     if quote is None or not isinstance(connector, Market):
         return
@@ -247,17 +256,17 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
     price = now.price.running_usd_h
     if now.price.source != "owner" and (price is None or price > quote.cap_usd_h):
         raise PriceMoved(
-            f"{quote.offer.gpu} at {quote.offer.provider} costs {price or 'an unknown sum'} USD/h now, "
-            f"and the cap is {quote.cap_usd_h}; nothing was rented",
+            f"{quote.offer.gpu} at {quote.offer.provider} now costs {price or 'an unknown number of'} USD/h, "
+            f"but the cap is {quote.cap_usd_h} USD/h; nothing was rented",
             remedy=f"{Command('offers')} shows what there is now",
         )
 
 
 async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> Lease:
-    """The lease stands on the box that a create without a clear answer made, as its provider's list shows.
+    """Find out whether a create without a clear answer made a box. If so, bind the lease to the box that the list shows.
 
     Raises:
-        ProviderSilent: no box was made, or the list cannot be had.
+        ProviderSilent: no box was made, or the list did not tell in time.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     give_up_at = ledger.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
@@ -275,14 +284,15 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
 async def make_ready(
     context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
-    """The box has let us in and its host key is pinned from now on, or `wait_s` has passed.
+    """Wait, at most `wait_s`, until the box lets us in, and pin its host key.
 
-    When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box itself.
+    When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box
+    itself.
 
     Raises:
-        NotReady: it is broken, or was not ready in time.
-        PriceMoved: it costs more than the cap, or is not what was quoted.
-        ProviderTrouble: it is gone.
+        NotReady: the box is broken, or was not ready in time.
+        PriceMoved: the box costs more than the cap, or is not what was quoted.
+        ProviderTrouble: the box is gone.
         BoxTaken, AnotherBox: what answers is not this lease's box.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
@@ -298,6 +308,11 @@ async def make_ready(
     until = ledger.now() + timedelta(seconds=wait_s)
     last = "its provider has not shown it yet"
     while True:
+        wait_for(
+            f"the box of {lease.id} boots ({last})",
+            ends=f"not in by {give_up_at:%H:%M:%S} UTC: {_given_back(lease)}",
+            usd_h=lease.price_usd_h,
+        )
         seen = await look(context, lease)
         if isinstance(seen, Blind):
             last = f"{profile.title} does not answer: {seen.reason}"
@@ -309,8 +324,8 @@ async def make_ready(
                 if lease.active_at is not None and ledger.now() - lease.active_at < young:
                     # A second box costs as much as the first, which may only be late in the list.
                     remedy = (
-                        f"it is young, and may only be late in the list: {Command('leases')} from "
-                        f"{lease.active_at + young:%H:%M} UTC on tells, before you rent another"
+                        f"the box is young, and may only be late in the provider's list: before you rent another, look with {Command('leases')} from "
+                        f"{lease.active_at + young:%H:%M} UTC on"
                     )
                 raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
         else:
@@ -339,6 +354,10 @@ async def make_ready(
         await ledger.clock.sleep(_POLL_S)
 
 
+def _given_back(lease: Lease) -> str:
+    return "given back unused" if lease.quote else "the wait ends, and the lease stays"
+
+
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     cap = lease.terms.max_price_usd_h
     # Some platforms bill less while a box boots. The cap applies to the price after that.
@@ -364,21 +383,27 @@ def _not_ready(lease: Lease, why: str) -> NotReady:
 
 
 def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | None:
-    """The receipt of a smoke test passed in the last week, or None if the caller chose to go without.
+    """Return the receipt of a smoke test passed in the last week, or None if the caller chose to go without one.
 
     Raises:
-        Refused: neither is so. A bug found while the box bills costs more than one found here.
+        Refused: neither is the case. A bug found while the box bills costs more than one found here.
     """
-    remedy = f"run {Command('smoke', 'DIR', then='COMMAND')} first, or go without by name: {Option('smoke', 'none')}"
+    remedy = f"run {Command('smoke', 'DIR', then='COMMAND')} first, or say that you go without a smoke test: {Option('smoke', 'none')}"
     if receipt_id == "none":
         return None
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
     if receipt_id is None:
-        raise Refused("no smoke test was shown", remedy=remedy)
+        newest = ledger.newest_smoke()
+        tested = SmokeReceipt.model_validate_json(newest) if newest else None
+        if tested and tested.passed and ledger.now() - tested.at <= _SMOKE_COUNTS_FOR:
+            age = span((ledger.now() - tested.at).total_seconds())
+            shown = f"{Option('smoke', tested.id)} shows the one that passed {age} ago"
+            remedy = f"{shown} ({plain(tested.command, max_line=60)}); or {remedy}"
+        raise Refused("no smoke test was named", remedy=remedy)
     record = ledger.smoke(receipt_id)
     if record is None:
         raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
-    from gpu_tenant.jobs.smoke import SmokeReceipt
-
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)

@@ -1,4 +1,4 @@
-"""The logs of jobs as every face reads them, wherever they are now."""
+"""Reads the logs of jobs for every face, wherever the logs are now."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -22,13 +22,13 @@ _Read = TypeVar("_Read", LogWindow, Hits)
 async def log_window(
     context: Context, lease: str, job: str | None, *, start: int, limit: int
 ) -> LogWindow:
-    """About `limit` bytes of the log's lines from `start` on. See `window.window`.
+    """Read about `limit` bytes of the log's lines from `start` on. See `window.window`.
 
     A negative `start` counts from the log's end.
 
     Raises:
         BadRequest: there is no such job, or its lease has ended and its log was never brought here.
-        BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing of the log is here.
+        BoxTrouble, ProviderTrouble, Refused: the box does not answer, and no part of the log is here.
     """
     return await _read_log(context, lease, job, lambda log: window(log, start=start, limit=limit))
 
@@ -43,7 +43,7 @@ async def log_search(
     case: Literal["no", "yes"] = "no",
     budget_s: float = 1.0,
 ) -> Hits:
-    """The log's lines from byte `start` on that contain the text `q`. See `window.search`.
+    """Find the log's lines from byte `start` on that contain the text `q`. See `window.search`.
 
     Raises:
         BadRequest: as for a window; or there is nothing to search for.
@@ -63,8 +63,8 @@ async def _read_log(
         here = _log_here(context, found, job)
         if here is None:
             raise BadRequest(
-                f"the log of {job or 'that job'} is not here, and the box of {found.id} does not run",
-                remedy=f"{Command('leases', all=True)} shows how it stands, and what was kept",
+                f"the log of {job or 'that job'} is not on this computer, and the box of {found.id} does not run",
+                remedy=f"{Command('leases', all=True)} shows the state of the lease, and what was kept",
             )
         return await read(here)
     try:
@@ -80,7 +80,7 @@ async def _read_log(
 
 
 async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
-    """What the box calls the job of that name. For a cell that is its latest run, unless a run is named.
+    """Return what the box calls the job of that name. For a sweep's cell, that is its latest run, unless a run is named.
 
     Raises:
         BadRequest: there is no such job.
@@ -103,7 +103,7 @@ def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
 
 
 def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
-    """The log as it was collected, or the part of it that was read. While the lease lives, the longer one."""
+    """Find the log as it was collected, or the part that was read before. While the lease lives, the longer of the two."""
     named = _is_run_of_cell(context, lease, job)
     name = job if named and job else job_of(lease, job, ledger=context.ledger).id
     others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
@@ -119,7 +119,7 @@ def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None
 
 
 def _forget_copies(context: Context) -> None:
-    """Copies of what was read are gone, if the log itself is kept by now and no longer grows."""
+    """Delete the copies of logs that were read, if the log itself has been collected and no longer grows."""
     if not context.home.logs.is_dir():
         return
     for copies in context.home.logs.iterdir():
@@ -129,12 +129,12 @@ def _forget_copies(context: Context) -> None:
 
 
 def is_run(said: str, *, of: str) -> bool:
-    """Whether that word from a box names a run of the job. If so, it becomes the name of a file here."""
+    """Whether that word from a box names a run of the job. Only such a word may become the name of a file here."""
     return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
 
 
 def _latest(root: Path, directory: str, name: str, others: set[JobId]) -> Path | None:
-    """The log of the job's latest run in that directory, unless a link leads elsewhere."""
+    """Find the log of the job's latest run in that directory. None if there is none, or a link leads elsewhere."""
     is_run = re.compile(rf"{re.escape(name)}(?:\.(\d+))?\.log")
     place = root / directory
     runs = [

@@ -1,4 +1,4 @@
-"""How a lease gets a box that runs and lets us in, and how it stands until then."""
+"""How a lease gets a box that runs and lets us in, and what is known of the lease until then."""
 
 from functools import partial
 
@@ -16,33 +16,33 @@ from gpu_tenant.leases.ssh_access import refresh_hosts
 
 
 async def active(context: Context, lease: str) -> Lease:
-    """The lease, whose box takes new work. If the box had yet to let us in, it has done so.
+    """Return the lease if its box takes new work. If the box had not let us in yet, wait until it does.
 
     Raises:
         Refused: the lease has no box (any more), it is parked, or its teardown has begun.
-        NotReady: it has not let us in yet.
+        NotReady: the box has not let us in yet.
     """
     found = await must_run(context, lease)
     if found.state is not LeaseState.ACTIVE:
         raise Refused(
             f"{found.id} is {found.state}: its box takes no new work",
-            remedy=f"{Command('teardown', found.id)} goes on with it",
+            remedy=f"{Command('teardown', found.id)} continues the teardown",
         )
     return found
 
 
 async def must_run(context: Context, lease: str) -> Lease:
-    """The lease, whose box runs. If the box had yet to let us in, it has done so.
+    """Return the lease if its box runs. If the box had not let us in yet, wait until it does.
 
     Raises:
         Refused: the lease has no box (any more), or it is parked.
-        NotReady: it has not let us in yet.
+        NotReady: the box has not let us in yet.
     """
     found = await with_box(context, lease)
     if found.parked_at is not None:
         raise Refused(
             f"{found.id} is parked: its box does not run",
-            remedy=f"{Command('resume', found.id)}, then the same command again",
+            remedy=f"{Command('resume', found.id)}, then run the same command again",
         )
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
         async with context.held_in_turn(found.id, "wait"):
@@ -55,25 +55,25 @@ async def must_run(context: Context, lease: str) -> Lease:
 
 
 async def let_in(context: Context, lease: Lease) -> Lease:
-    """The box has let us in.
+    """Wait until the box has let us in.
 
     Raises:
-        NotReady: it has not yet, or never will.
+        NotReady: the box has not let us in yet, or never will.
     """
     lease = await made_ready(context, lease)
     if lease.ready_at is None:
         raise NotReady(
             f"the box of {lease.id} is still booting",
-            remedy=f"the same call again in a minute; {Command('leases')} shows what it costs",
+            remedy=f"make the same call again in a minute; {Command('leases')} shows what the box costs",
         )
     return lease
 
 
 async def with_box(context: Context, lease: str) -> Lease:
-    """The lease, whose box may still exist. Even a teardown that was cut short may need a collect.
+    """Return the lease if its box may still exist. Even after a teardown that was cut short, a collect may be needed.
 
     Raises:
-        Refused: it has none (any more).
+        Refused: the lease has no box (any more).
     """
     found = context.ledger.lease(lease)
     if found.state is LeaseState.INTENDED:
@@ -81,26 +81,26 @@ async def with_box(context: Context, lease: str) -> Lease:
     if found.state not in (LeaseState.ACTIVE, LeaseState.TERMINATING):
         raise Refused(
             f"{found.id} is {found.state}: it has no box",
-            remedy=f"{Command('provision')} makes a new one; {Command('leases', all=True)} lists all",
+            remedy=f"{Command('provision')} rents a new box; {Command('leases', all=True)} lists all leases",
         )
     return found
 
 
 async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-    """The lease. Its box has let us in, or has yet to."""
+    """Wait, at most `wait_s`, until the box lets us in, and arm its guard. Returns the lease, ready or not."""
     profile = context.profile(lease.provider)
     from gpu_tenant.leases.inspection import come_in
 
     ready = await make_ready(context, lease, reach=partial(come_in, context), wait_s=wait_s)
     if ready.ready_at is not None and way_out(profile, ready) is not None:
-        # Arm it before anybody's work is on it. This computer may die in the next second.
+        # Arm the guard before anybody's work is on the box. This computer may die in the next second.
         await arm_guard(context, ready)
     refresh_hosts(context)
     return ready
 
 
 async def arm_guard(context: Context, lease: Lease) -> Armed:
-    """The box itself holds the deadline, or the answer says why it does not."""
+    """Let the box itself enforce the deadline. The answer says why, if it cannot."""
     return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
 
@@ -118,10 +118,10 @@ def unguarded_words(context: Context, lease: Lease, box: Box | None) -> str | No
 
 
 async def reach(context: Context, lease: Lease) -> None:
-    """The box has let us in and answered.
+    """Check that the box lets us in and answers.
 
     Raises:
-        BoxTrouble: it has not.
+        BoxTrouble: it does not.
     """
     await context.transport(lease).run(["true"], timeout_s=30)
 
@@ -129,14 +129,14 @@ async def reach(context: Context, lease: Lease) -> None:
 async def settle_lease(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
-    """The lease, moved forward by what its provider shows, and what a person must hear."""
+    """Move the lease forward by what its provider shows. Returns it, with what a person must hear."""
     return await settle(context, lease, listing=listing)
 
 
 async def settled_if_free(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
-    """The same, unless another process is acting on the lease right now."""
+    """Do as `settle_lease`, unless another process is acting on the lease right now."""
     try:
         with context.held(lease.id, "look"):
             return await settle_lease(context, context.ledger.lease(lease.id), listing)
@@ -147,18 +147,18 @@ async def settled_if_free(
 
 
 def _kept_waiting(context: Context, lease: Lease) -> str | None:
-    """Which process keeps a lease that is past its terms from ending, and since when. None if none does."""
+    """Say which process keeps a lease that is past its terms from ending, and since when. None if none does."""
     late, held = overdue(lease, context.clock.now()), context.ledger.held(lease.id)
     return f"{late}, and {held.words}" if late and held else None
 
 
 async def fulfil_intent(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-    """The intent has become a box, which has let us in or has yet to."""
+    """Create the box of an intent, and wait, at most `wait_s`, until it lets us in."""
     lease = await fulfil(context, lease)
     return await made_ready(context, lease, wait_s)
 
 
 async def close_connections(context: Context, lease: Lease) -> None:
-    """No connection of ours to its box is open, and the owner's ssh configuration agrees with the ledger."""
+    """Close our connections to the lease's box, and bring the owner's ssh configuration up to date with the ledger."""
     await context.disconnect(lease)
     refresh_hosts(context)

@@ -1,4 +1,4 @@
-"""Continue the work of a box that its provider took, under another lease, from the newest checkpoint."""
+"""Continues the work of a box that its provider took, under another lease, from the newest checkpoint."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -9,6 +9,7 @@ from pathlib import Path
 from gpu_tenant.artifacts.checkpoints import Restorable, newest
 from gpu_tenant.artifacts.push import push, records_of
 from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
+from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import EnvironmentRequest, Setup
@@ -16,13 +17,14 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
+    BoxTrouble,
     NoCapacity,
     NotReady,
     ProviderSilent,
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import Taken, fate, recorded_fate
+from gpu_tenant.domain.interruption import Taken, fate, forewarned, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
@@ -64,19 +66,17 @@ _POLL_S = 5
 def may_recover(context: Context, lease: Lease) -> bool:
     """Whether recovery is due, by the ledger alone.
 
-    It is due if the box was taken, the lease's terms allow its work to go on elsewhere, and it has not yet done
-    so.
+    It is due if the box was taken or has notice of that, the lease's terms allow its work to go on elsewhere,
+    and it has not yet done so.
     """
     terms = lease.terms
     if not terms.recover or context.clock.now() >= terms.deadline_at:
         return False
     if lease.state is not LeaseState.LOST:
-        gone = (
-            recorded_fate(context.ledger.events(lease.id))
-            if lease.state is LeaseState.ACTIVE
-            else None
-        )
-        if gone not in GOES_ON or lease.parked_at is not None:
+        if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
+            return False
+        events = context.ledger.events(lease.id)
+        if recorded_fate(events) not in GOES_ON and forewarned(events) is None:
             return False
     return gone_on(context.ledger, lease) is None and bool(
         unfinished_jobs(context.ledger, lease.id)
@@ -84,14 +84,14 @@ def may_recover(context: Context, lease: Lease) -> bool:
 
 
 async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Card:
-    """The work of a lease whose box was taken goes on under a new one, from the newest checkpoint here.
+    """Continue the work of a lease whose box was taken, under a new lease, from the newest checkpoint that is here.
 
-    Start and poll: the same call goes on from wherever an earlier one was cut short, and there is never a
-    second new box. The answer names what is not ready within `wait_s`. If the old box still exists it is left
-    as it is: it is billed and reported until it is torn down.
+    Call it again to continue from where an earlier call was cut short; it never rents a second new box. The
+    answer names what is not ready within `wait_s`. If the old box still exists it is left as it is: it is
+    billed and reported until it is torn down.
 
     Raises:
-        Refused: the box was not taken, its terms do not say where to go on, or the work cannot go on as it was.
+        Refused: the box was not taken and has no notice of it, its terms do not say where to go on, or the work cannot go on as it was.
         NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
@@ -104,7 +104,7 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         if known is not None and not known.state.live:
             # Whatever is left to do belongs to the successor: its own loss is recovered separately.
             context.ledger.note(lost.id, timeline.Recovered(by=known.id), at=context.clock.now())
-            return card_of(context, known, f"it went on with {lost.id}, and has ended")
+            return card_of(context, known, f"it continued the work of {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
         work = work_of(lost, ledger=context.ledger)
         values = [_values(context, refs) for refs in (work.setup_from, *_refs(work))]
@@ -112,53 +112,97 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         new = await _find_box(context, work, kept, known, wait_s)
         if new.ready_at is None:
             return card_of(
-                context, new, f"it has yet to let us in: {Command('recover', lost.id)} again"
+                context,
+                new,
+                f"the new box has not let us in yet: run {Command('recover', lost.id)} again",
             )
+        if await _still_saves(context, lost):
+            words = f"the box of {lost.id} is not gone yet, and its jobs may still save"
+            return card_of(context, new, f"{words}: {Command('recover', lost.id)} again")
+        kept = await _newest_of_all(context, lost)
         with context.held(new.id, "recover"):
             missing = await _furnish(context, new, work, kept, values[0], wait_s)
             if missing is not None:
-                return card_of(context, new, f"{missing}: {Command('recover', lost.id)} again")
+                return card_of(context, new, f"{missing}: run {Command('recover', lost.id)} again")
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     return card_of(context, context.ledger.lease(new.id), None)
 
 
+async def _still_saves(context: Context, lost: Lease) -> bool:
+    """Whether a job may still run on a box that has notice. If none does, what it saved last is here.
+
+    Two copies of a job would write the same results. So nothing is launched elsewhere before that.
+    """
+    lost = context.ledger.lease(lost.id)
+    if lost.state is not LeaseState.ACTIVE or recorded_fate(context.ledger.events(lost.id)):
+        return False
+    try:
+        if (await context.caretaker(lost).standing()).live:
+            return True
+        with share_of(context.home, None).joined(lost.id, lost.price_usd_h) as turn:
+            await snapshot(
+                context.session(lost),
+                directory=context.kept_in(lost),
+                ledger=context.ledger,
+                turn=turn,
+                quiet_s=0,
+            )
+    except BoxTrouble:
+        # It cannot be asked. It is gone only if its provider says so.
+        met = await _seen_taken(context, lost)
+        return met is None or met.fate not in GOES_ON
+    return False
+
+
+async def _seen_taken(context: Context, lost: Lease) -> Taken | None:
+    """What its provider shows now of what took the box. None if it shows nothing, or does not answer."""
+    seen = await look(context, lost)
+    if isinstance(seen, Blind):
+        return None
+    box = seen.box if isinstance(seen, Listed) else None
+    return fate(lost, context.profile(lost.provider), box, now=context.clock.now())
+
+
 async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> Taken:
-    """What took the box.
+    """Return what took the box.
 
     Raises:
-        Refused: as far as its provider shows, nothing took it; or its owner did not say where to go on.
+        Refused: as far as the provider shows, nothing took the box; or the owner did not say where to
+            continue.
     """
     if not lost.terms.recover and known is None:
         raise Refused(
-            f"nobody has said where the work of {lost.id} may go on",
+            f"nobody has said where the work of {lost.id} may be continued",
             remedy=f"provision with {Option('recover', 'same')}, or with a provider's name",
         )
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
             f"the deadline of {lost.id} has passed",
-            remedy="provision, push and launch anew; its newest checkpoint is kept here",
+            remedy=f"provision, push and launch anew; the newest checkpoint of {lost.id} is kept on this computer",
         )
     profile, box, now = context.profile(lost.provider), None, context.clock.now()
     events = context.ledger.events(lost.id)
     on_record = recorded_fate(events)
     for _, event in reversed(events) if known is not None else ():
         if isinstance(event, timeline.Taken) and event.fate:
-            # The box may have woken up since, but its work still goes on elsewhere.
+            # The box may have woken up since, but its work is already continued elsewhere.
             return Taken(event.fate, event.words or "")
+    if lost.state is LeaseState.ACTIVE and on_record is None and forewarned(events) is not None:
+        return Taken("preempted", "its platform has said ahead that it takes the box back")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
         if isinstance(seen, Blind):
             raise Refused(
                 f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
-                remedy=f"wait, and look again: {Command('leases')}",
+                remedy=f"wait, then look again with {Command('leases')}",
             )
         box = seen.box if isinstance(seen, Listed) else None
     met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
     if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
-            remedy=f"{Command('leases')} looks at it; {Command('resume', lost.id)} starts what stands still",
+            remedy=f"{Command('leases')} looks at the box; {Command('resume', lost.id)} starts a box that is stopped",
         )
     if met.fate != on_record:
         context.ledger.note(lost.id, timeline.Taken(fate=met.fate, words=met.words), at=now)
@@ -179,7 +223,7 @@ def _values(context: Context, references: tuple[str, ...]) -> Mapping[str, str]:
 
 
 async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
-    """The newest checkpoint of the lease, or of an earlier one whose work it continued."""
+    """Find the newest checkpoint of the lease, or of an earlier lease whose work it continued."""
     for lease in chain(context.ledger, lost):
         if (found := await newest(lease, ledger=context.ledger)) is not None:
             return found
@@ -193,10 +237,10 @@ async def _find_box(
     known: Lease | None,
     wait_s: float,
 ) -> Lease:
-    """A lease to continue the work under. Its box has let us in or has yet to.
+    """Return a lease to continue the work under. Its box may not have let us in yet.
 
     Raises:
-        NoCapacity: nothing that its terms allow can be had.
+        NoCapacity: nothing that the terms allow can be had.
         Limit: what can be had would exceed the owner's overall limits.
         ProviderSilent: whether a box was made is not known yet; the next call finds out.
     """
@@ -210,7 +254,7 @@ async def _find_box(
     wish = wish_again(lost, kept.taken_at if kept else None)
     left = budget_left(context.ledger, lost, context.clock.now())
     async for quote in _quotes(context, lost, wish, left, refused):
-        # The owner signed for the end of one box only. So the next one is kept until it is
+        # The owner signed for the end of the lost box only. So the next box is kept until it is
         # verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
@@ -229,14 +273,18 @@ async def _find_box(
         if had is not None:
             return had
     raise NoCapacity(
-        f"there is nothing to go on with the work of {lost.id}: {'; '.join(refused)}",
-        remedy="it is tried again with the next call; its newest checkpoint is kept here, for a "
+        f"no box can be had to continue the work of {lost.id}: {'; '.join(refused)}",
+        remedy=f"the next call tries again; the newest checkpoint of {lost.id} is kept on this computer, for a "
         f"box that you choose: {Command('offers')}",
     )
 
 
 async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
-    """The lease, if the intent of a call that was cut short became a box. None if it did not."""
+    """Return the lease, if the intent of a call that was cut short became a box. None if it did not.
+
+    Raises:
+        ProviderSilent: that is not known after `wait_s`.
+    """
     until = context.clock.now() + timedelta(seconds=wait_s)
     with context.held(lease.id, "recover"):
         while True:
@@ -246,7 +294,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
             if context.clock.now() >= until:
                 raise ProviderSilent(
                     f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                    remedy=f"{Command('recover', lease.recovers)} again: nothing else is rented until then",
+                    remedy=f"{Command('recover', lease.recovers)} again; nothing else is rented until that is known",
                 )
             await context.clock.sleep(_POLL_S)
 
@@ -254,7 +302,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 async def _get_box(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease | None:
-    """The lease on its box. None if no box can be had, and then nothing of it bills."""
+    """Return the lease, with its box. None if no box can be had; then nothing of the attempt goes on billing."""
     if lease.ready_at is not None:
         return lease
     with context.held(lease.id, "provision"):
@@ -285,7 +333,7 @@ async def _quotes(
             refused.append(trouble.message)
             continue
         if not isinstance(market, Market):
-            refused.append(f"{profile.title} offers nothing")
+            refused.append(f"{profile.title} has no offers to rent")
             continue
         found = await find_offers(wish, {provider: market}, ledger=context.ledger, limit=_TRIED)
         for offered in found.offers:
@@ -327,9 +375,9 @@ async def _furnish(
     setup: Mapping[str, str],
     wait_s: float,
 ) -> str | None:
-    """The box holds what the job starts from. Returns what is still missing, in words, or None."""
+    """Put on the box what the job starts from. Returns what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
-        return None  # and by now the job may have overwritten it
+        return None  # By now the job may have changed those files.
     lost, session = work.lease, context.session(new)
     for tree in work.trees:
         await push(
@@ -343,7 +391,7 @@ async def _furnish(
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )
-        # The tree may have changed since it was last checked. If so, this refuses.
+        # The tree may have changed since it was last checked. If so, this call refuses.
         work_of(lost, ledger=context.ledger)
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
@@ -371,7 +419,7 @@ async def _furnish(
 async def _launch_all(
     context: Context, new: Lease, work: RecoverableWork, values: Sequence[Mapping[str, str]]
 ) -> None:
-    """Every job runs again under its own name, with the same command and outputs."""
+    """Launch every job again under its own name, with the same command and outputs."""
     for job, own in zip(work.jobs, values, strict=True):
         made = activation(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
@@ -400,7 +448,7 @@ def _on_record(
     met: Taken,
     kept: Restorable | None,
 ) -> None:
-    """Both leases record what became of the work, and what was lost."""
+    """Record at both leases what became of the work, and what was lost."""
     now = context.clock.now()
     until = taken_at(context.ledger, lost, now)
     launched = min(job.launched_at or now for job in work.jobs)
@@ -420,7 +468,7 @@ def _on_record(
     if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
-    # This comes last, because whoever finds this entry looks no further.
+    # Write this entry last, because whoever finds it looks no further.
     context.ledger.note(lost.id, told.model_copy(update={"by": new.id}), at=now)
 
 

@@ -1,4 +1,4 @@
-"""What it takes to continue the work of a taken box: what to do again, from where, and for how much."""
+"""What it takes to continue the work of a taken box: what has to run again, from which files, and for how much."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.interruption import forewarned
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT, Wish
 from gpu_tenant.domain.terms import Terms, cost_usd
@@ -17,73 +18,78 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.ledger import Ledger
 
 _LEAST_H = 0.25
-"""In hours of work. Less is not worth a box, and what is left is only an estimate."""
+"""The least hours of work to rent for. Less is not worth a box, and the work that is left is only an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverableWork:
-    """What ran on a box that was taken, in a form that can be begun again elsewhere."""
+    """What ran on a box that was taken, in a form that can be started again elsewhere."""
 
     lease: Lease
     jobs: tuple[Job, ...]
     trees: tuple[PushedTree, ...]
     setup_from: tuple[str, ...]
-    """Where the values that made its environment were found, as `NAME=reference`."""
+    """Where the values for making the environment were found, as `NAME=reference`."""
 
     @property
     def in_environment(self) -> bool:
-        """Whether a job ran in an environment that was made for it."""
+        """Whether a job ran in an environment that was made on the box."""
         return any("VIRTUAL_ENV" in job.env_names for job in self.jobs)
 
 
-# What there is to do again
+# What has to be done again
 
 
 def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     """The jobs that the ledger last saw running on the lease's box.
 
     A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
-    shows that nothing was running.
+    shows that nothing was running. Neither holds for a job that was asked to save because its box is taken.
     """
     running: set[str] = set()
+    asked: set[str] = set()
     for _, event in ledger.events(lease_id):
         match event:
             case timeline.Launched(job=str(job)):
                 running.add(job)
+                asked.discard(job)
+            case timeline.Forewarned(jobs=jobs):
+                asked |= set(jobs)
             case timeline.Sealed():
                 running.clear()
             case timeline.Stopped(job=job):
                 running.discard(job)
+                asked.discard(job)
             case timeline.Progressed(job=job, state=state) if state in ENDED:
                 running.discard(job)
             case _:
                 pass
-    setups = _setups(ledger, lease_id)
-    return tuple(job for job in ledger.jobs(lease_id) if job.id in running and job.id not in setups)
+    unfinished = (running | asked) - _setups(ledger, lease_id)
+    return tuple(job for job in ledger.jobs(lease_id) if job.id in unfinished)
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
-    """The jobs that make an environment. They are made again along with it."""
+    """The jobs that make an environment. They run again when the environment is made again."""
     events = ledger.events(lease_id)
     return {event.job for _, event in events if isinstance(event, timeline.Preparing)}
 
 
 def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
-    """Whether a job was declared on the lease. If so, what it starts from is on the box."""
+    """Whether a job was declared on the lease. If so, the files that it starts from are on the box."""
     return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
 
 
 def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
-    """What ran on the lease's box, if all of it can be done again just as it was.
+    """Return what ran on the lease's box, if all of it can be done again just as it was.
 
     Raises:
-        Refused: nothing ran, or a part of it is not on record, or is not as it was.
+        Refused: nothing ran, or a part of the work is not on record, or has changed since.
     """
     jobs = unfinished_jobs(ledger, lease.id)
     if not jobs:
         raise Refused(
             f"no job of {lease.id} was running when its box was last heard of",
-            remedy=f"{Command('leases', all=True)} shows what was kept of it",
+            remedy=f"{Command('leases', all=True)} shows what was kept of its work",
         )
     setups = _setups(ledger, lease.id)
     made = [job for job in ledger.jobs(lease.id) if job.id in setups]
@@ -93,39 +99,39 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
         trees=tuple(pushed_trees(ledger, lease.id)),
         setup_from=made[-1].env_from if made else (),
     )
-    by_hand = "provision, push and launch by hand: the newest checkpoint is kept here"
+    by_hand = "provision, push and launch by hand: the newest checkpoint is kept on this computer"
     for reference in (*work.setup_from, *(ref for job in jobs for ref in job.env_from)):
         name, _, source = reference.partition("=")
         if source == "text:":
             raise Refused(
-                f"the value of {name} was written out when {lease.id} was used, and is not on record",
-                remedy=f"{by_hand}; next time refer to it: `{name}=env:{name}`",
+                f"the value of {name} was given as plain text when {lease.id} was used, and is not on record",
+                remedy=f"{by_hand}; next time give a reference: `{name}=env:{name}`",
             )
     for gang in gangs(ledger.events(lease.id)):
         if any(job.id == gang.job for job in jobs):
             raise Refused(
-                f"{gang.job} of {lease.id} is one job with {', '.join(gang.others(lease.id))}, which meet at "
+                f"{gang.job} of {lease.id} is one job together with {', '.join(gang.others(lease.id))}, and they meet at "
                 "an address that is gone",
-                remedy=f"{gang.stop}; then a box for it, and launch --together anew, from its checkpoint",
+                remedy=f"{gang.stop}; then rent another box, and launch --together anew, from the checkpoint",
             )
     for tree in work.trees:
         if not is_unchanged(tree):
             raise Refused(
-                f"{tree.directory} is not as it was pushed to {lease.id}: the work could not go on as it was",
-                remedy=f"put it back as it was (`git stash` may do), or {by_hand}",
+                f"{tree.directory} has changed since it was pushed to {lease.id}: the work could not be continued as it was",
+                remedy=f"restore the directory (`git stash` may do that), or {by_hand}",
             )
     return work
 
 
 def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
-    """What the owner said, after launch, about files that no job had declared."""
+    """Return what the owner claimed or discarded, after launch, that no job had declared."""
     jobs = ledger.jobs(lease_id)
     kept, given_up = ledger.declared(lease_id)
     declared = {p for job in jobs for p in job.artifacts}, {p for job in jobs for p in job.discard}
     return [p for p in kept if p not in declared[0]], [p for p in given_up if p not in declared[1]]
 
 
-# Which leases it was and is done under
+# Under which leases the work was and is done
 
 
 def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
@@ -137,7 +143,7 @@ def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
 
 
 def successor(ledger: Ledger, lease: Lease) -> Lease | None:
-    """The lease that continues the work of this one, or is about to. None if there is no such lease."""
+    """Return the lease that continues the work of this one, or is about to. None if there is none."""
     had = [x for x in ledger.leases() if x.recovers == lease.id and _was_had(x, ledger)]
     return had[-1] if had else None
 
@@ -145,7 +151,7 @@ def successor(ledger: Ledger, lease: Lease) -> Lease | None:
 def _was_had(lease: Lease, ledger: Ledger) -> bool:
     """Whether that lease is, or was, a successor.
 
-    It is not if it got no box, or if its own box was lost before anything ran there.
+    It is not if it got no box, or if its box was lost before anything ran on it.
     """
     if lease.state is LeaseState.LOST:
         return any(job.launched_at for job in ledger.jobs(lease.id))
@@ -153,48 +159,48 @@ def _was_had(lease: Lease, ledger: Ledger) -> bool:
 
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
-    """The lease under which all of this one's work was launched again. None if there is none yet."""
+    """Return the lease under which all of this one's work was launched again. None if there is none yet."""
     for _, event in ledger.events(lease.id):
         if isinstance(event, timeline.Recovered) and event.by is not None:
             return ledger.lease(event.by)
     return None
 
 
-# Inside of which caps
+# Within which caps
 
 
 def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     """What the work may still cost: the budget less what its leases have cost. None if there is no budget.
 
     Raises:
-        Refused: nothing is left, or nobody knows what they have cost.
+        Refused: nothing is left, or it is unknown what the leases have cost.
     """
     left = lease.terms.budget_usd
     if left is None:
         return None
     for each in chain(ledger, lease):
-        # What the earlier leases had cost was already taken off this one's budget when it was made.
+        # What the earlier leases had cost was taken off this lease's budget when this lease was made.
         before = Decimal(0) if each is lease else each.cost_usd(lease.created_at)
         cost = each.cost_usd(now)
         if cost is None or before is None:
             raise Refused(
-                f"what {each.id} has cost is unknown, and cannot be held against a budget",
+                f"what {each.id} has cost is unknown, and cannot be taken off a budget",
                 remedy="provision anew, with a budget of its own",
             )
         left -= cost - before
     if left <= 0:
         raise Refused(
             f"the budget of {lease.terms.budget_usd} USD is spent on {lease.id}",
-            remedy="provision anew, with a budget of its own; its newest checkpoint is kept here",
+            remedy=f"provision anew, with a budget of its own; the newest checkpoint of {lease.id} is kept on this computer",
         )
     return left
 
 
 def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
-    """From now on, both leases together stay within the first one's budget.
+    """Keep both leases together, from now on, within the first one's budget.
 
-    The box that was taken may bill until it is torn down. Its lease has nothing left to spend, and what it cost
-    since the new lease was made is taken off the new lease's budget.
+    The box that was taken may bill until it is torn down. So its lease is given no more to spend, and what it
+    has cost since the new lease was made is taken off the new lease's budget.
     """
     lost, new = ledger.lease(lost.id), ledger.lease(new.id)
     cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
@@ -214,14 +220,14 @@ def _lower_to(ledger: Ledger, lease: Lease, most_usd: Decimal, now: datetime) ->
 
 
 def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
-    """What to rent for the rest of the lease's work: the same as before, for the hours that are left.
+    """Return what to rent for the rest of the lease's work: the same as before, for the hours that are left.
 
     Raises:
         Refused: what was rented is not on record.
     """
     if lease.quote is None:
         raise Refused(
-            f"{lease.id} was not rented by a quote: what to rent for its work is not on record",
+            f"{lease.id} was not rented by a quote: it is not on record what to rent for its work",
             remedy=f"{Command('offers')}, then provision, push and launch",
         )
     wish, began = lease.quote.wish, lease.ready_at or lease.created_at
@@ -243,19 +249,17 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
     """When the box was first known to be taken. Until then it may have worked."""
-    told = [
-        at
-        for at, event in ledger.events(lease.id)
-        if isinstance(event, timeline.Taken) and event.fate
-    ]
+    events = ledger.events(lease.id)
+    told = [at for at, event in events if isinstance(event, timeline.Taken) and event.fate]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
-    return min([*told[-1:], *omitted[:1]], default=now)
+    heard = forewarned(events)
+    return min([*told[-1:], *omitted[:1], *([heard.at] if heard else [])], default=now)
 
 
 def lost_usd(
     lost: Lease, new: Lease, *, since: datetime, until: datetime, now: datetime
 ) -> Decimal | None:
-    """What the work that is done again had cost, plus what the new box cost before the work went on."""
+    """What the work that is done again had cost, plus what the new box had cost before its first launch."""
     again = cost_usd(lost.rates, since=since, until=until)
     setup = new.cost_usd(now)
     return None if again is None or setup is None else (again + setup).quantize(CENT)

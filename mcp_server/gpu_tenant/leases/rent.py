@@ -1,4 +1,4 @@
-"""Rent one box by quotes, or a fleet of boxes within one cap and one budget."""
+"""Rents one box by quotes, or a fleet of boxes within one cap and one budget."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -52,15 +52,15 @@ _TURN_AGAIN_S = 0.25
 
 @dataclass(slots=True)
 class _Source:
-    """A place from which a fleet's next box may come."""
+    """A place where a fleet's next box may come from."""
 
     name: str
     profile: Profile
     intend: Callable[[RentRequest, int, str], Lease]
-    """Writes the intent down on these terms, given how many boxes are missing and in which fleet."""
+    """Writes the intent, on these terms, for so many missing boxes of that fleet."""
     offer: str | None = None
     refused: str | None = None
-    """Why nothing more is asked for there. A quote that was refused once is not tried again in this call."""
+    """Why this call asks for no more boxes here. A quote that was refused once is not tried again in one call."""
 
 
 @dataclass(slots=True)
@@ -72,14 +72,14 @@ class _Hunt:
     asked: RentRequest
     sources: Sequence[_Source]
     until: datetime
-    """From then on nothing more is asked for, so that the caller gets an answer in time."""
+    """The time after which this call asks for no more boxes, so that the caller gets an answer soon enough."""
     stopped: str | None = None
     last: TenantError | None = None
     given_back: list[str] = field(default_factory=list)
 
     @property
     def why(self) -> list[str]:
-        """Why there are no more boxes, in sentences."""
+        """The reasons why there are no more boxes, in sentences."""
         refused = [f"{s.name}: {s.refused}" for s in self.sources if s.refused is not None]
         return [*refused, *self.given_back, *([self.stopped] if self.stopped else [])]
 
@@ -94,19 +94,19 @@ async def rent_by_quotes(
     wait_s: float,
     wish: str | None = None,
 ) -> Card:
-    """A box by the first quote that can be had. There is never a second box while the first may bill.
+    """Rent a box by the first quote that can be had. A second box is never rented while the first may bill.
 
     `wish` is the standing wish that the box fulfils.
     """
     refused: list[str] = []
     for standing in context.ledger.rented_by(quotes):
-        # What this same call has already rented: it may have been made before, or is being made
-        # elsewhere right now.
+        # This may be what an earlier, identical call rented, or what such a call is renting right
+        # now.
         card = await _as_rented(context, standing, refused, wait_s)
         if card is not None:
             return card
     # A box that never gets ready is given back, and by then the other quotes may have expired. The
-    # next one is rented anyway, because its price is asked for again first.
+    # next quote is used nevertheless, because its price is asked for again first.
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     for quote in wanted:
         profile = context.set_up(quote.offer.provider)
@@ -150,10 +150,10 @@ async def rent_by_quotes(
 
 
 def _must_have_room(context: Context, quote: Quote, asked: RentRequest, count: int = 1) -> None:
-    """The owner's limits leave room for `count` boxes by that quote. This is checked before anybody is asked to sign.
+    """Check that the owner's limits leave room for `count` boxes by that quote, before anybody is asked to sign.
 
     Raises:
-        Limit: they do not.
+        Limit: the limits leave no room for them.
     """
     hours = quote.wish.hours if asked.hours is None else asked.hours
     must_be_hours(hours)
@@ -176,10 +176,10 @@ def _signatures_for(
     smoke: str | None,
     count: int = 1,
 ) -> list[str]:
-    """The codes of the signatures that boxes by that quote need.
+    """Return the codes of the signatures that boxes by that quote need.
 
     Raises:
-        Refused, SignatureWanted: nobody has signed.
+        Refused, SignatureWanted: a signature is missing.
     """
     price = quote.offer.price.running_usd_h
     codes = (
@@ -192,14 +192,14 @@ def _signatures_for(
 async def _as_rented(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Card | None:
-    """The card of a lease that one of the quotes has already rented. None if it never had a box or has none now.
+    """Return the card of a lease that one of the quotes has already rented. None if it has no box now.
 
     Raises:
-        ProviderSilent: whether it has a box is not known yet.
+        ProviderSilent: whether the lease has a box is not known yet.
     """
     assert lease.quote is not None
     words = (
-        f"{lease.quote.id} had rented this already: nothing else was rented; for another box take a new "
+        f"{lease.quote.id} had already rented this box, and nothing else was rented; for another box take a new "
         "quote, or `--count`"
     )
     try:
@@ -209,7 +209,7 @@ async def _as_rented(
                 async with context.held_in_turn(lease.id, "provision"):
                     lease = await as_far_as_it_goes(context, lease, refused, wait_s)
     except LeaseHeld:
-        # The call that holds it will finish it.
+        # The call that holds the lease will finish the work.
         lease = context.ledger.lease(lease.id)
     return card_of(context, lease, words) if lease.state.live else None
 
@@ -217,7 +217,7 @@ async def _as_rented(
 async def as_far_as_it_goes(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease:
-    """What a call that was cut short had begun, taken as far as possible now.
+    """Continue, as far as possible now, what a call that was cut short had begun.
 
     Afterwards the lease is ready, still booting, or void and given back.
     """
@@ -227,7 +227,7 @@ async def as_far_as_it_goes(
         if lease.state is LeaseState.INTENDED and context.clock.now() >= until:
             raise ProviderSilent(
                 f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                remedy="the same provision again: nothing else is rented by its quotes until then",
+                remedy="run the same provision again: nothing else is rented by its quotes until that is known",
             )
         if lease.state is LeaseState.INTENDED:
             await context.clock.sleep(_POLL_S)
@@ -243,12 +243,12 @@ async def as_far_as_it_goes(
 
 @asynccontextmanager
 async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[None]:
-    """This call holds that name. It waited for whichever call held it first.
+    """Hold that name for this call, after waiting for whichever call held it first.
 
-    It waited in real time, because another call's work takes real time in a rehearsal as well.
+    It waits in real time, because another call's work takes real time in a rehearsal as well.
 
     Raises:
-        LeaseHeld: they are not done within the time of this call.
+        LeaseHeld: the other call is not done within the time of this one.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + max(wait_s, WAIT_S)
@@ -261,14 +261,14 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
                 if loop.time() >= until_s:
                     raise LeaseHeld(
                         f"{name} is being rented by another call right now",
-                        remedy=f"{Command('leases')} shows what it has; the same provision again has that",
+                        remedy=f"{Command('leases')} shows what that call rented; the same provision again returns it",
                     ) from busy
             await asyncio.sleep(_TURN_AGAIN_S)
         yield
 
 
 async def _given_back(context: Context, lease: Lease) -> str:
-    """The box, which nobody has used, is gone. Returns what it cost, in words."""
+    """Give back the box, which nobody has used. Returns what it cost, in words."""
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
     await close_connections(context, standing)
@@ -283,7 +283,7 @@ def _quote(context: Context, name: str) -> Quote:
         )
     quote = context.ledger.quote(name)
     if quote is None:
-        raise BadRequest(f"no quote {name!r} was given", remedy=f"{Command('offers')} gives some")
+        raise BadRequest(f"no quote {name!r} is known", remedy=f"{Command('offers')} makes quotes")
     return quote
 
 
@@ -297,7 +297,7 @@ async def fleet_by(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """As many boxes by those quotes as can be had. Each quote is used as often as its offer allows."""
+    """Rent as many boxes by those quotes as can be had. Each quote is used as often as its offer allows."""
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     said: dict[str, JsonValue] = {"quotes": list(quotes)}
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
@@ -307,7 +307,7 @@ async def fleet_by(
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
         _must_have_room(context, cheapest, asked, count)
         for quote in wanted:
-            # Judged by what all of them would cost in a day on which nobody looks.
+            # Judged by what all the boxes together would cost in a day on which nobody looks.
             profile = context.set_up(quote.offer.provider)
             for code in _signatures_for(context, quote, profile, unguarded, smoke, count):
                 context.ledger.use_signature(code, at=context.clock.now())
@@ -343,7 +343,7 @@ async def fleet_at(
     *,
     wait_s: float,
 ) -> Card:
-    """A fleet of `count` boxes at a platform that makes them without an offer."""
+    """Rent a fleet of `count` boxes at a platform that makes them without an offer."""
 
     def without_quote(part: RentRequest, missing: int, fleet: str) -> Lease:
         cap = part.max_price_usd_h
@@ -375,10 +375,10 @@ async def _fleet(
     sources: Sequence[_Source],
     wait_s: float,
 ) -> Card:
-    """The first lease's card, with the whole fleet on it. If there are fewer than `count`, it says why.
+    """Rent a fleet. Returns the card of its first lease, with the whole fleet on it, and why any boxes are missing.
 
     Raises:
-        TenantError: no box could be had; it says why the last one could not.
+        TenantError: no box could be had; the message says why the last one could not.
     """
     begun = context.clock.now()
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
@@ -397,19 +397,19 @@ async def _fleet(
         assert hunt.last is not None
         hunt.last.message = "; ".join(hunt.why)
         raise hunt.last
-    words = f"{whole.had} of {count} were had" if whole.missing else None
+    words = f"{whole.had} of {count} boxes were rented" if whole.missing else None
     return card_of(context, first, words).model_copy(update={"together": whole})
 
 
 async def _fill(context: Context, hunt: _Hunt) -> bool:
-    """Whether there is a box to wait for, now that everything available was asked for, one after the other."""
+    """Ask for everything that is available, one box after the other. Returns whether there is a box to wait for."""
     await _fates_known(context, hunt)
     while hunt.stopped is None:
         standing = context.ledger.leases_of(hunt.fleet)
         if len(boxes_had(standing)) >= hunt.count:
             break
         if boxes_had(standing) and context.clock.now() >= hunt.until:
-            hunt.stopped = "the time of this call was over: the same call goes on"
+            hunt.stopped = "the time of this call was over: the same call again continues"
             break
         if not await _another(context, hunt, standing):
             break
@@ -420,9 +420,9 @@ async def _fill(context: Context, hunt: _Hunt) -> bool:
 
 
 async def _fates_known(context: Context, hunt: _Hunt) -> None:
-    """Every box that an earlier call asked for, without learning its fate, is bound or void.
+    """Find out what became of every box that an earlier call asked for: it is then bound, or its lease is void.
 
-    If one of them is still unknown, nothing more is rented.
+    If that stays unknown for one of them, nothing more is rented.
     """
     for lease in context.ledger.leases_of(hunt.fleet):
         if lease.state is not LeaseState.INTENDED:
@@ -437,14 +437,14 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
 
 
 async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> bool:
-    """Whether one more box was made, at the first source that had one."""
+    """Make one more box, at the first source that has one. Returns whether there was one."""
     missing = hunt.count - len(boxes_had(standing))
     for source in hunt.sources:
         if source.refused is not None:
             continue
         taken = {x.quote.offer.id for x in standing if x.quote and x.provider == source.profile.id}
         if source.offer in taken and is_one_machine(source.profile):
-            source.refused = "it is one machine, and was had"
+            source.refused = "it is a single machine, and was rented"
             continue
         try:
             part = part_of(hunt.asked, standing, count=hunt.count, now=context.clock.now())
@@ -458,8 +458,8 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
         except TenantError as trouble:
-            # This affects every offer, not this one alone: an empty account, a refused key, an
-            # intent with an unknown fate.
+            # This affects every offer, not only this one: an empty account, a refused key, an
+            # intent whose outcome is unknown.
             hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
             return False
         else:
@@ -468,7 +468,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
 
 
 async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
-    """Whether nothing was given back. A box that is broken, late or dearer is given back, and is then missing."""
+    """Wait for the boxes. One that is broken, late or dearer is given back. Returns whether none was given back."""
     booting = [
         lease
         for lease in context.ledger.leases_of(hunt.fleet)
@@ -483,7 +483,7 @@ async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
                 hunt.last = trouble
                 for source in hunt.sources:
                     if lease.quote is not None and lease.quote.id == source.name:
-                        source.refused = f"{lease.id} came from it: {trouble.message}"
+                        source.refused = f"{lease.id} was rented by it: {trouble.message}"
                 return f"{lease.id}: {await _given_back(context, lease)}"
         return None
 
@@ -500,13 +500,13 @@ async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
 
 
 def must_be_one(count: int) -> None:
-    """Exactly one box is asked for.
+    """Check that exactly one box is asked for.
 
     Raises:
-        BadRequest: several are.
+        BadRequest: several are asked for.
     """
     if count > 1:
         raise BadRequest(
-            "a machine that exists is put under a lease one at a time",
-            remedy=f"provision without {Option('count')}, once for each; {Command('offers')} has quotes for several",
+            "existing machines are put under a lease one at a time",
+            remedy=f"provision without {Option('count')}, once for each machine; {Command('offers')} has quotes for several",
         )

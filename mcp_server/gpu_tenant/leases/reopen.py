@@ -1,7 +1,7 @@
-"""Look for one more day at a box whose end rests on a person's word. If it answers, it has not ended.
+"""Looks, for one more day, at a box whose end rests on a person's word. If it answers, it has not ended.
 
-The receipt says what was believed, and stays. A box that is still there gets a new lease with the terms of the
-old one. So its meter is seen, its terms hold, and only a verified teardown ends it.
+The receipt says what was believed, and stays. A box that still exists gets a new lease with the terms of the
+old one. So its meter is seen, its terms are enforced, and only a verified teardown ends it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from gpu_tenant.ledger import Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
-"""A look at everything waits no longer than this for a box that is most likely gone."""
+"""A look at all leases waits no longer than this for a box that is most likely gone."""
 _KEY = "answers again: "
 
 
@@ -46,12 +46,12 @@ async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> b
     except (TimeoutError, BoxUnreachable, HostKeyChanged):
         return False
     except BoxTrouble:
-        return True  # it shuts us out, but under its own host key
+        return True  # It does not let us in, but it has its own host key.
     return True
 
 
 def reopen(context: Context, lease: Lease) -> Lease:
-    """An intent to have that box again, on the old lease's terms and counted as used. An alarm reports it."""
+    """Write an intent to have that box again, on the old lease's terms and counted as used, and raise an alarm."""
     ledger, at = context.ledger, context.clock.now()
     again = ledger.intend(
         lease_id=new_lease_id(ledger, lease.provider),
@@ -64,8 +64,8 @@ def reopen(context: Context, lease: Lease) -> Lease:
     ledger.touch(again.id, at=again.created_at)
     ledger.raise_alarm(
         f"{_KEY}{again.id}",
-        f"{lease.id} was attested to be gone, and its box {lease.box_id} answers again: it bills"
-        f" {rate_words(again)}, and is under the lease {again.id} now; end it in its console, or"
+        f"{lease.id} was attested to be gone, but its box {lease.box_id} answers again: the box bills"
+        f" {rate_words(again)}, and is under the lease {again.id} now; end the box in its console, or run"
         f" {Command('teardown', again.id)}",
         level=Level.URGENT,
         lease_id=None,
@@ -78,7 +78,7 @@ def reopen(context: Context, lease: Lease) -> Lease:
 
 
 def told_no_more(ledger: Ledger, at: datetime) -> None:
-    """The alarm about a box that answered again is over, once that has ended with a new receipt."""
+    """End the alarm about a box that answered again, once the box's new lease has ended with a receipt."""
     for alarm in ledger.open_alarms():
         again = LeaseId(alarm.key.removeprefix(_KEY))
         if alarm.key.startswith(_KEY) and not ledger.lease(again).state.live:

@@ -1,4 +1,4 @@
-"""Move leases forward by what their providers show, so that no single process is indispensable."""
+"""Moves leases forward by what their providers show, so that no single process is indispensable."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ An agent's host gives up on a call after a minute.
 _MARK = re.compile(
     rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
 )
-"""Anybody may write a label, and a lease's id becomes part of a path. So only our own form counts."""
+"""The form of our marks. Anybody may write a label, and a lease's id becomes part of a path, so only this form counts."""
 
 
 def deployment_of(box: Box) -> str | None:
@@ -90,10 +90,10 @@ async def settle(
     *,
     listing: Listing | None = None,
 ) -> tuple[Lease, str | None]:
-    """The lease as its provider's list shows it now, and what a person must hear about it.
+    """Move the lease forward by what its provider's list shows. Returns it, with what a person must hear about it.
 
-    `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short is
-    reported. The teardown verb has to prove it anew.
+    `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short
+    is only reported, because the teardown verb has to prove it anew.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
@@ -126,19 +126,21 @@ async def settle(
                 if isinstance(there, str):
                     return lease, there
                 if there is None:
-                    return ledger.end(lease.id, "lost", at=now), "the box is gone, and not by us"
+                    return ledger.end(
+                        lease.id, "lost", at=now
+                    ), "the box is gone, and this program did not end it"
                 ledger.saw(lease.id, listed="listed", at=now)
                 lease, told = observe(lease, there, ledger=ledger)
                 words = (
-                    f"its provider's list omits the box, and shows it when it is asked for by its id: the "
-                    f"list is late, and it bills {rate_words(lease)}"
+                    f"its provider's list omits the box, but the provider shows it when asked for the box by its id: the "
+                    f"list is late, and the box bills {rate_words(lease)}"
                 )
                 return lease, f"{words}; {told}" if told else words
             case FinishTeardown():
                 if isinstance(connector, Tended) and connector.tends(lease.box_id):
                     return lease, (
-                        f"it may be billing {rate_words(lease)} until a person ends it: "
-                        f"{Command('teardown', lease.id)} looks once more and says how; then "
+                        f"its box may be billing {rate_words(lease)} until a person ends it: "
+                        f"{Command('teardown', lease.id)} looks once more and says how to do that; then "
                         f"{Command('teardown', lease.id, ended=True)}"
                     )
                 return lease, f"its teardown was cut short: {Command('teardown', lease.id)} again"
@@ -151,15 +153,21 @@ async def settle(
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
-    seen = news(lease, box, recorded_fate(ledger.events(lease.id)))
+    armed = last_armed(lease, ledger)
+    seen = news(
+        lease,
+        box,
+        recorded_fate(ledger.events(lease.id)),
+        stops="when done" if armed is not None and armed.when_done else "if asked",
+    )
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
             ledger.note(lease.id, change, at=ledger.now())
         since = ledger.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
-            # It went from booting to running while nobody looked. The more expensive reading is the
-            # safe one.
+            # The box went from booting to running while nobody looked. Assume the more expensive
+            # of the two possible times.
             looked_at = ledger.last_listed(lease.id) or since
             since = max(looked_at, lease.rates[-1].at)
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
@@ -172,9 +180,10 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
 
 
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
-    """Whether the guard on the box stopped it at its deadline, as it had promised.
+    """Whether the guard on the box stopped it at its deadline, as the guard had promised.
 
-    Before the deadline, a guard's stop cannot be told from a provider's, and a person must hear of the latter.
+    Before the deadline, a stop by the guard looks the same as a stop by the provider, and a person must hear
+    of the latter.
     """
     armed = last_armed(lease, ledger)
     undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
@@ -182,11 +191,11 @@ def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) ->
 
 
 def _note_fate(context: Context, lease: Lease, box: Box) -> None:
-    """What took the box, or that it runs again, is recorded once."""
+    """Record, once, what took the box, or that it runs again."""
     profile, ledger = context.profile(lease.provider), context.ledger
     met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
-        return  # nothing is known about it
+        return  # Nothing is known about the box's fate.
     if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
         told = timeline.Taken(fate=None)
         if met is not None:
@@ -199,7 +208,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
 
 @dataclass(slots=True)
 class Survey:
-    """What every provider shows, and which part of it belongs to no lease."""
+    """What every provider shows, and which parts of that belong to no lease."""
 
     listings: dict[str, Listing] = field(default_factory=dict)
     """The list of each provider that answered."""
@@ -207,10 +216,10 @@ class Survey:
     """The providers that did not answer, and why."""
     leftovers: list[Leftover] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-    """The providers that answered, but did not say what they bill besides boxes."""
+    """The providers that answered, but did not say what bills there besides boxes."""
     alarms: list[tuple[str, str]] = field(default_factory=list)
     strays: list[Box] = field(default_factory=list)
-    """Boxes that are listed although our receipt says they are gone: their meters may be running."""
+    """Boxes that are listed although our receipt says that they are gone. Their meters may be running."""
     foreign: list[Box] = field(default_factory=list)
     """Boxes without our mark: they belong to somebody else and are never touched."""
 
@@ -223,16 +232,16 @@ async def survey(
     twins: Literal["give_back", "tell"] = "give_back",
     patience_s: float = PATIENCE_S,
 ) -> Survey:
-    """Every provider was asked once, and every box with our mark is under a lease or reported.
+    """Ask every provider once. Put every box with our mark under a lease, or report it.
 
-    If `at` is given, only those providers are asked. Each one has `patience_s`. One that takes longer counts as
-    blind, and holds up no other.
+    If `at` is given, only those providers are asked. Each one has `patience_s` to answer. A provider that
+    takes longer counts as blind, and delays no other.
 
-    A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while that
-    request was open. If a `look` at the twin shows that nobody used it, it is given back, or only reported, as
-    `twins` says. If a box bears the mark of a lease that did not ask for it (a clone, for example), it is
-    reported and left alone. Any other box without a lease counts as used from the start, because nobody knows
-    what it is for.
+    A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while
+    that request was open. If a `look` at the twin shows that nobody used it, it is given back, or only
+    reported, as `twins` says. If a box bears the mark of a lease that did not ask for it (a clone, for
+    example), it is reported and left alone. Any other box without a lease counts as used from the start,
+    because nobody knows what it is for.
     """
     found, ledger = Survey(), context.ledger
     connectors = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
@@ -253,7 +262,7 @@ async def survey(
             if isinstance(connector, Residue):
                 found.leftovers += await connector.leftovers()
         except ProviderTrouble as error:
-            # Its list of boxes still counts.
+            # The provider's list of boxes still counts.
             found.unseen.append(provider)
             found.alarms.append(
                 (provider, f"what bills there besides boxes is unknown: {error.message}")
@@ -276,7 +285,7 @@ async def survey(
                 words = f"it has not answered within {patience_s:g} s"
                 found.blind[provider] = words
                 found.alarms.append((provider, f"does not answer: {words}"))
-        except Exception as error:  # noqa: BLE001 - one provider's surprise must not hide the others
+        except Exception as error:  # noqa: BLE001 - one provider's unforeseen answer must not hide the others
             found.listings.pop(provider, None)
             found.blind[provider] = f"its answer was not understood ({type(error).__name__})"
             found.alarms.append((provider, f"asking it failed: {error!r}"))
@@ -292,7 +301,7 @@ async def survey(
             marked = _MARK.fullmatch(box.mark or "")
             is_ours = marked is not None and marked["deployment"] in (None, ledger.deployment)
             if not is_ours and ledger.lease_on(provider, box.id) is not None:
-                continue  # it was adopted, and keeps whatever mark it had
+                continue  # The box was adopted, and keeps whatever mark it had.
             if marked is None:
                 found.foreign.append(box)
             elif marked["deployment"] not in (None, ledger.deployment):
@@ -311,16 +320,16 @@ async def survey(
                 except ProviderTrouble as error:
                     words = (box.id, f"{error.message}; {error.remedy}")
                 except (BoxTaken, LeaseHeld):
-                    words = None  # another process is working on it
-                except Exception as error:  # noqa: BLE001 - nor one box's the other boxes
-                    words = (box.id, f"it could not be taken up: {error!r}")
+                    words = None  # Another process is working on the box's lease.
+                except Exception as error:  # noqa: BLE001 - one box's failure must not hide the other boxes either
+                    words = (box.id, f"the box could not be put under a lease: {error!r}")
                 if words is not None:
                     found.alarms.append(words)
     return found
 
 
 def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """What was billed for boxes that are gone, beyond their receipts. A live box's card shows its own."""
+    """Report what was billed for boxes that are gone, beyond their receipts. A live box's card shows its own bill."""
     now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
@@ -338,24 +347,24 @@ async def _take_up(
     strays: list[Box],
     look: Look,
 ) -> tuple[str, str] | None:
-    """The box is under a lease. Returns what a person must hear."""
+    """Put the box under a lease, if none stands on it. Returns what a person must hear."""
     ledger, profile = context.ledger, context.profile(box.provider)
     # Read the ledger after the list, because whoever makes a box writes its lease down first.
     known = ledger.known(named)
-    # Look it up by provider, too: two providers may give out the same id.
+    # Search by provider, too: two providers may give out the same id.
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
             return _adopt(context, box, named)
         if known.state is LeaseState.INTENDED:
-            return None  # the verb that asked for it, or the lease's own settling, binds it
+            return None  # The verb that asked for the box, or settling its lease, binds it.
         if known.box_id == box.id:
             strays.append(box)
             return known.id, _back(known)
         if not was_asked_for(context, box, known, seen_at=ledger.now()):
             return box.id, unasked_words(box, known)
-        # A request was carried out twice, or after it was given up. The box gets a lease of its
-        # own, because the law and the meter know only leases.
+        # The provider carried a request out twice, or after we gave it up. The box gets a lease of
+        # its own, because the law and the meter know only leases.
         now = ledger.now()
         since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
         standing = ledger.take_up(
@@ -367,7 +376,7 @@ async def _take_up(
             since=since,
         )
         note_unseen_boot(standing, box, known.quote, since=since, ledger=ledger, at=now)
-    # A box of another lease that a person gave this mark is no twin, even if it is unused.
+    # A box of another lease to which a person gave this mark is no twin, even if it is unused.
     is_twin = known is not None and standing.id != named and standing.mark == box.mark
     if not is_twin or standing.touched_at is not None:
         return None
@@ -383,32 +392,32 @@ async def _take_up(
     with ledger.hold(standing.id, "give back", at=ledger.now()):
         standing = ledger.lease(standing.id)
         if not standing.state.live or standing.touched_at is not None:
-            return None  # another process was quicker
+            return None  # Another process was quicker.
         seen = await look(standing, box)
         from gpu_tenant.box.ownership import Marked, use
 
         why = use(seen)
         if why is not None:
             words = (
-                f"{twin}, and is kept, because {why}: it bills {rate_words(standing)}; "
+                f"{twin}; this box is kept, because {why}: it bills {rate_words(standing)}; "
                 f"{Command('teardown', standing.id)} says what would be lost"
             )
             if isinstance(seen, Marked):
-                # Record it now. Whoever is logged in may be gone at the next look.
+                # Record it now. Whoever is logged in now may be gone at the next look.
                 ledger.touch(standing.id, at=ledger.now())
                 ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
         receipt = await return_unused(context, standing, seen)
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
-    return standing.id, f"{twin}, and nobody used it: given back, for {cost}"
+    return standing.id, f"{twin}; nobody used this box, and it was given back, for {cost}"
 
 
 async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
-    """The unused box of a lease is gone. Both the ledger and a look at the box showed that it was never used.
+    """Destroy the unused box of a lease, over a permit on the ground *never used*.
 
     Raises:
-        Unverified: it was used.
-        ProviderTrouble: it is not proved gone; the meter may run.
+        Unverified: the box was used.
+        ProviderTrouble: the box is not proved gone; the meter may run.
     """
     from gpu_tenant.leases.teardown import tear_down
     from gpu_tenant.leases.verify import prove_unused
@@ -419,7 +428,7 @@ async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
 def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
     ledger, profile = context.ledger, context.profile(box.provider)
     now = ledger.now()
-    # Nobody here knows when it was asked for, but its provider may know when it was made.
+    # It is not known when the box was asked for, but its provider may know when it was made.
     born = birth(box, asked_at=box.created_at or now, now=now, list_lag_s=profile.list_lag_s)
     taken = ledger.lease_ids()
     lease = ledger.take_up(
@@ -431,7 +440,7 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
         since=born.at,
     )
     note_unseen_boot(lease, box, None, since=born.at, ledger=ledger, at=now)
-    words = "this box carries our mark and no ledger line knew it: it is under a lease again"
+    words = "this box carries our mark, but no lease in the ledger stood on it: it is under a lease again"
     ledger.note(lease.id, timeline.Noticed(words=words), at=now)
     return lease.id, words
 
@@ -439,13 +448,13 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
 def _another_s(box: Box, deployment: str) -> str:
     return (
         f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
-        f"if that one is no more, {Command('adopt', box.id, on=box.provider, take_over=deployment)}"
+        f"if that gpu-tenant no longer exists: {Command('adopt', box.id, on=box.provider, take_over=deployment)}"
     )
 
 
 def _back(ended: Lease) -> str:
     return (
         f"its lease is {ended.state}, and {ended.provider} lists its box again: its meter may be running,"
-        f" and only you can end it, where you rented it; {Command('adopt', ended.box_id, on=ended.provider)}"
-        " puts it under a new lease"
+        f" and only you can end the box, where you rented it; {Command('adopt', ended.box_id, on=ended.provider)}"
+        " puts the box under a new lease"
     )

@@ -19,11 +19,11 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.providers.credentials import read_table
 
 TABLE = "limits"
-"""The table of the owner's configuration that holds them."""
+"""The table of the owner's configuration that holds the limits."""
 
 
 class Limits(Record):
-    """What holds where the owner has written nothing. An ordinary lease or two fit, and a mistake does not."""
+    """The limits, with the values that apply where the owner has written none. These fit an ordinary lease or two."""
 
     usd_h: Amount = Field(default=Decimal(20), description="USD an hour, all boxes together")
     usd_day: Amount = Field(default=Decimal(300), description="USD in a day, UTC")
@@ -42,7 +42,7 @@ class Limits(Record):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a lease, or `count` identical ones, would cost and take from now on."""
+    """What a lease, or `count` identical ones, would cost from now on."""
 
     provider: str
     terms: Terms
@@ -62,10 +62,10 @@ class Use:
 
 
 def limits_of(configuration: Path) -> Limits:
-    """The limits that the owner has written, with careful defaults for the others.
+    """Read the limits that the owner has written. The others have careful defaults.
 
     Raises:
-        LocalTrouble: what is written there is not a valid limit; nothing is rented until it is.
+        LocalTrouble: what the owner wrote is not a valid limit. Nothing is rented until it is.
     """
     said = read_table(configuration, TABLE)
     try:
@@ -74,7 +74,7 @@ def limits_of(configuration: Path) -> Limits:
         first = error.errors()[0]
         raise LocalTrouble(
             f"{configuration}: [{TABLE}] {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}",
-            remedy=f"mend that line; the limits are {', '.join(Limits.model_fields)}",
+            remedy=f"correct that line; the limits are {', '.join(Limits.model_fields)}",
         ) from None
 
 
@@ -87,13 +87,13 @@ def must_be_within(
     now: datetime,
     configuration: Path,
 ) -> None:
-    """What is wanted stays within every limit, counting all live leases and what was already spent.
+    """Check that what is wanted stays within every limit, counting all live leases and what was already spent.
 
     `leases` are all that are live or that ended this month. `free` names the providers that bill nothing
     themselves. A box of unknown price counts at its cap, if it has one.
 
     Raises:
-        Limit: it does not; the message names the first limit that it would pass, and how much of that is used.
+        Limit: it passes a limit; the message names the first such limit, and how much of it is used.
     """
     price = wanted.usd_h if wanted.usd_h is not None else wanted.terms.max_price_usd_h
     if wanted.usd_h == 0 or (wanted.usd_h is None and wanted.provider in free):
@@ -103,8 +103,8 @@ def must_be_within(
         value = getattr(limits, name)
         passed = Limit(
             f"{would_be}, and the owner's limit {name} is {value:g}{used}",
-            remedy=f"ask for less (hours, a cheaper box, {Option('budget-usd')}), or end what is not needed; the owner alone "
-            f"raises it: {Command('limits')} at a terminal, or {name} below [{TABLE}] in {configuration}",
+            remedy=f"ask for less (hours, a cheaper box, {Option('budget-usd')}), or end what is not needed; only the owner "
+            f"raises the limit: {Command('limits')} at a terminal, or {name} below [{TABLE}] in {configuration}",
         )
         passed.name, passed.value = name, f"{value:g}"
         return passed
@@ -121,14 +121,14 @@ def must_be_within(
     if len(burning) + wanted.count > limits.boxes:
         raise refuse(
             "boxes",
-            f"{wanted.count} more would be {len(burning) + wanted.count} boxes",
+            f"with {wanted.count} more there would be {len(burning) + wanted.count} boxes",
             f", of which {len(burning)} are used",
         )
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     if together + price * wanted.count > limits.usd_h:
         raise refuse(
             "usd_h",
-            f"with it all boxes cost {together + price * wanted.count} USD/h",
+            f"with this lease, all boxes together would cost {together + price * wanted.count} USD/h",
             f" USD/h, of which {together} are used",
         )
     own = _Course.wanted(
@@ -141,7 +141,7 @@ def must_be_within(
         if would_be > getattr(limits, name):
             raise refuse(
                 name,
-                f"{what} could cost {would_be:.2f} USD with it, up to every deadline",
+                f"with this lease, {what} could cost {would_be:.2f} USD, counting every lease to its deadline",
                 f" USD, of which {used:.2f} are spent or promised",
             )
 
@@ -175,18 +175,18 @@ def used_of(
 
 
 def since(now: datetime) -> datetime:
-    """Leases that ended before this moment no longer count towards any limit."""
+    """The moment before which an ended lease counts towards no limit."""
     return _month(now, 0)
 
 
 def may_bill(lease: Lease, free: Collection[str]) -> bool:
-    """Whether the lease's box may cost something, as far as anybody knows."""
+    """Whether the lease's box may cost something, as far as is known."""
     usd_h = lease.price_usd_h
     return usd_h != 0 and not (usd_h is None and lease.provider in free)
 
 
 def unpriced_leases(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
-    """Those that bill at an unknown price and have no cap. No sum in USD includes them."""
+    """The leases that bill at an unknown price and have no cap. No sum in USD includes them."""
     return [
         lease
         for lease in leases
@@ -197,7 +197,8 @@ def unpriced_leases(leases: Sequence[Lease], free: Collection[str]) -> list[Leas
 def usd_h_of(lease: Lease) -> Decimal:
     """What a live lease costs an hour.
 
-    While it boots, this is what it will cost when it runs. If its price is unknown, this is its cap.
+    While its box boots, this is what the box will cost when it runs. If the price is unknown, this is the
+    lease's cap.
     """
     return _at_most_usd_h(lease) or Decimal(0)
 
@@ -211,16 +212,16 @@ def _at_most_usd_h(lease: Lease) -> Decimal | None:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What one lease has cost, and what it may still cost."""
+    """What one lease has cost so far, and what it may still cost."""
 
     rates: tuple[Rate, ...]
     ended_at: datetime | None
     usd_h: Decimal
     until: datetime
     left_usd: Decimal | None
-    """What is left of its budget. None if it has no budget."""
+    """What is left of the lease's budget. None if it has no budget."""
     rescue_usd: Decimal
-    """The rescue sum, which may be spent after its end."""
+    """The rescue sum, which may be spent after the lease's end."""
 
     @classmethod
     def of(cls, lease: Lease, now: datetime) -> "_Course":
@@ -252,7 +253,7 @@ class _Course:
         return cls(rates, None, usd_h, until, left, terms.rescue_usd or Decimal(0))
 
     def usd(self, begin: datetime, end: datetime, now: datetime) -> Decimal:
-        """The part of its cost in that period: what its rates say so far, plus the most that may still come."""
+        """The part of the lease's cost in that period: the cost so far by its rates, plus the most that may still come."""
         past = Decimal(0)
         if begin < now:
             past_until = min(end, now, self.ended_at or now)
@@ -272,7 +273,7 @@ def _hours(begin: datetime, end: datetime) -> Decimal:
 
 
 def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """The days and months that may be the most expensive. Later ones hold no lease that these do not."""
+    """The days and months that may be the most expensive. Later ones contain no lease that these do not contain."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
     yield "usd_day", "today", midnight, midnight + day

@@ -10,9 +10,9 @@ from gpu_tenant.leases.ssh_config import Reachable, refresh
 
 
 def refresh_hosts(context: Context) -> None:
-    """Plain `ssh LEASE` finds every box that lets us in now."""
-    # This is a convenience. If it fails, the verb that did its work has not failed, and `ssh`
-    # writes it again.
+    """Write the ssh configuration with which plain `ssh LEASE` finds every box that lets us in now."""
+    # This is a convenience. If it fails, the verb has still done its work, and the next change of a
+    # lease writes the file again.
     with suppress(OSError, TenantError):
         boxes = [
             box for lease in enterable(context) if (box := reachable(context, lease)) is not None

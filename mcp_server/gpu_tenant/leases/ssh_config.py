@@ -28,7 +28,7 @@ _OURS = frozenset(
         *("controlmaster", "controlpath"),
     }
 )
-"""The options that an entry sets. Everything else is as in the owner's own configuration."""
+"""The options that an entry sets itself. All other options are those of the owner's own configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,10 @@ class Reachable:
 
 
 def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
-    """`home.ssh_config` has an entry for each of `boxes` and no other, as things stand now.
+    """Write `home.ssh_config`, with an entry for each of `boxes` and no other.
 
-    It is not rewritten if the boxes, their pins and the owner's configuration are unchanged.
+    The file is not rewritten if the boxes, their pinned host keys and the owner's configuration are
+    unchanged.
     """
     before, client = _text(ssh_config(home)), str(which("ssh"))
     owners = _text(owner_ssh / "config")
@@ -51,8 +52,8 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     for box in boxes:
         of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
         stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
-        # A new entry takes two calls of ssh. To make all entries anew at each change would take a
-        # number of calls that grows with the square of the fleet.
+        # A new entry takes two calls of ssh. If every change made all entries anew, the number of
+        # calls would grow with the square of the fleet.
         parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
     after = "".join(parts)
     if after != before:
@@ -68,12 +69,12 @@ def _stamped_entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def ssh_config(home: Home) -> Path:
-    """Where the entries are."""
+    """The file that holds the entries."""
     return home.root / "ssh_config"
 
 
 def entry(box: Reachable, home: Home, owner_ssh: Path) -> str:
-    """The entry of that box, and of every host on the way to it."""
+    """The entry for that box, and those for every host on the way to it."""
     return "\n".join(_entry(box, home, owner_ssh))
 
 
@@ -87,7 +88,7 @@ class Inclusion:
 
     @property
     def done(self) -> bool:
-        """Whether the change is there already."""
+        """Whether the owner's configuration has the line already."""
         return self.line in [line.strip() for line in self.before.splitlines()]
 
     @property
@@ -99,14 +100,14 @@ class Inclusion:
         return f"{self.line}\n\n{self.before}" if self.before else f"{self.line}\n"
 
     def carry_out(self) -> None:
-        """The line is the file's first. The file keeps its mode.
+        """Put the line first in the file. The file keeps its mode.
 
         Raises:
             LocalTrouble: the file cannot be written, or has changed since it was shown.
         """
         if _text(self.file) != self.before:
             raise LocalTrouble(
-                f"{self.file} has changed meanwhile", remedy="the same command again"
+                f"{self.file} has changed meanwhile", remedy="run the same command again"
             )
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,12 +117,12 @@ class Inclusion:
         except OSError as error:
             raise LocalTrouble(
                 f"{self.file} cannot be written: {error.strerror}",
-                remedy=f"put this line first in it yourself: {self.line}",
+                remedy=f"put this line at the beginning of that file yourself: {self.line}",
             ) from error
 
 
 def inclusion(home: Home, owner_ssh: Path) -> Inclusion:
-    """The change, which is shown first, and carried out if the owner agrees."""
+    """The change to the owner's configuration. It is shown first, and carried out if the owner agrees."""
     place = ssh_config(home)
     owner = owner_ssh.parent
     shown = f"~/{place.relative_to(owner)}" if place.is_relative_to(owner) else str(place)
@@ -137,14 +138,18 @@ def _entry(box: Reachable, home: Home, owner_ssh: Path) -> Iterator[str]:
 def _blocks(
     name: str, target: str, box: Reachable, home: Home, owner_ssh: Path, *, jumps: int
 ) -> Iterator[str]:
-    """The block `name` for `target`, after those of the hosts on the way that the owner's config names."""
+    """The block `name` for `target`, after the blocks of the hosts on the way that the owner's configuration names."""
     if jumps > _MAX_JUMPS:
         raise BadRequest(
-            f"{target!r} jumps in a circle", remedy=f"mend it in {owner_ssh / 'config'}"
+            f"{target!r} jumps in a circle",
+            remedy=f"correct its ProxyJump in {owner_ssh / 'config'}",
         )
     told = ssh_of(target.removeprefix("ssh://"))
     if told is None:
-        raise BadRequest(f"{target!r} is not an ssh target", remedy=f"{Command('leases')} shows it")
+        raise BadRequest(
+            f"{target!r} is not an ssh target",
+            remedy=f"{Command('leases')} shows the lease's address",
+        )
     plain = _effective(told, None)
     config = owner_ssh / "config"
     effective = _effective(told, config) if config.is_file() else plain
@@ -184,7 +189,7 @@ def _blocks(
 def _owners_keys(
     effective: Mapping[str, Sequence[str]], plain: Mapping[str, Sequence[str]], owner_ssh: Path
 ) -> Iterable[Path]:
-    """The keys that the owner's configuration names for that host. Otherwise the usual ones that exist."""
+    """The keys that the owner's configuration names for that host. If it names none, the usual keys that exist."""
     named = [f for f in effective.get("identityfile", ()) if f not in plain.get("identityfile", ())]
     if named:
         return [Path(str(owner_ssh.parent) + f[1:] if f.startswith("~/") else f) for f in named]
@@ -192,17 +197,18 @@ def _owners_keys(
 
 
 def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
-    """Every option that ssh would use for that target with `config`, in its own words."""
+    """Every option that ssh would use for that target with `config`, as `ssh -G` writes it."""
     host, port, user = told.host, told.port and str(told.port), told.user
     said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
     if config is None:
         # Without a configuration nothing else depends on the host, so ssh is asked once for all of
         # them.
         return {**_defaults(which("ssh")), **said}
-    # A lease is reached as the transport reaches it, which reads this one file. Without `-F`, ssh
-    # would look up the home in the password database, even if the environment names another one.
+    # Read the one file that the transport reads, so that ssh reaches a lease in the same way.
+    # Without `-F`, ssh would look up the home in the password database, even if the environment
+    # names another home.
     argv = ["-F", str(config), *(["-l", user] if user else []), *(["-p", port] if port else [])]
-    # A computer without an ssh client can still hand the entry to another one.
+    # A computer without an ssh client can still give the entry to another computer.
     return _ask_ssh(which("ssh"), *argv, "--", host) or said
 
 

@@ -1,4 +1,4 @@
-"""New work for a lease that may be about to end for being done: who comes in time wins, and who does not is told."""
+"""New work for a lease that is about to end because its work is done. Either the work or the end comes first."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,14 +13,14 @@ from gpu_tenant.leases.readiness import active
 from gpu_tenant.leases.work_done import LAUNCH_HOLDS_S
 
 _ENDING = frozenset({"collect", "store", "teardown", "end", "park"})
-"""What an end that is being prepared holds a lease for."""
+"""The purposes for which a lease is held while its end is being prepared."""
 
 
 async def wanted(context: Context, lease: str) -> Lease:
-    """The lease, with a box that takes new work; an end of it that is only being prepared is given up.
+    """Return the lease, with a box that takes new work. An end that is only being prepared is given up.
 
     Raises:
-        Refused: its end has begun, or it has none (any more).
+        Refused: the lease's end has begun, or it has no box (any more).
     """
     known = context.ledger.lease(lease)
     if known.terms.when_done == "keep":
@@ -28,7 +28,8 @@ async def wanted(context: Context, lease: str) -> Lease:
     now = context.clock.now()
     until = now + timedelta(seconds=LAUNCH_HOLDS_S)
     if known.state is not LeaseState.INTENDED:
-        # Written first, and read in the transaction that files the permit: so one of the two is the earlier.
+        # This line is written first. The transaction that files a permit reads it, so exactly one
+        # of the two comes first.
         context.ledger.hold_until(known.id, until, by="launch", at=now)
     try:
         return await active(context, lease)
@@ -38,11 +39,11 @@ async def wanted(context: Context, lease: str) -> Lease:
 
 @asynccontextmanager
 async def held_for_work(context: Context, lease: Lease, purpose: str) -> AsyncIterator[Lease]:
-    """Nobody else acts on the lease meanwhile; an end that is being given up for this is waited for.
+    """Hold the lease for new work. If an end is being given up because of this work, wait for that.
 
     Raises:
-        LeaseHeld: somebody else is acting on it now.
-        Refused: it has ended meanwhile.
+        LeaseHeld: another process is acting on the lease now.
+        Refused: the lease has ended meanwhile.
     """
     ends = lease.terms.when_done != "keep"
     try:
@@ -54,20 +55,20 @@ async def held_for_work(context: Context, lease: Lease, purpose: str) -> AsyncIt
             yield found
     except LeaseHeld as held:
         if ends:
-            held.remedy = f"the same call again: meanwhile {lease.id} is not ended for being done; {held.remedy}"
+            held.remedy = f"make the same call again: meanwhile, {lease.id} is not ended because its work is done; {held.remedy}"
         raise
 
 
 def _told_why(context: Context, lease: str, refused: Refused) -> Refused:
-    """The refusal, with the reason where the lease ended because its work was done."""
+    """Add the reason to the refusal, if the lease ended because its work was done."""
     done = any(isinstance(x, timeline.Done) for _, x in context.ledger.events(lease))
     state = context.ledger.lease(lease).state
     if done and state in (LeaseState.TERMINATING, LeaseState.GONE):
         refused.message = (
-            f"{refused.message}; it was ended because its work was done, as its terms say"
+            f"{refused.message}; the lease was ended because its work was done, as its terms say"
         )
         refused.remedy = (
-            f"what it made is here: {Command('leases', all=True)}; {Command('offers')} finds another box, and "
-            f"`--when-done keep` or {Command('hold', 'LEASE', '30m')} keeps one between jobs"
+            f"what its jobs made is on this computer: {Command('leases', all=True)}; {Command('offers')} finds another box, and "
+            f"`--when-done keep` or {Command('hold', 'LEASE', '30m')} keeps a box between jobs"
         )
     return refused

@@ -1,6 +1,8 @@
-"""The one place that destroys. It needs a filed permit, and believes the end only when the list says so twice."""
+"""The one place that destroys. It needs a filed permit, and believes the end only when the list has shown it twice."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -24,8 +26,9 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
-from gpu_tenant.leases.billing import ask_bill, counted_words, disagreement
+from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import broker_of
 from gpu_tenant.leases.provider_listing import look, patience
@@ -34,8 +37,10 @@ from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
+_NAMED = 8
+"""How many files are named where there may be thousands."""
 _GONE_WITHIN_S = 300
-"""A box that is still listed this long after the destroy needs a person's attention."""
+"""If a box is still listed this long after the destroy request, a person has to look."""
 
 
 async def tear_down(
@@ -45,14 +50,14 @@ async def tear_down(
     *,
     unless_wanted_since: int | None = None,
 ) -> Receipt:
-    """The permitted box is gone, seen twice, and the receipt is filed.
+    """Destroy the permitted box, wait until its absence is seen twice, and file the receipt.
 
     `unless_wanted_since` is the line of the ledger after which nobody may have brought more work.
 
     Raises:
-        StillWanted: somebody has; nothing was destroyed.
-        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease stays
-            `terminating`, and the same call goes on with it.
+        StillWanted: somebody has brought more work; nothing was destroyed.
+        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease
+            stays `terminating`, and the same call continues the teardown.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
     context.must_record()
@@ -67,24 +72,27 @@ async def tear_down(
         silent_s = (ledger.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = ledger.now()
+            wait_for(f"{profile.title} destroys {lease.box_id}", usd_h=lease.price_usd_h)
             ledger.still_mine(lease.id)
             ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=asked_at)
             try:
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
-                # It may have been carried out. The list will tell, and asking twice does no harm.
+                # The provider may have carried the destroy out. The list will tell, and asking
+                # twice does no harm.
             except ProviderTrouble as refusal:
                 ledger.note(lease.id, timeline.Destroyed(outcome="refused"), at=ledger.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(context, lease)
         if isinstance(seen, Listed):
-            # The box is billed at least until now, whatever the destroy's answer was.
+            # The box is billed at least until now, whatever the answer to the destroy was.
             ledger.saw(lease.id, listed="listed", at=ledger.now())
         step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
             return await file_receipt(context, lease, step)
+        _tell_wait(seen, lease, give_up_at)
         if ledger.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
@@ -97,10 +105,10 @@ async def see_gone(
     *,
     listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before, once its list has omitted it twice.
+    """Return the receipt of a box whose destroy was requested before, once its list has omitted it twice.
 
-    If the box is `listed` and may be going, this waits as long as the call that sent the destroy would have
-    waited. None if the box is listed after all, or the list cannot be had: then the ground has to be proved
+    If the box is `listed` and may be going, wait as long as the call that sent the destroy would have waited.
+    Returns None if the box is listed after all, or the list cannot be had: then the ground has to be proved
     again. Nothing is destroyed here.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
@@ -116,12 +124,26 @@ async def see_gone(
         )
         if not isinstance(seen, Omitted) and not is_going:
             return None
+        _tell_wait(seen, lease, give_up_at)
         await ledger.clock.sleep(_pause_s(step, ledger.now()))
     return None
 
 
+def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
+    if isinstance(seen, Omitted):
+        wait_for(f"{lease.box_id} is gone from its provider's list; a second look proves it")
+        return
+    wait_for(
+        f"{lease.box_id} goes (its provider still lists it)"
+        if isinstance(seen, Listed)
+        else "its provider's list, which does not come",
+        ends=f"{give_up_at:%H:%M:%S} UTC: the same command goes on",
+        usd_h=lease.price_usd_h,
+    )
+
+
 def may_go_until(context: Context, lease: Lease) -> datetime | None:
-    """Until when a box whose destroy was sent may still be listed. None if it was refused or never sent."""
+    """Until when a box may still be listed after its destroy was sent. None if the destroy was refused or never sent."""
     profile = context.profile(lease.provider)
     asked_at = destroy_asked_at(context.ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
@@ -132,20 +154,20 @@ def _gone_within(profile: Profile) -> timedelta:
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
-    """The same trouble, with a sentence that says what it means for the meter."""
+    """Return the same error, with a sentence that says what it means for the meter."""
     if isinstance(trouble, OwnerMustAct):
         trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
         return trouble
     trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
     trouble.remedy = (
         f"{trouble.remedy + ', then ' if trouble.remedy else ''}{Command('teardown', lease.id)} again;"
-        " if it stays, end it in the provider's console"
+        " if the box stays, end it in the provider's console"
     )
     return trouble
 
 
 async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Receipt:
-    """The proof of the end is in the ledger, and the lease is gone."""
+    """Write the proof of the end into the ledger. From then on the lease is gone."""
     profile, ledger = context.profile(lease.provider), context.ledger
     ground, asked_at = ledger.permitted(lease.id)
     seal = ledger.seal(lease.id) if ground != "never_used" else None
@@ -174,13 +196,22 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "cost_least_usd": cost.least_usd,
             "cost_most_usd": cost.most_usd,
             "billed_usd": billed and billed.usd,
-            "counts": "; ".join(filter(None, (counted_words(lease, billed), cost.words))),
+            "counts": "; ".join(
+                filter(
+                    None,
+                    (
+                        counted_words(lease, billed),
+                        cost.words,
+                        _apart(lease, billed, cost.usd, first),
+                    ),
+                )
+            ),
             "kept_files": len(evidence),
             "kept_bytes": sum(e.size_bytes for e in evidence),
             "kept_in": lease.kept_in if evidence else None,
             "formats": formats_of(evidence),
             "not_proved": (
-                *_not_proved(evidence),
+                *unproved_words(evidence),
                 *_not_looked_at(lease, profile, seal),
                 *_not_counted(lease),
                 *_attested_words(context, lease),
@@ -202,7 +233,15 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
     return (words,) if words else ()
 
 
-def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
+def _apart(
+    lease: Lease, billed: Billed | None, counted: Decimal | None, gone_at: datetime
+) -> str | None:
+    """Why cost and bill are two sums, unless a warning says that already."""
+    return None if _billed_otherwise(lease, billed, gone_at) else apart_words(counted, billed)
+
+
+def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
+    """What reading the kept files could not prove, in sentences."""
     # A file whose claimed format could not be read has its own reason, which is reported.
     unread = {
         e.name
@@ -213,8 +252,11 @@ def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
         f"{e.name}: {w}" for e in evidence for w in e.verdict.not_proved if e.name not in unread
     ]
     if unread:
+        named = sorted(unread)[:_NAMED]
+        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         words.append(
-            f"{some(len(unread), 'file')} of no format we read: the bytes were proved by hash alone"
+            f"{some(len(unread), 'file')} of no format we read ({', '.join(named)}{more}): "
+            "the bytes were proved by hash alone"
         )
     return tuple(words)
 
@@ -248,11 +290,13 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
         "an unknown sum" if usd is None else f"{usd} USD/GB"
         for usd in (price.upload_usd_gb, price.download_usd_gb)
     )
-    return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
+    return (
+        f"the cost of bytes, {up} to the box and {down} from the box: only its provider counts them",
+    )
 
 
 def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
-    """What the end rests on if there is no provider's list to ask."""
+    """What the end of the lease rests on, if there is no provider's list to ask."""
     profile = context.profile(lease.provider)
     said = [
         (at, event)
@@ -261,13 +305,13 @@ def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
     ]
     return tuple(
         f"that {profile.title} charges nothing any more: {event.by} said at {at:%Y-%m-%d %H:%M} "
-        "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
+        "UTC that the box is gone, and the box no longer answered; the platform's own bill proves it"
         for at, event in said[-1:]
     )
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
-    """What was let go: how much by each pattern, or the losses that a person signed for."""
+    """What was given up: how much by each pattern, or the losses that a person signed for."""
     seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:

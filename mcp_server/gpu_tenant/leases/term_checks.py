@@ -1,4 +1,4 @@
-"""Which of its terms a lease is about to exceed, when to act on that again, and how far that goes."""
+"""Which of its terms a lease exceeds, when to try again to end it, and how far that may go."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _BEGINS_ANEW = timeline.NewTerms | timeline.Resumed | timeline.Launched
 
 @dataclass(frozen=True, slots=True)
 class Outrun:
-    """A term that no longer holds, in words for a person."""
+    """A term that the lease has exceeded, in words for a person."""
 
     term: Term
     words: str
@@ -32,9 +32,9 @@ class Outrun:
 def outrun(
     lease: Lease, now: datetime, *, look_s: float, idle_s: float | None = None
 ) -> Outrun | None:
-    """The first term that the lease has exceeded, or would exceed before the next look. None if there is none.
+    """Return the first term that the lease has exceeded, or would exceed before the next look. None if there is none.
 
-    `idle_s` is how long its box has done nothing. None means unknown, which is not idle.
+    `idle_s` is how long its box has done nothing. None means unknown, which does not count as idle.
     """
     terms = lease.terms
     if now >= terms.deadline_at:
@@ -47,18 +47,18 @@ def outrun(
                 "budget", f"{cost:.2f} USD of its budget of {terms.budget_usd} USD are spent"
             )
     cap = owners_cap(lease)
-    # It must last for two looks. A price that is shown in another unit for a moment ends nobody's
-    # work.
+    # The higher price must last for two looks. If a price appears in another unit for a moment,
+    # nobody's work may end because of that.
     stands = bool(lease.rates) and now - lease.rates[-1].at >= timedelta(seconds=look_s / 2)
     if cap is not None and price is not None and price > cap and stands:
-        return Outrun("price", f"it costs {price} USD/h, and its owner's cap is {cap}")
+        return Outrun("price", f"it costs {price} USD/h, but its owner's cap is {cap} USD/h")
     if idle_s is not None and terms.idle_h is not None and idle_s >= terms.idle_h * 3600:
         return Outrun("idle", f"its box has done nothing for {idle_s / 3600:.1f} h")
     return None
 
 
 def time_left_s(lease: Lease, now: datetime) -> float:
-    """How long the lease stays within its deadline and its budget, at its current price."""
+    """How long the lease stays within its deadline and its budget, at its current price, in seconds."""
     left_s = (lease.terms.deadline_at - now).total_seconds()
     cost, price, budget = lease.cost_usd(now), lease.price_usd_h, lease.terms.budget_usd
     if cost is not None and price and budget is not None:
@@ -74,7 +74,7 @@ def is_near(lease: Lease, now: datetime) -> bool:
 
 
 def attempts(events: Lines) -> list[datetime]:
-    """When attempts were made to end the lease, since the reason for that last changed."""
+    """The times of the attempts to end the lease, since the last event that made earlier ones irrelevant."""
     tried: list[datetime] = []
     for at, event in events:
         if isinstance(event, _BEGINS_ANEW):
@@ -85,9 +85,9 @@ def attempts(events: Lines) -> list[datetime]:
 
 
 def began_at(lease: Lease, events: Lines) -> datetime | None:
-    """When the first attempt to end the lease was made at or past its deadline. Its rescue sum counts from then.
+    """When the first attempt to end the lease at or past its deadline was made. Its rescue sum counts from then.
 
-    None if there was none yet. An attempt for another reason before that does not count.
+    None if there was none yet. An attempt before the deadline, for another reason, does not count.
     """
     deadline = lease.terms.deadline_at
     return next(
@@ -96,9 +96,9 @@ def began_at(lease: Lease, events: Lines) -> datetime | None:
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
-    """When the next attempt is due. None means now.
+    """When the next attempt is due. None means that it is due now.
 
-    Attempts never stop, but become less frequent, down to one an hour.
+    Attempts never stop. The time between them grows to one hour.
     """
     if not tried:
         return None
@@ -112,13 +112,14 @@ def is_due(tried: Sequence[datetime], now: datetime) -> bool:
 
 
 def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "waive", "keep"]:
-    """What to do about a box that could be neither verified nor parked since its end began.
+    """Decide about a box that could be neither verified nor parked since the end of its lease.
 
-    It is paid for within the agreed sum. After that it is destroyed, but only if its owner has signed.
+    The box is paid for within the agreed sum. After that it is destroyed, but only if its owner has signed
+    for that.
     """
     spent = cost_usd(lease.rates, since=began_at, until=now)
     most = rescue(lease)
-    # If the price is unknown, there is no sum to stay within. Then the limit is one day.
+    # If the price is unknown, the sum cannot be checked. Then the limit is one day.
     over = now - began_at >= timedelta(days=1) if spent is None or most is None else spent >= most
     if not over:
         return "pay"

@@ -1,15 +1,15 @@
-"""Which terms hold for a lease now."""
+"""Tells which terms apply to a lease now."""
 
 from gpu_tenant.domain.policy import Policy, rules_of
 from gpu_tenant.leases.context import Context
 
 
 def policy_of(context: Context, lease: str) -> Policy:
-    """The lease's terms that are now in force."""
+    """The terms of the lease that are in force now."""
     found = context.ledger.lease(lease)
     profile = context.profile(found.provider)
     if not found.state.live:
-        over = f"nothing is in force any more: it is {found.state}"
+        over = f"no terms are in force any more: the lease is {found.state}"
         return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
     return Policy(
         lease=found.id,

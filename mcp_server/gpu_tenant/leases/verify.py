@@ -1,4 +1,4 @@
-"""The Iron Law: what would be lost if the box went now, and the permit to destroy it if nothing would."""
+"""The Iron Law: what would be lost if the box were destroyed now, and the permit to destroy it if nothing would."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,8 @@ from gpu_tenant.domain.model import (
 from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
-from gpu_tenant.domain.wording import some
+from gpu_tenant.domain.waiting import wait_for
+from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
 from gpu_tenant.leases.context import Context
@@ -40,21 +41,21 @@ from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
-"""A disk that belongs to another machine goes by that machine's clock."""
+"""How far the clock of another machine may differ. A network disk takes its times from that machine's clock."""
 _SOON_S = 2
-"""If re-reading took longer than this, the box is looked at once more.
+"""If re-reading took longer than this, look at the box once more.
 
-What was written there in the meantime counts.
+Whatever was written on it in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
 """How many unclaimed files are listed by name. No person reads more than that."""
 _SHOWN = 5
-"""How many losses a refusal names. The rest are counted."""
+"""How many losses a refusal names. It gives only the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What stands between a box and its teardown, and what has been proved."""
+    """What would be lost by a teardown of the box, and what has been proved about the rest."""
 
     untouched: bool
     seal: Manifest | None
@@ -64,8 +65,8 @@ class Assessment:
     @property
     def loss_digest(self) -> str:
         """A name for exactly these losses. A signature is for this name."""
-        # What a running job has written so far is left out: whoever signs for the job signs for
-        # everything that it writes.
+        # What a running job has written so far is not part of the name: whoever signs for the job
+        # signs for everything that it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
 
     @property
@@ -95,15 +96,18 @@ async def assess(
     store: DurableStore | None = None,
     others: Sequence[Loss] = (),
 ) -> Assessment:
-    """What is known now: the box is sealed afresh, and every kept file is re-read from this computer's disk.
+    """Seal the box afresh, and re-read every kept file from this computer's disk. Returns what is lost and proved.
 
-    Where the copy here proves nothing, the `store` is re-read. Neither an unreachable box nor a silent store is
-    an error here: everything that only it could prove becomes a loss. `others` is what a look found on the box
-    that belongs to somebody else.
+    If the copy on this computer proves nothing, the copy in the `store` is re-read. An unreachable box or a
+    silent store is no error here: everything that only it could prove becomes a loss. `others` is what a look
+    found on the box that belongs to somebody else.
     """
     if lease.touched_at is None:
         return UNTOUCHED
     session, ledger = context.session(lease), context.ledger
+    wait_for(
+        f"the box of {lease.id} is sealed: it lists and hashes its files", usd_h=lease.price_usd_h
+    )
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
         # Do not read the files yet. What was never collected can be refused without reading it.
@@ -123,7 +127,7 @@ async def assess(
     except JobRunning as error:
         written = await _written_so_far(context, lease)
         loss = Loss(
-            what=f"a job is still running: {error.message}; it would end, and all that it writes would go",
+            what=f"a job is still running: {error.message}; the job would end, and all that it writes would be lost",
             remedy=error.remedy,
             so_far=written,
         )
@@ -148,7 +152,7 @@ async def assess(
             Loss(
                 what="whatever the jobs wrote: the box's own record of when they began "
                 + ("is gone" if gone else "is later than they did"),
-                remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
+                remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
                 f"{Command('waive', lease.id)}",
             )
         )
@@ -158,6 +162,11 @@ async def assess(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
     began_at_s = real_s()
+    in_all = sum(entry.size_bytes for entry in now.entries)
+    wait_for(
+        f"{some(len(now.entries), 'file')} ({size(in_all)}) are re-read from this computer's disk",
+        usd_h=lease.price_usd_h,
+    )
     evidence: list[Evidence] = []
     witness = None if store is None else Witness(store, lease, now)
     for entry, here in zip(now.entries, await reread_all(now.entries, lease), strict=True):
@@ -173,7 +182,7 @@ async def assess(
                     Loss(
                         what=f"{quote_text(entry.name)} does not load as {proved.verdict.format}: "
                         f"{quote_text(proved.verdict.problem or '')}",
-                        remedy=f"make it again on the box and collect; to give it up, its owner runs "
+                        remedy=f"make the file again on the box and collect it; to give the file up, its owner runs "
                         f"{Command('waive', lease.id)}",
                     )
                 )
@@ -188,12 +197,12 @@ async def assess(
 async def changed_since(
     sealed: Manifest, again: Callable[..., Awaitable[Manifest]], lease: Lease
 ) -> list[Loss]:
-    """What the box holds now that it did not hold when it was `sealed`.
+    """Return what the box holds now that it did not hold when it was `sealed`.
 
-    Judged by names, sizes and the hashes that the box remembers. Where it remembers none, the box is read once
-    more.
+    This goes by names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is
+    read once more.
     """
-    remedy = f"{Command('collect', lease.id)}, then the same command again"
+    remedy = f"{Command('collect', lease.id)}, then run the same command again"
     try:
         seen = await again(hashes="recalled")
         if not seen.digest:
@@ -209,7 +218,7 @@ async def changed_since(
 
 
 async def _written_so_far(context: Context, lease: Lease) -> tuple[str, ...]:
-    """The names of everything on the box while jobs run, except files whose identical copy is here."""
+    """The names of everything on the box while jobs run, except files of which an identical copy is on this computer."""
     try:
         draft = await reseal(
             context.session(lease),
@@ -219,15 +228,15 @@ async def _written_so_far(context: Context, lease: Lease) -> tuple[str, ...]:
             named=_NAMED_AT_MOST,
         )
     except BoxTrouble as trouble:
-        return (f"what it has written could not be listed ({trouble.message})",)
+        return (f"what the job has written could not be listed ({trouble.message})",)
     return so_far(draft, context.ledger.seal(lease.id), lease)
 
 
 def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
-    """The permit to destroy the lease's box, because nothing would be lost.
+    """Mint the permit to destroy the lease's box, because nothing would be lost.
 
     Raises:
-        Unverified: something would be; the message names it, and the remedy is the next call.
+        Unverified: something would be lost; the message names it, and the remedy is the next call.
     """
     if assessment.losses:
         raise _refusal(lease, assessment.losses)
@@ -239,15 +248,15 @@ def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
 
 
 def prove_unused(lease: Lease, seen: Seen) -> TeardownPermit:
-    """The permit to destroy the lease's box, because the ledger and the box itself show that nobody used it.
+    """Mint the permit to destroy the lease's box, because the ledger and the box itself show that nobody used it.
 
     Raises:
-        Unverified: somebody has used it, or nobody can tell.
+        Unverified: the box was used, or that cannot be told.
     """
-    why = "it was used" if lease.touched_at is not None else use(seen)
+    why = "the box was used" if lease.touched_at is not None else use(seen)
     if why is not None:
         loss = Loss(
-            what=f"whatever was done on it ({why})",
+            what=f"whatever was done on the box ({why})",
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
         raise _refusal(lease, [loss])
@@ -261,10 +270,10 @@ def sign(
     *,
     ledger: Ledger,
 ) -> TeardownPermit:
-    """The permit to destroy the lease's box, because a person signed for exactly these losses.
+    """Mint the permit to destroy the lease's box, because a person signed for exactly these losses.
 
     Raises:
-        Refused: nobody has signed, or only for other losses.
+        Refused: nobody has signed, or the signature is for other losses.
     """
     of_it = ("waive", lease.id, assessment.loss_digest)
     if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
@@ -282,7 +291,7 @@ def sign(
 
 
 def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownPermit:
-    """The permit to destroy the lease's box past its end, because its owner signed for that in advance.
+    """Mint the permit to destroy the box of a lease past its end, because its owner signed for that in advance.
 
     Raises:
         Refused: nobody has signed, or the lease's time and its rescue sum are not used up.
@@ -299,7 +308,7 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     began = began_at(lease, ledger.events(lease.id))
     if now < lease.terms.deadline_at or began is None or beyond(lease, began, now) != "waive":
         raise Refused(
-            f"{lease.id} is not past its end and its rescue sum: the signature does not hold yet",
+            f"{lease.id} is not past its end and its rescue sum: the signature is not valid yet",
             remedy=str(Command("terms", lease.id)),
         )
     return _sign_over(
@@ -349,23 +358,23 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
 
 
 def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
-    """What the box holds that a collect cannot bring home.
+    """What the box holds that a collect cannot bring to this computer.
 
-    Giving up a pattern excuses only its absence. What a declared artifact matches stays an artifact, because
-    losing one takes a person's signature.
+    Giving up a pattern excuses only its absence. A file that a declared artifact matches stays an artifact,
+    because losing one takes a person's signature.
     """
     for problem in seal.problems:
         yield Loss(
             what=f"{quote_text(lease.from_work(problem.at))} cannot be kept as it is: "
             f"{quote_text(problem.why)} ({quote_text(problem.detail)})",
-            remedy=f"mend it on the box, then {Command('collect', lease.id)}; to give it up, its owner "
+            remedy=f"correct that on the box, then {Command('collect', lease.id)}; to give the file up, its owner "
             f"runs {Command('waive', lease.id)}",
         )
     for pattern in seal.unmatched:
         if pattern not in given_up:
             yield Loss(
                 what=f"the declared artifact {quote_text(pattern)} never appeared",
-                remedy=f"look at the log with {Command('monitor', lease.id)}; if it is not to be "
+                remedy=f"look at the log with {Command('monitor', lease.id)}; if that artifact is not to be "
                 f"expected any more, {Command('collect', lease.id, discard=pattern)}",
             )
     if not seal.unclaimed.count:
@@ -390,7 +399,7 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
 
 
 def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
-    """The largest of them, and how many more; a box may name fewer than it counts."""
+    """Name the largest unclaimed files, and say how many more there are. A box may name fewer than it counts."""
     named = [
         f"{quote_text(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
         for x in seal.unclaimed.largest
@@ -408,8 +417,8 @@ def untold_losses(
         if job.launched_at is None or job.id in waived or f"log/{job.id}.log" in names:
             continue
         yield Loss(
-            what=f"whatever {job.id} wrote: it was launched, and the box does not know it",
-            remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
+            what=f"whatever {job.id} wrote: that job was launched, but the box does not know it",
+            remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
             f"{Command('waive', lease.id)}",
         )
     kept, given_up = ledger.declared(lease.id)
@@ -419,15 +428,15 @@ def untold_losses(
             continue
         if not any(means(pattern, name) for name in names):
             yield Loss(
-                what=f"the declared artifact {pattern}, of which the box lists nothing",
-                remedy=f"{Command('collect', lease.id)}, and look at what it brings",
+                what=f"the declared artifact {pattern}, for which the box lists no file",
+                remedy=f"{Command('collect', lease.id)}, then look at what was collected",
             )
 
 
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """What the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
+    """Return what the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(

@@ -22,6 +22,7 @@ from gpu_tenant.domain.standing_wish import LOOK_S, MOST_WAIT_H, Order, Standing
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.wording import span
 from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.condition import condition_of
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.offers import Found, find_offers
 from gpu_tenant.leases.overview import card_of
@@ -360,14 +361,20 @@ def wish_card(context: Context, standing: StandingWish) -> Card:
         box=None,
         address=None,
         age_s=round((now - (standing.asked_at or now)).total_seconds()),
-        deadline_in_s=round(((standing.until or now) - now).total_seconds()),
+        deadline_in_s=round(((standing.until or now) - now).total_seconds())
+        if standing.stands
+        else None,
         price_usd_h=None,
         max_price_usd_h=order.cap_usd_h if order else None,
         budget_usd=order.asked.budget_usd if order else None,
         cost_usd=Decimal(0),
         stops_the_meter="nothing is billed for it",
         watched=context.watched() if standing.stands else "",
+        bills="nobody",
         phase=WAITING if standing.stands else str(standing.outcome),
+        condition=condition_of(
+            WAITING if standing.stands else "void", "nobody", alarm=None, left_s=None, job=None
+        ),
         jobs=(),
         alarm=standing.seen or None,
         next=next_step,

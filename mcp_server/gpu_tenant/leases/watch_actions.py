@@ -1,5 +1,6 @@
-"""What the watchdog asks a box, and does about it, on the owner's behalf."""
+"""What the watchdog asks a box, and what it does about the answer, on the owner's behalf."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,8 @@ from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.interruption import forewarned
+from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
@@ -32,15 +34,15 @@ _WRITES = (
 
 
 async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:
-    """Like `reconcile`, for one provider."""
+    """Do as `reconcile`, for one provider."""
     return await overview(context, "live", twins="give_back", at=(provider,), patience_s=patience_s)
 
 
 async def try_ready(context: Context, lease: str) -> None:
-    """The box lets us in, or is not ready yet.
+    """Make the box ready if it lets us in by now.
 
     Raises:
-        NotReady, PriceMoved, ProviderTrouble: it never will.
+        NotReady, PriceMoved, ProviderTrouble: the box will never be ready.
     """
     found = await with_box(context, lease)
     with context.held(found.id, "wait"):
@@ -48,7 +50,9 @@ async def try_ready(context: Context, lease: str) -> None:
 
 
 async def standing_of(context: Context, lease: str) -> Standing:
-    """The state of every job that was ever started on the box.
+    """Ask the box for the state of every job that was ever started on it.
+
+    If the box has heard that its platform takes it back, that is on record from here on.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -56,18 +60,44 @@ async def standing_of(context: Context, lease: str) -> Standing:
     found = await must_run(context, lease)
     if found.touched_at is None:
         return Standing(jobs=())
-    return await context.caretaker(found).standing()
+    standing = await context.caretaker(found).standing()
+    _note_notice(context, found, standing)
+    return standing
+
+
+def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
+    """What the box says of its notice is on record, if that is new."""
+    heard = standing.notice
+    if heard is None:
+        return
+    known, now = forewarned(context.ledger.events(lease.id)), context.clock.now()
+    # By the box's own clock, how long ago; and no clock is believed beyond the lease itself.
+    ago_s = max(0.0, (standing.now or heard.at) - heard.at)
+    since = lease.ready_at or lease.created_at
+    declared = {str(job.id) for job in context.ledger.jobs(lease.id)}
+    kept = heard.kept
+    told = timeline.Forewarned(
+        source="metadata" if heard.source == "metadata" else "signal",
+        at=known.at if known else max(since, now - timedelta(seconds=ago_s)),
+        jobs=tuple(job for job in heard.jobs if job in declared),
+        ended=heard.ended_at is not None and not heard.left,
+        stored_files=kept.kept if kept is not None and kept.ok else None,
+    )
+    if told != known:
+        context.ledger.note(lease.id, told, at=now)
 
 
 async def rearm(context: Context, lease: str) -> str | None:
-    """The box holds the deadline.
+    """Check that the guard on the box enforces the deadline, and arm it anew if it is gone, as after a reboot.
 
-    Returns what was said if it had to be armed anew after a reboot. Otherwise None.
+    Returns what the box said if the guard was armed anew. Otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
+    if isinstance(found.address, SlurmAddress):
+        return None  # its wall time ends it, and no guard was there to begin with
     events = context.ledger.events(found.id)
     if context.clock.now() >= found.terms.deadline_at:
         return None
@@ -77,13 +107,13 @@ async def rearm(context: Context, lease: str) -> str | None:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
-        return None  # a guard that has fired has done its work, and the next launch arms it anew
+        return None  # A guard that has fired has done its work, and the next launch arms it anew.
     note_gone(found, ledger=context.ledger)
     return (await arm_guard(context, found)).words
 
 
 async def activity(context: Context, lease: str) -> Activity:
-    """What the box is doing and how long it has been idle, as the script on the box judges.
+    """Ask the box what it is doing and how long it has been idle, as the script on the box judges.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -107,14 +137,14 @@ async def pull(
     policy: Retention | None = None,
     on_the_box: Literal["keep", "prune"] = "keep",
 ) -> Snapshot:
-    """The artifacts that are complete while jobs still run are here. Older checkpoints go by the policy.
+    """Collect the artifacts that are complete while jobs still run. Older checkpoints are kept as the policy says.
 
     Without a `policy`, the one in the configuration applies. `on_the_box="prune"` is only for an owner's
-    explicit request. Older checkpoints then come here first, are proved here, and are removed there. The copies
-    here stay.
+    explicit request. Older checkpoints are then first brought to this computer and proved, and after that
+    removed from the box. The copies on this computer stay.
 
     Raises:
-        BadRequest: the box is to be pruned, but nobody says what to keep.
+        BadRequest: the box is to be pruned, but it is not said what to keep.
         BoxTrouble: the box could not be asked.
     """
     said = wishes(context.home.configuration)
@@ -126,8 +156,8 @@ async def pull(
         )
     found = await must_run(context, lease)
     directory = Path(to) if to else context.kept_in(found)
-    # No hold is taken. This may take long, and nobody should have to wait for it to stop a job or
-    # to collect.
+    # Take no hold. This may take long, and nobody should have to wait for it before they can stop
+    # a job or collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
@@ -184,7 +214,7 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
 
 
 def has_news(context: Context, lease: Lease) -> bool:
-    """Whether something was done on the box since it was last collected."""
+    """Whether something was done on the box since its files were last collected."""
     if lease.touched_at is None:
         return False
     news = False
@@ -197,10 +227,10 @@ def has_news(context: Context, lease: Lease) -> bool:
 
 
 async def store_again(context: Context, lease: str) -> StoreCopy | None:
-    """What was collected is also in the lease's store, and was re-read from there. None if it has no store.
+    """Copy what was collected into the lease's store, and re-read it from there. None if the lease has no store.
 
     Raises:
-        StoreTrouble: it is not.
+        StoreTrouble: the store does not hold everything that was collected.
     """
     found = context.ledger.lease(lease)
     seal, store = context.ledger.seal(found.id), context.store(found)
@@ -218,13 +248,13 @@ async def store_again(context: Context, lease: str) -> StoreCopy | None:
 
 
 async def park_overdue(context: Context, lease: str) -> None:
-    """The box of a lease past its end is stopped, although its contents were not proved.
+    """Stop the box of a lease past its end, although its contents were not proved.
 
-    Its disk is kept. A box that cannot be asked is stopped too, because it is known that its time is over.
+    The box's disk is kept. A box that cannot be asked is stopped too, because its time is known to be over.
 
     Raises:
         Refused: the platform has no stop that keeps the disk.
-        ProviderTrouble: it is not stopped; the meter may run.
+        ProviderTrouble: the box is not stopped; the meter may run.
     """
     found = await with_box(context, lease)
     if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
@@ -244,29 +274,30 @@ async def park_when_done(context: Context, lease: str, *, unless_wanted_since: i
 
 
 async def park_stray(context: Context, provider: str, box: str) -> Card:
-    """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
+    """Put a box of the account that had no lease under one, and stop it, whatever runs on it.
 
-    Only for its owner's explicit request. Its disk is kept and bills. Nobody has looked at what is on it.
+    This is only for its owner's explicit request. The box's disk is kept, and bills. Nobody has looked at
+    what is on it.
 
     Raises:
-        Refused: no stop of the platform is known to keep all of the disk, or the box is another gpu-tenant's,
-            whose jobs nobody here can ask to save; nothing was changed.
+        Refused: no stop of the platform is known to keep all of the disk; or the box belongs to another
+            gpu-tenant, whose jobs cannot be asked from here to save their work. Nothing was changed.
         BadRequest, BoxTaken: there is no such box, or a lease stands on it.
-        ProviderTrouble: its list cannot be had; or the box is under a lease but not stopped, and the meter may
-            run.
+        ProviderTrouble: the provider's list cannot be had; or the box is under a lease but not stopped, and
+            the meter may run.
     """
     profile = context.set_up(provider)
     if profile.park != "keeps" or unsure_of(profile):
         raise Refused(
             f"no stop at {profile.title} is known to keep all of a disk",
-            remedy=f"{Command('adopt', box, on=provider)}, then see what is on it",
+            remedy=f"{Command('adopt', box, on=provider)}, then look at what is on the box",
         )
     listed = await context.connectors[provider].list_boxes()
     marked = next((deployment_of(each) for each in listed if each.id == box), None)
     if marked not in (None, context.ledger.deployment):
         raise Refused(
-            f"{box} is another gpu-tenant's ({marked}), and may be at work",
-            remedy=f"stop it where that one runs, or {Command('adopt', box, on=provider)} first",
+            f"{box} belongs to another gpu-tenant ({marked}), and may be running a job",
+            remedy=f"stop the box where that gpu-tenant runs, or first run {Command('adopt', box, on=provider)}",
         )
     card = await adopt(context, provider, box)
     await _made_still(context, context.ledger.lease(card.lease), unsealed="skip")
@@ -288,6 +319,6 @@ async def _made_still(
 
 
 def kept_elsewhere(context: Context, lease: Lease) -> list[Path]:
-    """The directories where other leases' files are kept, latest first."""
+    """The directories where other leases' files are kept, the latest first."""
     places = (Path(x.kept_in) for x in reversed(context.ledger.leases()) if x.kept_in)
     return [place for place in dict.fromkeys(places) if place != context.kept_in(lease)]

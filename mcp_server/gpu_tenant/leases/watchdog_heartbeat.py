@@ -1,4 +1,4 @@
-"""What a watchdog leaves after each look, so that it can be seen later whether one is watching."""
+"""What a watchdog writes after each look. It shows later whether a watchdog is running."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.files.replace_file import replace_file
 
 Watcher = Literal["watchdog", "server"]
-"""Who looks: a program of its own, or the MCP server while its host runs it."""
+"""Who looks at the leases: a watchdog process, or the MCP server while its host runs it."""
 
 
 _UNWATCHED_S = 900
@@ -28,7 +28,7 @@ def put_heartbeat(
     unasked: Mapping[str, datetime],
     by: Watcher = "watchdog",
 ) -> None:
-    """It is on record that a watchdog has just looked, and since when which providers have not answered."""
+    """Record that a watchdog has just looked, and since when each silent provider has not answered."""
     told = {
         "at": at.isoformat(),
         "pid": os.getpid(),
@@ -36,12 +36,12 @@ def put_heartbeat(
         "every_s": every_s,
         "unasked": {provider: since.isoformat() for provider, since in unasked.items()},
     }
-    with suppress(OSError):  # a full disk must not end the watch
+    with suppress(OSError):  # A full disk must not end the watch.
         replace_file(path, json.dumps(told), durable="none")
 
 
 def _said(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
-    """The last heartbeat, and how many seconds ago it was; None if there is none that can be read."""
+    """Read the last heartbeat, and how many seconds ago it was written. None if there is none that can be read."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         return said, (now - datetime.fromisoformat(said["at"])).total_seconds()
@@ -50,7 +50,7 @@ def _said(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
 
 
 def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
-    """Whether another process has looked so lately that it will look again before it is missed."""
+    """Whether another process has looked at the leases so recently that its next look will come in time."""
     found = _said(path, now)
     if found is None or found[0].get("pid") == os.getpid():
         return False
@@ -60,13 +60,13 @@ def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
 
 
 def is_watched(path: Path, now: datetime) -> bool:
-    """Whether somebody looks after the leases now, as far as the last look tells."""
+    """Whether a watchdog looks after the leases now, judged by the time of its last look."""
     found = _said(path, now)
     return found is not None and abs(found[1]) <= _UNWATCHED_S
 
 
 def last_watch_words(path: Path, now: datetime) -> str:
-    """When a watchdog last looked, and which providers it could not ask, in words for a person."""
+    """Say when a watchdog last looked, and which providers did not answer it, in words for a person."""
     found = _said(path, now)
     if found is None:
         return f"nobody: {HOW}"

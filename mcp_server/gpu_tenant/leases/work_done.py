@@ -1,4 +1,4 @@
-"""Whether a lease's work is done, and what follows from that: the decision, from what is known."""
+"""Decides, from what is known, whether a lease's work is done and what follows from that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.term_checks import next_attempt_at
 
 LAUNCH_HOLDS_S = 120
-"""How long a launch that could not begin at once keeps its lease from being ended for being done."""
+"""How long a launch that could not begin at once keeps its lease from being ended because its work is done."""
 PUSH_HOLDS_S = 300
-"""How long a push, or packages that were installed, do: who brings a tree is about to launch."""
+"""How long a push, or the installation of packages, does the same: whoever brings files is about to launch."""
 
 _CHANGES = (
     timeline.Launched
@@ -29,17 +29,17 @@ _CHANGES = (
     | timeline.Resumed
     | timeline.Holds
 )
-"""After one of these, an end that was refused is tried once more."""
+"""After one of these events, an end that was refused is tried once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """A job that has ended, as its lease's timeline has it."""
+    """A job that has ended, as recorded in its lease's timeline."""
 
     job: str
     state: str
     at: datetime
-    """When it ended, by this computer's clock."""
+    """When the job ended, by this computer's clock."""
     why: str | None = None
 
 
@@ -48,17 +48,17 @@ class Work:
     """What is known of a lease's work."""
 
     launched: bool
-    """Whether anything was ever launched there."""
+    """Whether anything was ever launched on the box."""
     busy: tuple[str, ...] = ()
-    """What runs, or may still run there; each in words."""
+    """What runs, or may still run, on the box; each item in words."""
     ended_at: datetime | None = None
-    """When the last of it ended; None: unknown."""
+    """When the last job ended. None means unknown."""
     failed: tuple[str, ...] = ()
-    """What did not end well, and nobody launched anything since; each in words."""
+    """What failed after the last launch; each item in words."""
     idle: bool = False
-    """Whether nothing runs there now, although something may still come there."""
+    """Whether nothing runs on the box now, although work may still come to it."""
     lingering: tuple[str, ...] = ()
-    """The jobs whose commands have ended and left processes that run on; stopped before anything is ended."""
+    """The jobs whose commands have ended but left processes running. Those are stopped before the lease is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class Step:
     ]
     words: str = ""
     until: datetime | None = None
-    """When to look again at the latest, if that is before the next look."""
+    """When to look again, if that is before the next regular look."""
 
 
 def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
-    """What follows from the lease's work, by its terms; every other of its terms holds on besides."""
+    """Decide what follows from the state of the lease's work, by its terms. Its other terms apply as well."""
     terms = lease.terms
     if terms.when_done == "keep":
         return Step("nothing", "keep")
@@ -91,18 +91,20 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
         return Step("wait", "held", f"held until {until:%Y-%m-%d %H:%M} UTC", until)
     does: Literal["end", "park"] = terms.when_done
     ended_at = work.ended_at or now
-    # A clock that was set back since then must not hold the box for as long.
+    # If the clock was set back since then, the box must not be kept for that much longer.
     ready_at = ended_at + timedelta(seconds=GRACE_S) if now >= ended_at else now
     words = "all its jobs have ended"
     if work.failed:
         words = "; ".join(work.failed[:3])
         rule = terms.on_failure
         if rule.does == "hold":
-            return Step("nothing", "failed", f"{words}; it is kept, as its terms say")
+            return Step("nothing", "failed", f"{words}; its box is kept, as its terms say")
         does, last = rule.does, "parked" if rule.does == "park" else "ended"
         look_at = ended_at + timedelta(seconds=max(rule.after_s, GRACE_S))
         if ended_at <= now < look_at:
-            left = f"{last} at {look_at:%H:%M} UTC, {duration_words(rule.after_s)} after its end"
+            left = (
+                f"{last} at {look_at:%H:%M} UTC, {duration_words(rule.after_s)} after the job's end"
+            )
             return Step("wait", "failed", f"{words}; {left}, unless something is launched", look_at)
     elif now < ready_at:
         return Step("wait", "grace", words, ready_at)
@@ -117,17 +119,17 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """What came of ending a lease for being done, since something last changed."""
+    """The attempts to end the lease because its work is done, since an event that changes something."""
 
     refused: str | None
-    """Why the law refused it; None: it did not, or something changed since."""
+    """Why the law refused the end. None: it did not refuse, or something has changed since."""
     failed: list[datetime]
-    """When it was tried and something was in the way that may pass."""
+    """The times of the attempts that failed for a reason that may pass."""
     words: str = ""
 
 
 def tries_of(events: Lines) -> Tries:
-    """The attempts since the last line that changes something; what an attempt itself collects changes nothing."""
+    """Find the attempts since the last event that changes something. What an attempt itself collects changes nothing."""
     refused: str | None = None
     failed: list[datetime] = []
     words, is_under_way = "", False
@@ -147,9 +149,10 @@ def tries_of(events: Lines) -> Tries:
 
 
 def held_until(events: Lines) -> datetime | None:
-    """Until when somebody wants the lease for more work; None: nobody said so.
+    """Until when the lease is held for more work. None: it is not held.
 
-    A hold that is said takes the place of the one before; a launch, a push and packages hold besides.
+    A hold that a person or agent asks for replaces the one before. A launch, a push and packages hold the
+    lease in addition to that.
     """
     said: datetime | None = None
     besides: datetime | None = None
@@ -163,19 +166,19 @@ def held_until(events: Lines) -> datetime | None:
             case timeline.Pushed() | timeline.Prepared():
                 besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
             case timeline.Launched():
-                besides = None  # what was about to be launched is
+                besides = None  # What was about to be launched has been launched.
             case _:
                 pass
     return max(filter(None, (said, besides)), default=None)
 
 
 def lingers_since(events: Lines) -> dict[str, datetime]:
-    """The jobs that were seen to have left processes running, each with when that was first seen."""
+    """The jobs that were seen to have left processes running, with the time when that was first seen."""
     return {event.job: at for at, event in events if isinstance(event, timeline.Lingers)}
 
 
 def ends_of(events: Lines) -> list[JobEnd]:
-    """The jobs whose end a look has seen, in that order."""
+    """The jobs that a look has seen to end, in that order."""
     return [
         JobEnd(
             job=event.job,
@@ -189,12 +192,12 @@ def ends_of(events: Lines) -> list[JobEnd]:
 
 
 def last_launch_at(events: Lines) -> datetime | None:
-    """When something was last launched; None: never."""
+    """When something was last launched. None: never."""
     return max((at for at, event in events if isinstance(event, timeline.Launched)), default=None)
 
 
 def failures(ends: Sequence[JobEnd], launched_at: datetime | None) -> tuple[str, ...]:
-    """The jobs that did not end well and that nobody has answered: whoever launches after an end has seen it."""
+    """The jobs that failed after the last launch. A failure before it counts as seen by whoever launched."""
     return tuple(
         f"the job {end.job} is {end.state}" + (f" ({end.why})" if end.why else "")
         for end in ends

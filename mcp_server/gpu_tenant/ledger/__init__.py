@@ -1,7 +1,7 @@
-"""The SQLite file that is believed after a crash.
+"""The SQLite file that is trusted after a crash.
 
-Every method is one transaction, and is durable when it returns. Triggers enforce the law even if the code
-forgets it: a lease with a box becomes `terminating` or `gone` only if a permit has been filed.
+Every method is one transaction, which is durable when the method returns. Triggers enforce the law even if the code
+forgets it: a lease with a box becomes `terminating` or `gone` only if a permit was recorded.
 """
 
 from gpu_tenant.ledger.accounts import Askings

@@ -8,10 +8,10 @@ from gpu_tenant.ledger.database import Database, Row
 
 
 class Askings(Database):
-    """The part of the ledger that remembers which account each box was rented under."""
+    """The part of the ledger that remembers under which account each box was rented."""
 
     def note_asking(self, lease_id: LeaseId, asking: Asking, *, at: datetime) -> None:
-        """It is on record that the lease's box belongs to that account. Earlier records stay."""
+        """Record that the lease's box belongs to that account. Earlier records stay."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO askings(lease_id, place, key, account, at) VALUES (?,?,?,?,?)",
@@ -19,13 +19,13 @@ class Askings(Database):
             )
 
     def askings_of(self, lease_id: str) -> list[Asking]:
-        """Every way in which that lease's box was ever requested, oldest first."""
+        """Return every way in which that lease's box was ever requested, oldest first."""
         return self._read(
             _asking_of, "SELECT * FROM askings WHERE lease_id=? ORDER BY seq", lease_id
         )
 
     def askings_at(self, provider: str) -> list[tuple[str, Asking]]:
-        """The same for every lease of a provider, each with its lease id, newest first."""
+        """Return the same for every lease of a provider, each with its lease id, newest first."""
         return self._read(
             lambda row: (str(row["lease_id"]), _asking_of(row)),
             "SELECT askings.* FROM askings JOIN leases ON leases.id = lease_id WHERE provider=?"

@@ -18,12 +18,12 @@ class AlarmTable(Database):
     def raise_alarm(
         self, key: str, words: str, *, level: Level, lease_id: LeaseId | None, at: datetime
     ) -> Alarm:
-        """The alarm about `key` is open and says `words`.
+        """Open an alarm about `key` that says `words`, or update the open one.
 
-        An open alarm becomes louder if `level` is higher, and is then reported again at once. It never becomes
-        quieter. An alarm that comes back is reported no sooner than if it had stayed open.
+        An open alarm gets a higher level if `level` is higher, and is then reported again at once. Its level never
+        falls. An alarm that comes back is reported no sooner than if it had stayed open.
         """
-        # The text often comes from outside: keep one line of it, and nothing that a terminal would obey.
+        # The text often comes from outside, so keep one line of it, and nothing that a terminal would obey.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
         with self._transaction() as db:
             known = db.execute(
@@ -47,7 +47,7 @@ class AlarmTable(Database):
         )[0]
 
     def end_alarm(self, key: str, *, lease_id: LeaseId | None, at: datetime) -> None:
-        """No alarm about `key` is open any more."""
+        """End the open alarm about `key`, if there is one."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE alarms SET ended_at=? WHERE key=? AND lease_id IS ? AND ended_at IS NULL",
@@ -55,23 +55,23 @@ class AlarmTable(Database):
             )
 
     def open_alarms(self) -> list[Alarm]:
-        """Every alarm that has not ended, oldest first."""
+        """Return every alarm that has not ended, oldest first."""
         return self._read(_alarm, _OPEN)
 
     def was_raised(self, key: str) -> bool:
-        """Whether an alarm about no single lease ever had that key, open or over."""
+        """Whether there ever was an alarm with that key that is about no single lease, open or ended."""
         one = "SELECT 1 AS one FROM alarms WHERE key=? AND lease_id IS NULL LIMIT 1"
         return bool(self._read(lambda row: row["one"], one, key))
 
     def open_alarms_of(self, lease_id: LeaseId) -> list[Alarm]:
-        """The open alarms about that lease, oldest first."""
+        """Return the open alarms about that lease, oldest first."""
         one = "SELECT * FROM alarms WHERE lease_id=? AND ended_at IS NULL ORDER BY since, seq"
         return self._read(_alarm, one, lease_id)
 
     def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
-        """The alarms that are due and at least as loud as `least`. They count as reported.
+        """Return the alarms that are due and have at least the level `least`, and count them as reported.
 
-        Each is returned to one caller only, however many processes ask.
+        Each alarm is returned to one caller only, however many processes ask.
         """
         with self._transaction() as db:
             due = [
@@ -86,7 +86,7 @@ class AlarmTable(Database):
         return due
 
     def reached_nobody(self, claimed: Iterable[Alarm]) -> None:
-        """Those alarms did not reach anybody. They are due again as if they had never been reported."""
+        """Record that those alarms reached nobody. They become due again as if they had never been reported."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",

@@ -17,6 +17,7 @@ from gpu_tenant.domain.errors import DiskFull, LedgerBusy, LedgerCorrupt, Ledger
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.wording import size
 from gpu_tenant.files.disk_reserve import WANTED_BYTES, free_bytes, has_reserve
+from gpu_tenant.ledger.salvage import salvage
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ _SHUT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_IOERR,
 }
-"""SQLite's errors for a file that cannot be opened or written, whatever it contains."""
+"""SQLite's errors for a file that cannot be opened or written, whatever the file contains."""
 
 Connection = sqlite3.Connection
 Row = sqlite3.Row
@@ -41,14 +42,16 @@ class Database:
     def __init__(
         self, path: Path, clock: Clock | None = None, *, busy_timeout_s: float = 5
     ) -> None:
-        """The ledger at `path` is open. It is created if there is none.
+        """Open the ledger at `path`. It is created if there is none.
 
-        `clock` is the clock that its moments are read from: this computer's, unless it is given.
+        `clock` is the clock from which the ledger's moments are read. By default this is this computer's clock.
 
         Raises:
-            LedgerBusy: another process held it for longer than `busy_timeout_s`.
-            LedgerTooNew, LedgerCorrupt: it cannot be trusted; it was left as it is.
-            DiskFull, LocalTrouble: this computer does not let it be written.
+            LedgerBusy: another process held the ledger for longer than `busy_timeout_s`.
+            LedgerTooNew: the ledger was written by a newer version, and was left as it is.
+            LedgerCorrupt: the file cannot be read as a ledger, and was left as it is.
+            DiskFull: there is no room to write the ledger.
+            LocalTrouble: this computer does not allow writing the ledger.
         """
         self._path = path
         self._copy: TemporaryDirectory[str] | None = None
@@ -56,7 +59,7 @@ class Database:
         self.clock = clock or WallClock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            # The mode is right from the start, and SQLite gives its companion files the same.
+            # The mode is right from the start, and SQLite gives its companion files the same mode.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except IsADirectoryError as error:
             raise self._unreadable(error) from error
@@ -79,16 +82,17 @@ class Database:
 
     @classmethod
     def copy_of(cls, path: Path, clock: Clock | None = None) -> Self:
-        """A copy of the ledger at `path` is open, for looks alone: what is written to it is thrown away.
+        """Open a copy of the ledger at `path`, only for reading: what is written to the copy is thrown away.
 
-        It is for a disk that takes no writes. The copy lies in memory where the system has such a place.
+        This is for a disk that takes no writes. If the system allows that, the copy is in memory.
 
         Raises:
-            LedgerCorrupt, LedgerTooNew, DiskFull, LocalTrouble: there is no such ledger to be read.
+            LedgerCorrupt: the file cannot be read as a ledger.
+            LedgerTooNew: the ledger was written by a newer version.
+            DiskFull: there is no room for the copy.
+            LocalTrouble: the ledger cannot be copied.
         """
-        in_memory = Path("/dev/shm")  # noqa: S108 - the directory in it is private
-        place = str(in_memory) if os.access(in_memory, os.W_OK) else None
-        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=place)
+        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=_memory())
         try:
             copied = Path(copy.name) / path.name
             _copy_whole(path, copied)
@@ -105,22 +109,44 @@ class Database:
         ledger._copy, ledger._original = copy, path
         return ledger
 
+    @classmethod
+    def salvaged(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
+        """Open a ledger with what can still be read of the damaged one at `path`, for looks alone.
+
+        What is written to it is thrown away. Return it, and how many rows could be read.
+        """
+        copy = TemporaryDirectory(prefix="gpu-tenant-", dir=_memory())
+        try:
+            damaged, fresh = Path(copy.name) / "damaged" / path.name, Path(copy.name) / path.name
+            damaged.parent.mkdir()
+            _copy_whole(path, damaged)
+            cls(fresh, clock).close()
+            rows = 0
+            with suppress(sqlite3.Error):
+                rows = salvage(damaged, fresh)
+            ledger = cls(fresh, clock)
+        except BaseException:
+            copy.cleanup()
+            raise
+        ledger._copy, ledger._original = copy, path
+        return ledger, rows
+
     @property
     def is_copy(self) -> bool:
-        """Whether what is written here is thrown away."""
+        """Whether this is a copy, so that what is written to it is thrown away."""
         return self._copy is not None
 
     @property
     def directory(self) -> Path:
-        """The state directory: where the file lies."""
+        """The state directory, which holds the file."""
         return self._original.parent
 
     def now(self) -> datetime:
-        """The current instant, by the clock that everything in this ledger goes by."""
+        """Return the current instant, by the clock that everything in this ledger uses."""
         return self.clock.now()
 
     def close(self) -> None:
-        """The file is closed. Everything written stays, unless it was a copy."""
+        """Close the file. Everything written stays, unless the file is a copy."""
         self._db.close()
         if self._copy is not None:
             self._copy.cleanup()
@@ -152,8 +178,8 @@ class Database:
                     f"another program holds {self._path} for writing",
                     remedy="try again; if it stays, `fuser` on that file names the process",
                 ) from error
-            # The memory that its readers share is a file, too. Where that file cannot grow, SQLite
-            # says "disk I/O error".
+            # The memory that its readers share is a file, too. If that file cannot grow, SQLite says
+            # "disk I/O error".
             if (
                 "disk is full" in str(error)
                 or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
@@ -171,18 +197,18 @@ class Database:
         return disk_is_full(self.directory, "nothing was done")
 
     def _shut(self, error: Exception) -> LocalTrouble:
-        """The error for a sound ledger that cannot be written now. It does not suggest restoring an older one."""
+        """Return the error for a sound ledger that cannot be written now. Restoring an older one would not help."""
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
-            remedy=f"see that {self.directory} is yours and takes writes (`ls -ld`, `mount`), then run the "
-            f"same command again; until then boxes bill on: {Command('leases')} asks each provider",
+            remedy=f"make sure that {self.directory} is yours and can be written (`ls -ld`, `mount`), then run the "
+            f"same command again; until then boxes continue to bill: {Command('leases')} asks each provider",
         )
 
     def _unreadable(self, error: Exception) -> LedgerCorrupt:
         return LedgerCorrupt(
-            f"{self._path} does not read as a ledger ({error}); it was left as it is",
-            remedy="boxes may still be billing: look at each provider's own list, keep a copy of the "
-            "file, and put a backup in its place",
+            f"{self._path} cannot be read as a ledger ({error}); it was left as it is",
+            remedy=f"boxes may still be billing: {Command('leases')} shows what can still be read of it and asks "
+            "each provider; then keep a copy of the file, and put a backup in its place",
         )
 
     @contextmanager
@@ -198,7 +224,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
-        """What `read` makes of every row. A row that it cannot read means a corrupt ledger."""
+        """Return what `read` makes of every row. A row that it cannot read means a corrupt ledger."""
         with self._told():
             rows = self._db.execute(sql, values).fetchall()
         try:
@@ -207,14 +233,14 @@ class Database:
             raise self._unreadable(error) from error
 
     def trace(self, hears: Callable[[str], object] | None) -> None:
-        """From now on `hears` is called with every statement that runs. None turns this off."""
+        """Call `hears` with every statement that runs from now on. None turns this off."""
         self._db.set_trace_callback(hears)
 
     def check(self) -> None:
-        """Every page of the file can be read and is consistent.
+        """Check that every page of the file can be read and is consistent.
 
         Raises:
-            LedgerCorrupt: a page is not.
+            LedgerCorrupt: a page is not readable, or not consistent.
         """
         with self._told():
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -222,8 +248,14 @@ class Database:
             raise self._unreadable(sqlite3.DatabaseError(found))
 
 
+def _memory() -> str | None:
+    """Return a place in memory for private directories. None if the system has none."""
+    in_memory = Path("/dev/shm")  # noqa: S108 - the directory in it is private
+    return str(in_memory) if os.access(in_memory, os.W_OK) else None
+
+
 def _copy_whole(path: Path, copy: Path) -> None:
-    """The file, and what of it still lies in its log, was copied at one moment."""
+    """Copy the file, and what of it still lies in its log, to the directory of `copy`, as of one moment."""
     parts = [path, path.with_name(path.name + "-wal")]
     for _ in range(20):
         before = [_stamp(part) for part in parts]
@@ -243,7 +275,7 @@ def _stamp(part: Path) -> tuple[int, int] | None:
 
 
 def disk_is_full(directory: Path, done: str) -> DiskFull:
-    """The error for a state directory on a full disk, with what that leaves: `done`."""
+    """Return the error for a state directory on a full disk. `done` says what was done in spite of that."""
     free, kept = size(free_bytes(directory)), ""
     if has_reserve(directory):
         kept = f"; {Command('teardown')} has a reserve, and works all the same"
@@ -256,7 +288,7 @@ def disk_is_full(directory: Path, done: str) -> DiskFull:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Connection]:
-    """Another connection to the file, for another thread. What fails on it is not done, and not reported."""
+    """Open another connection to the file, for another thread. What fails there is skipped silently."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(path, isolation_level=None)) as db,
@@ -265,25 +297,25 @@ def beside(path: Path) -> Iterator[Connection]:
 
 
 def record(row: Row) -> str:
-    """The JSON in a row that holds a record."""
+    """Return the JSON in a row that holds a record."""
     text: str = row["record"]
     return text
 
 
 def moment(text: str) -> datetime:
-    """The instant that the text of a column stands for."""
+    """Return the instant that the text of a column stands for."""
     return datetime.fromisoformat(text)
 
 
 def _is_shut(error: sqlite3.OperationalError) -> bool:
-    """Whether the error is about the disk or the permissions, and not about the bytes of the file."""
-    # A file that ends too early is damaged, although SQLite counts this among the disk errors.
+    """Whether the error is about the disk or the permissions, and not about the content of the file."""
+    # A file that ends too early is damaged, although SQLite counts this as a disk error.
     is_short = error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHORT_READ
     return error.sqlite_errorcode & 0xFF in _SHUT and not is_short
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of `script`. `executescript` would commit the transaction it runs in."""
+    """Yield the statements of `script`. `executescript` would commit the transaction in which it runs."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

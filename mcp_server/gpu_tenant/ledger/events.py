@@ -1,4 +1,4 @@
-"""The timeline of each lease, one event a line, and every look at a provider's list."""
+"""The timeline of each lease, with one event in each line, and every look at a provider's list."""
 
 import json
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class Ran:
     state: LeaseState
     ended_at: datetime | None
     turns: tuple[tuple[datetime, str, str | None], ...]
-    """Each time it became ready, was parked, or was taken: when, which of these, and its fate. Oldest first."""
+    """Each time the box became ready, was parked, or was taken: when, which of these, and its fate. Oldest first."""
 
 
 class Timeline(Holds):
     """The append-only part of the ledger."""
 
     def note(self, lease_id: LeaseId, event: Event, *, at: datetime) -> None:
-        """The lease's timeline has one more line."""
+        """Add a line to the lease's timeline."""
         with self._transaction() as db:
             self._note(db, lease_id, event, at)
 
@@ -47,7 +47,7 @@ class Timeline(Holds):
         )
 
     def events(self, lease_id: str) -> list[Line]:
-        """The lease's timeline, oldest first."""
+        """Return the lease's timeline, oldest first."""
         return self._read(
             lambda row: Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
             "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
@@ -55,7 +55,7 @@ class Timeline(Holds):
         )
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
-        """How the newest `most` interruptible boxes of a provider ran. Only those count that let us in."""
+        """Return how a provider's newest `most` interruptible boxes ran, of those that ever let us in."""
         rows = self._read(
             lambda row: (
                 (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
@@ -77,13 +77,13 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """The number of the newest line in the ledger. It grows with every line, whoever writes it."""
+        """Return the number of the newest line in the ledger. It grows with every line, whoever writes it."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]
 
     def kinds_since(self, since: int) -> dict[LeaseId, set[str]]:
-        """What kinds of lines each lease's timeline has got after the line `since` of the ledger."""
+        """Return which kinds of lines each lease's timeline got after the line `since` of the ledger."""
         found: dict[LeaseId, set[str]] = {}
         for lease_id, kind in self._read(
             lambda row: (LeaseId(row["lease_id"]), str(row["kind"])),
@@ -98,7 +98,7 @@ class Timeline(Holds):
         return any(isinstance(event, Attested) for _, event in self.events(lease_id))
 
     def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
-        """One look at the provider's list is on record."""
+        """Record one look at the provider's list."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,?,?)",
@@ -106,7 +106,7 @@ class Timeline(Holds):
             )
 
     def absences(self, lease_id: str) -> list[datetime]:
-        """When the provider's list has omitted the box since it last showed it, oldest first."""
+        """Return when the provider's list has omitted the box since it last showed the box, oldest first."""
         return self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM sightings WHERE lease_id=?1 AND listed='omitted' AND seq >"
@@ -116,7 +116,7 @@ class Timeline(Holds):
         )
 
     def last_listed(self, lease_id: str) -> datetime | None:
-        """When the box was last recorded as listed. None if it never was."""
+        """Return when the box was last recorded as listed. None if it never was."""
         looks = self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM sightings WHERE lease_id=? AND listed='listed' ORDER BY seq DESC LIMIT 1",

@@ -13,13 +13,13 @@ class Fleets(LeaseTable):
     """The part of the ledger that knows which request made which fleet."""
 
     def fleet_for(self, request: str, *, at: datetime) -> str:
-        """The name of the request's fleet, the newest if there are several. A new name if there is none.
+        """Return the name of the request's fleet, the newest if there are several. A new name if there is none.
 
         `request` is in the form that `known_again` gives. A fleet whose boxes have all ended is over. The same
         request then makes another fleet.
         """
         with self._transaction() as db:
-            # Compare by meaning, because an earlier version wrote its requests in another form.
+            # Requests are compared by meaning, because an earlier version wrote them in another form.
             fleets = db.execute("SELECT id, request FROM fleets ORDER BY seq DESC")
             known = next((row for row in fleets if known_again(row["request"]) == request), None)
             if known is not None:
@@ -39,5 +39,5 @@ class Fleets(LeaseTable):
             return name
 
     def fleets(self) -> list[str]:
-        """Every fleet's name, oldest first."""
+        """Return every fleet's name, oldest first."""
         return self._read(lambda row: str(row["id"]), "SELECT id FROM fleets ORDER BY seq")

@@ -1,4 +1,4 @@
-"""Which process holds a lease. A later process with the same number is told apart from it."""
+"""Which process holds a lease. A later process with the same number is not mistaken for it."""
 
 import os
 import platform
@@ -59,5 +59,5 @@ def _start_of(pid: int) -> str | None:
 
 
 def this_process() -> Holder:
-    """The process that calls this."""
+    """Return the process that calls this."""
     return Holder(host=_host(), pid=os.getpid(), started=_start_of(os.getpid()) or "")

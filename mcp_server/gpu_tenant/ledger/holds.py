@@ -18,14 +18,14 @@ from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How a hold is kept alive. This uses real time, whatever clock the lease uses."""
+    """How a hold is kept alive. All times are real time, whatever clock the lease uses."""
 
     beat_s: float = 10
     """The holder renews its hold this often."""
     patience_s: float = 120
     """A hold that was not renewed for this long is doubted by the next process that needs the lease."""
     grace_s: float = 30
-    """A doubted hold is broken if it is still not renewed after this long. A laptop that slept renews at once."""
+    """A doubted hold is broken if it is still not renewed after this time. A laptop that slept renews at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Hold:
 
     @property
     def words(self) -> str:
-        """The same, for a person."""
+        """The hold in words for a person."""
         where = "" if self.host == this_process().host else f" of {self.host.partition('/')[0]}"
         silence = (
             f", and has not renewed its hold for {self.silent_s:.0f} s"
@@ -50,7 +50,7 @@ class Hold:
             else ""
         )
         return (
-            f"{self.purpose} (process {self.pid}{where}) holds it since "
+            f"{self.purpose} (process {self.pid}{where}) has held it since "
             f"{self.since:%Y-%m-%d %H:%M} UTC{silence}"
         )
 
@@ -66,21 +66,21 @@ class Holds(Database):
         busy_timeout_s: float = 5,
         renewal: Renewal | None = None,
     ) -> None:
-        """As `Database`; `renewal` says how holds are kept alive and when they are broken."""
+        """Open the ledger as `Database` does. `renewal` says how holds are kept alive and when they are broken."""
         super().__init__(path, clock, busy_timeout_s=busy_timeout_s)
         self._renewal = renewal or Renewal()
         self._mine: dict[str, str] = {}
 
     @contextmanager
     def hold(self, lease_id: str, purpose: str, *, at: datetime) -> Iterator[None]:
-        """Nobody else acts on this lease, or on this fleet, until the block is left.
+        """Let nobody else act on this lease, or on this fleet, until the block is left.
 
         The hold is renewed while this process runs. If the holding process was on this computer and has ended, the
         hold ends with it. If the process no longer renews it, because it is stopped or unreachable, the next process
         that needs the lease breaks the hold. The holder learns of this before its next effect (`still_mine`).
 
         Raises:
-            LeaseHeld: another process is acting on it now.
+            LeaseHeld: another process is acting on the lease now.
         """
         me, token = this_process(), token_hex(8)
         refused = self._take(lease_id, purpose, me, token)
@@ -101,15 +101,15 @@ class Holds(Database):
                 db.execute("DELETE FROM holds WHERE lease_id=? AND token=?", (lease_id, token))
 
     def _take(self, lease_id: str, purpose: str, me: Holder, token: str) -> LeaseHeld | None:
-        """None if the hold is ours now. Otherwise the reason why it is not."""
+        """Take the hold. None if it is ours now. Otherwise return the reason why it is not."""
         now, patience = _now(), self._renewal
         with self._transaction() as db:
             row = db.execute("SELECT * FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
             if row is not None and self._stands(row, now):
                 if not self._is_silent(row, now):
                     return _refusal(lease_id, _hold_of(row, now, patience))
-                # Two steps: the first caller that is refused notes its doubt. A later one may break
-                # the hold after the grace.
+                # There are two steps: the first caller that is refused notes its doubt. A later caller may
+                # break the hold after the grace period.
                 doubted = row["doubted_at"] and now - moment(row["doubted_at"])
                 grace = timedelta(seconds=patience.grace_s)
                 if not doubted or doubted < grace:
@@ -142,19 +142,19 @@ class Holds(Database):
         """Whether the process that took the hold may still be acting."""
         alive = Holder(host=row["host"], pid=row["pid"], started=row["started"]).alive()
         if row["renewed_at"] is None and alive is None:
-            # A hold of an earlier version, which renewed none.
+            # A hold of an earlier version, which did not renew holds.
             return moment(row["expires_at"]) > now
         return alive is not False
 
     def _is_silent(self, row: Row, now: datetime) -> bool:
         if row["renewed_at"] is None:
             return False
-        # Another computer's clock may be ahead of ours, so a renewal in the future is doubted as
-        # well.
+        # Another computer's clock may be ahead of ours, so a renewal in the future is doubted,
+        # too.
         return abs(now - moment(row["renewed_at"])) > timedelta(seconds=self._renewal.patience_s)
 
     def _renew(self, lease_id: str, token: str, over: threading.Event) -> None:
-        """Renews the hold, in its own thread, until the work is over or the hold is no longer ours."""
+        """Renew the hold, in its own thread, until the work is over or the hold is no longer ours."""
         while not over.wait(self._renewal.beat_s):
             # If it cannot be written now, it may be possible next time.
             with beside(self._path) as db:
@@ -166,10 +166,10 @@ class Holds(Database):
                     return
 
     def still_mine(self, lease_id: str) -> None:
-        """This process still holds the lease, if it took a hold on it. This is asked right before an effect.
+        """Require that this process still holds the lease, if it took a hold on it. Call this right before an effect.
 
         Raises:
-            LeaseHeld: its hold was broken, because it had not been renewed.
+            LeaseHeld: the hold was broken, because it had not been renewed.
         """
         with self._transaction() as db:
             self._must_be_mine(db, lease_id)
@@ -181,13 +181,13 @@ class Holds(Database):
         row = db.execute("SELECT token FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
         if row is None or row["token"] != token:
             raise LeaseHeld(
-                f"the hold of this process on {lease_id} was broken: it had not been renewed, as when a "
-                "process is stopped; nothing more was done",
+                f"the hold of this process on {lease_id} was broken: it had not been renewed, for example because "
+                "the process was stopped; nothing more was done",
                 remedy=f"see what was done meanwhile: {Command('leases')}, {Command('monitor', lease_id)}",
             )
 
     def held(self, lease_id: str) -> Hold | None:
-        """Who is acting on that lease now. None if nobody is."""
+        """Return who is acting on that lease now. None if nobody is."""
         now = _now()
         rows = self._read(
             lambda row: _hold_of(row, now, self._renewal) if self._stands(row, now) else None,
@@ -211,10 +211,10 @@ def _hold_of(row: Row, now: datetime, renewal: Renewal) -> Hold:
 
 def _refusal(lease_id: str, held: Hold, *, again_s: float | None = None) -> LeaseHeld:
     if again_s is None:
-        remedy = f"wait for it, and look with {Command('monitor', lease_id)}"
+        remedy = f"wait until it is done, and look with {Command('monitor', lease_id)}"
     else:
         remedy = (
-            f"if that process is stopped (Ctrl-Z), let it go on (`fg`) or end it; the same command in "
+            f"if that process is stopped (Ctrl-Z), let it continue (`fg`) or end it; the same command in "
             f"{again_s:.0f} s takes the lease over"
         )
     return LeaseHeld(

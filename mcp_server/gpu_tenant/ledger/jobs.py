@@ -1,4 +1,4 @@
-"""What leases are used for: smoke tests beforehand, jobs declared and launched, later claims."""
+"""What leases are used for: smoke tests beforehand, jobs declared and launched, and later claims."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -25,10 +25,10 @@ _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE 
 
 
 class JobTable(Timeline):
-    """The part of the ledger that knows the jobs, and which of their files are to be kept."""
+    """The part of the ledger that knows the jobs, and which of their files must be kept."""
 
     def declare(self, job: Job) -> Job:
-        """The job is on record before it runs. Declaring it again returns the first record."""
+        """Record the job before it runs. Declaring it again returns the first record."""
         with self._transaction() as db:
             self._must_be_mine(db, job.lease_id)
             db.execute(
@@ -38,7 +38,7 @@ class JobTable(Timeline):
         return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
 
     def launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
-        """It is on record that the box started the job, at `box_time_s` by the box's own clock."""
+        """Record that the box started the job, at `box_time_s` by the box's own clock."""
         known = job.model_copy(update={"launched_at": at})
         with self._transaction() as db:
             db.execute(
@@ -56,7 +56,7 @@ class JobTable(Timeline):
         *,
         at: datetime,
     ) -> None:
-        """It is on record that the job has ended, or has left processes running; once, whoever looks."""
+        """Record that the job has ended, or has left processes running. This is recorded once, whoever looks."""
         with self._transaction() as db:
             known = db.execute(
                 "SELECT 1 FROM events WHERE lease_id=? AND kind=? AND json_extract(detail, '$.job')=?",
@@ -66,9 +66,9 @@ class JobTable(Timeline):
                 self._note(db, lease_id, seen, at)
 
     def hold_until(self, lease_id: LeaseId, until: datetime, *, by: str, at: datetime) -> bool:
-        """It is on record that more work is coming; False if the lease's end has begun, and nothing is recorded.
+        """Record that more work is coming. Return False, and record nothing, if the lease's end has begun.
 
-        An end that is only being prepared is given up for this: see `file_permit`.
+        An end that is only being prepared is given up because of this record: see `file_permit`.
         """
         with self._transaction() as db:
             row = db.execute("SELECT state FROM leases WHERE id=?", (lease_id,)).fetchone()
@@ -90,7 +90,7 @@ class JobTable(Timeline):
         return parking and abs(at - moment(row["at"])) < _STOPS_WITHIN
 
     def began_s(self, lease_id: LeaseId) -> float | None:
-        """When the first job began, in seconds by the box's own clock. None if the box never said."""
+        """Return when the first job began, in seconds by the box's own clock. None if the box never said."""
         told = [
             event.box_time_s
             for _, event in self.events(lease_id)
@@ -99,7 +99,7 @@ class JobTable(Timeline):
         return min((at for at in told if at is not None), default=None)
 
     def jobs(self, lease_id: LeaseId) -> list[Job]:
-        """The jobs declared on that lease, oldest first."""
+        """Return the jobs declared on that lease, oldest first."""
         return self._read(
             lambda row: Job.model_validate_json(row["record"]),
             "SELECT record FROM jobs WHERE lease_id=? ORDER BY rowid",
@@ -107,28 +107,27 @@ class JobTable(Timeline):
         )
 
     def next_job_id(self, lease_id: LeaseId) -> JobId:
-        """A job id that this lease has not used yet."""
+        """Return a job id that this lease has not used yet."""
         taken = {job.id for job in self.jobs(lease_id)}
         return next(job for n in count(1) if (job := JobId(f"job{n}")) not in taken)
 
     def claim(
         self, lease_id: LeaseId, *, artifacts: Sequence[str], discard: Sequence[str], at: datetime
     ) -> None:
-        """It is on record what the owner said, after launch, about unclaimed files."""
+        """Record what the owner said, after launch, about unclaimed files."""
         if artifacts or discard:
             claim = timeline.Claimed(artifacts=tuple(artifacts), discard=tuple(discard))
             self.note(lease_id, claim, at=at)
 
     def never_ran(self, lease_id: LeaseId) -> set[str]:
-        """The jobs that were withdrawn before they started."""
+        """Return the jobs that were withdrawn before they started."""
         return set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
 
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
-        """What is to be kept and what may be lost, by the declarations of all jobs and by later claims.
+        """Return what must be kept and what may be lost, by the declarations of all jobs and by later claims.
 
         A pattern may be in both lists. Then what it matches is kept, and it may match nothing. A job that was
-        withdrawn
-        before it started declares nothing.
+        withdrawn before it started declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
@@ -144,14 +143,19 @@ class JobTable(Timeline):
         return list(artifacts), list(discard)
 
     def file_smoke(self, smoke_id: str, record: str, *, at: datetime) -> None:
-        """A smoke test's outcome is on record."""
+        """Record a smoke test's outcome."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO smokes(id, record, at) VALUES (?,?,?)",
                 (smoke_id, record, at.isoformat()),
             )
 
+    def newest_smoke(self) -> str | None:
+        """Return the outcome of the latest smoke test. None if there was none."""
+        filed = self._read(record, "SELECT record FROM smokes ORDER BY at DESC, rowid DESC LIMIT 1")
+        return filed[0] if filed else None
+
     def smoke(self, smoke_id: str) -> str | None:
-        """The outcome of that smoke test. None if there was none."""
+        """Return the outcome of that smoke test. None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
         return filed[0] if filed else None

@@ -42,7 +42,7 @@ Allowed = Callable[[str, Terms, Decimal | None], None]
 
 
 def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
-    """Allows anything. For calls that cost no more than before."""
+    """Allow anything. For calls that cost no more than before."""
 
 
 class LeaseTable(Signatures):
@@ -65,16 +65,16 @@ class LeaseTable(Signatures):
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
     ) -> Lease:
-        """The ledger says that a box is wanted. No box exists for it yet.
+        """Record that a box is wanted. No box exists for the lease yet.
 
-        `recovers` is the lease whose work this one continues. The new lease joins its fleet. `wish` is the
-        standing wish that it fulfils, which a trigger allows for one box. `instead_of` names all
+        `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
+        the standing wish that the new lease fulfils. A trigger allows one box for each wish. `instead_of` has all
         the quotes by any of which the caller wants a single box. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
         Raises:
-            LeaseHeld: another box of that fleet has been requested, and its fate is not known yet.
+            LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
             Refused: the wish has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
         """
@@ -105,7 +105,10 @@ class LeaseTable(Signatures):
     def _must_be_unused(
         db: Connection, quote_id: str, others: Sequence[str], fleet: str | None
     ) -> None:
-        """The quote is unused, except in the same fleet. For a single box, no single lease used `others` either."""
+        """Require that the quote is unused, except in the same fleet.
+
+        For a single box, no single lease may have used one of the `others` either.
+        """
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
             " OR (fleet IS NULL AND ?3 IS NULL)) ORDER BY created_at LIMIT 1",
@@ -113,15 +116,15 @@ class LeaseTable(Signatures):
         ).fetchone()
         if used is not None:
             taken = QuoteUsed(
-                f"{used['value']} has rented {used['id']}",
-                remedy=f"go on with {used['id']}; for another box {Command('offers')} makes a new quote, and "
-                "`--count` has several by one",
+                f"{used['value']} has already rented {used['id']}",
+                remedy=f"continue with {used['id']}; for another box {Command('offers')} makes a new quote, and "
+                "`--count` rents several boxes by one quote",
             )
             taken.lease_id = used["id"]
             raise taken
 
     def rented_by(self, quotes: Sequence[str]) -> list[Lease]:
-        """The live leases outside of fleets that were rented by one of these quotes, oldest first."""
+        """Return the live leases outside of fleets that were rented by one of these quotes, oldest first."""
         found = f"{_RENTED_BY} AND fleet IS NULL ORDER BY created_at"
         ids = self._read(lambda row: str(row["id"]), found, json.dumps(list(quotes)))
         return [self.lease(name) for name in dict.fromkeys(ids)]
@@ -134,8 +137,8 @@ class LeaseTable(Signatures):
             if "leases.fleet" not in str(error):
                 raise
             raise LeaseHeld(
-                f"a box of {fleet} was asked for, and whether it was made is not known yet",
-                remedy=f"{Command('leases')} looks at it; then the same command again",
+                f"a box of {fleet} was requested, and it is not known yet whether it was made",
+                remedy=f"{Command('leases')} looks at it; then run the same command again",
             ) from error
 
     @contextmanager
@@ -161,12 +164,13 @@ class LeaseTable(Signatures):
         since: datetime | None = None,
         allowed: Allowed = anything,
     ) -> Lease:
-        """A box that exists already is put under a lease, in one step. Its mark stays as it is.
+        """Put a box that exists already under a lease, in one step. Its mark stays as it is.
 
-        `touched_at` is set if somebody may already have used the box. The lease is counted from `since`, or from now.
+        `touched_at` is set if somebody may already have used the box. The lease's cost counts from `since`, or from
+        now.
 
         Raises:
-            BoxTaken: another live lease stands on it.
+            BoxTaken: another live lease has the box.
         """
         with self._bound_once(box), self._transaction() as db:
             allowed(box.provider, terms, box.price_usd_h)
@@ -230,10 +234,10 @@ class LeaseTable(Signatures):
     def bind(
         self, lease_id: LeaseId, box: Box, *, at: datetime, since: datetime | None = None
     ) -> Lease:
-        """The lease stands on `box`. The lease is counted from its first binding, or from `since` if that is given.
+        """Bind the lease to `box`. Its cost counts from the first binding, or from `since` if that is given.
 
         Raises:
-            BoxTaken: another live lease stands on that box.
+            BoxTaken: another live lease has the box.
         """
         with self._bound_once(box), self._transaction() as db:
             self._bind(db, lease_id, box, at, since or at)
@@ -248,7 +252,7 @@ class LeaseTable(Signatures):
                 raise
             other = self.lease_on(box.provider, box.id)
             raise BoxTaken(
-                f"the lease {other.id if other else '?'} already stands on {box.id}",
+                f"the lease {other.id if other else '?'} already has {box.id}",
                 remedy=f"use that lease, or end it first: {Command('teardown', other.id if other else '')}",
             ) from error
 
@@ -279,7 +283,7 @@ class LeaseTable(Signatures):
         self._note(db, lease_id, timeline.Bound(box=box.id, since=since.isoformat()), at)
 
     def lease(self, lease_id: str) -> Lease:
-        """The lease with that id, as it stands.
+        """Return the lease with that id, as it is now.
 
         Raises:
             UnknownLease: there is none.
@@ -293,29 +297,29 @@ class LeaseTable(Signatures):
         return found
 
     def known(self, lease_id: str) -> Lease | None:
-        """The lease with that id. None if there is none."""
+        """Return the lease with that id. None if there is none."""
         return next(iter(self._read(_lease, f"{_SELECT} WHERE id=?", lease_id)), None)
 
     def lease_on(self, provider: str, box_id: str) -> Lease | None:
-        """The live lease on that box. None if there is none."""
+        """Return the live lease on that box. None if there is none."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state IN {_LIVE}"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
     def lost_on(self, provider: str, box_id: str) -> Lease | None:
-        """The newest lease on that box that was declared lost. None if there is none."""
+        """Return the newest lease on that box that was declared lost. None if there is none."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state='lost' ORDER BY ended_at DESC LIMIT 1"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
     def leases(self, which: Literal["all", "live", "lost"] = "all") -> list[Lease]:
-        """All leases, oldest first. Optionally only the live ones, or only the lost ones."""
+        """Return all leases, oldest first. Optionally only the live ones, or only the lost ones."""
         where = {"live": f" WHERE state IN {_LIVE}", "lost": " WHERE state='lost'"}.get(which, "")
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
     def ended(self, *, limit: int, before: str | None = None) -> list[Lease]:
-        """The newest `limit` leases that have ended and are older than the lease `before`, oldest first.
+        """Return the newest `limit` leases that have ended and are older than the lease `before`, oldest first.
 
         Raises:
-            UnknownLease: there is no such lease.
+            UnknownLease: there is no lease `before`.
         """
         at = None if before is None else self.lease(before).created_at.isoformat()
         newest = (
@@ -325,7 +329,7 @@ class LeaseTable(Signatures):
         return self._read(_lease, newest, at, before, limit)[::-1]
 
     def ended_before(self, lease_id: str) -> int:
-        """How many ended leases are older than that one."""
+        """Return how many ended leases are older than that one."""
         older = (
             "SELECT count(*) AS n FROM leases WHERE state IN ('gone','void','lost')"
             " AND (created_at, id) < (SELECT created_at, id FROM leases WHERE id=?)"
@@ -333,22 +337,22 @@ class LeaseTable(Signatures):
         return self._read(lambda row: int(row["n"]), older, lease_id)[0]
 
     def leases_at(self, provider: str, *, ended_since: datetime) -> list[Lease]:
-        """The leases of a provider that are live, or ended at that moment or later. Oldest first."""
+        """Return the leases of a provider that are live, or ended at that moment or later. Oldest first."""
         late = f"{_SELECT} WHERE provider=? AND (ended_at IS NULL OR ended_at >= ?) ORDER BY created_at, id"
         return self._read(_lease, late, provider, ended_since.isoformat())
 
     def leases_since(self, at: datetime) -> list[Lease]:
-        """The leases that are live, or ended at that moment or later. Oldest first."""
+        """Return the leases that are live, or ended at that moment or later. Oldest first."""
         late = f"{_SELECT} WHERE ended_at IS NULL OR ended_at >= ? ORDER BY created_at, id"
         return self._read(_lease, late, at.isoformat())
 
     def ended_since(self, at: datetime) -> list[Lease]:
-        """The leases that ended at that moment or later, oldest first."""
+        """Return the leases that ended at that moment or later, oldest first."""
         late = f"{_SELECT} WHERE ended_at >= ? ORDER BY created_at, id"
         return self._read(_lease, late, at.isoformat())
 
     def ended_early(self, *, deadline_since: datetime) -> list[str]:
-        """The ids of the leases that have ended although their deadline is that moment or later."""
+        """Return the ids of the leases that have ended although their deadline is at that moment or later."""
         early = (
             "SELECT id FROM leases WHERE state IN ('gone','void','lost')"
             " AND json_extract(terms, '$.deadline_at') >= ?"
@@ -356,16 +360,16 @@ class LeaseTable(Signatures):
         return self._read(lambda row: str(row["id"]), early, deadline_since.isoformat())
 
     def stood_on(self, provider: str, box_id: str) -> list[Lease]:
-        """Every lease that ever stood on that box, oldest first."""
+        """Return every lease that ever had that box, oldest first."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? ORDER BY created_at, id"
         return self._read(_lease, on_it, provider, box_id)
 
     def leases_of(self, fleet: str) -> list[Lease]:
-        """Every lease that there ever was in that fleet, oldest first."""
+        """Return every lease that there ever was in that fleet, oldest first."""
         return self._read(_lease, f"{_SELECT} WHERE fleet=? ORDER BY created_at, id", fleet)
 
     def count(self) -> int:
-        """How many leases there ever were."""
+        """Return how many leases there ever were."""
         return self._read(lambda row: int(row["n"]), "SELECT count(*) AS n FROM leases")[0]
 
     def is_marked(self, mark: str | None) -> bool:
@@ -373,7 +377,7 @@ class LeaseTable(Signatures):
         return bool(self._read(lambda row: row["id"], "SELECT id FROM leases WHERE mark=?", mark))
 
     def lease_ids(self) -> set[str]:
-        """The id of every lease there ever was."""
+        """Return the id of every lease there ever was."""
         return set(self._read(lambda row: str(row["id"]), "SELECT id FROM leases"))
 
     @property
@@ -382,9 +386,9 @@ class LeaseTable(Signatures):
         return bool(self._read(lambda row: row["seq"], "SELECT seq FROM rehearsals"))
 
     def be_rehearsed(self) -> bool:
-        """This ledger belongs to a rehearsal, from its first lease on.
+        """Make this ledger a rehearsal's, from its first lease on.
 
-        Returns False if it already has real leases.
+        Returns False if the ledger already has real leases.
         """
         try:
             with self._transaction() as db:
@@ -396,11 +400,11 @@ class LeaseTable(Signatures):
 
     @property
     def deployment(self) -> str:
-        """The name of this ledger in the marks of its boxes, which tells two tenants apart."""
+        """The name of this ledger in the marks of its boxes. It distinguishes two tenants."""
         return self._read(lambda row: str(row["id"]), "SELECT id FROM deployment")[0]
 
     def ready(self, lease_id: LeaseId, *, at: datetime) -> Lease:
-        """It is on record that the box has let us in."""
+        """Record that the box has let us in."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET ready_at=coalesce(ready_at, ?) WHERE id=?",
@@ -410,7 +414,7 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def moved(self, lease_id: LeaseId, address: Address) -> Lease:
-        """The box is reached at `address` from now on."""
+        """Record that the box is reached at `address` from now on."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET address=? WHERE id=?",
@@ -419,7 +423,7 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def rated(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
-        """From `at` on, the lease costs `usd_h` an hour."""
+        """Record that the lease costs `usd_h` an hour from `at` on."""
         with self._transaction() as db:
             self._rated(db, lease_id, usd_h, at)
         return self.lease(lease_id)
@@ -434,7 +438,7 @@ class LeaseTable(Signatures):
         )
 
     def parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
-        """The box is stopped, and costs `usd_h` an hour while it is."""
+        """Record that the box is stopped, and costs `usd_h` an hour while it is."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=? WHERE id=?", (at.isoformat(), lease_id))
             self._rated(db, lease_id, usd_h, at)
@@ -449,11 +453,11 @@ class LeaseTable(Signatures):
         at: datetime,
         allowed: Allowed = anything,
     ) -> Lease:
-        """The parked box is about to be started, and counts as running already.
+        """Record that the parked box is about to be started. From now on it counts as running.
 
-        `allowed` is as in `intend`: called in the same transaction, so that a box that is being rented at the same
-        time sees this one. If the process dies before the answer, that rate stays on record. An unknown one makes
-        the cost unknown from then on, because the price of a stopped box would be too low.
+        For `allowed` see `intend`: it is called in the same transaction, so that a box that is being rented at the
+        same time sees this one. If the process dies before the answer, that rate stays recorded. An unknown rate
+        makes the cost unknown from then on, because the price of a stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -463,13 +467,13 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def stays_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
-        """The box was not started after all, and costs `usd_h` an hour as before."""
+        """Record that the box was not started after all, and costs `usd_h` an hour as before."""
         with self._transaction() as db:
             self._rated(db, lease_id, usd_h, at)
         return self.lease(lease_id)
 
     def resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
-        """The box was started again, costs `usd_h` an hour, and has yet to let us in."""
+        """Record that the box was started again, costs `usd_h` an hour, and has yet to let us in."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
             if self.lease(lease_id).price_usd_h != usd_h:  # if equal, `resuming` has recorded it
@@ -490,11 +494,11 @@ class LeaseTable(Signatures):
         allowed: Allowed = anything,
         signed: str | None = None,
     ) -> Lease:
-        """The lease has these terms from now on. The old ones stay in its timeline.
+        """Give the lease these terms from now on. The old terms stay in its timeline.
 
-        `allowed` is as in `intend`. `signed` is the code of a person's signature, which this uses up.
+        For `allowed` see `intend`. `signed` is the code of a person's signature, which this uses up.
 
-        A waiver that the owner signed ahead was for the old terms, and no longer holds.
+        A waiver that the owner signed ahead was for the old terms, and no longer counts.
 
         Raises:
             ValueError: the terms are invalid, such as a negative budget.
@@ -511,7 +515,7 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """The lease's owner has signed ahead: what is not saved when the rescue money is spent may be lost."""
+        """Record that the owner has signed ahead: what is not saved when the rescue money is spent may be lost."""
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         signed = timeline.WaivedAhead(by=signature.signed_by, signature=signature.code)
         with self._transaction() as db:
@@ -521,14 +525,14 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def attest(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> None:
-        """A person has said that the box was ended in its console."""
+        """Record that a person has said that the box was ended in its console."""
         attested = timeline.Attested(by=signature.signed_by, signature=signature.code)
         with self._transaction() as db:
             use(db, signature.code, at=at)
             self._note(db, lease_id, attested, at)
 
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
-        """The lease ended without a destroy of ours. There never was a box, or it is lost."""
+        """End the lease without a destroy of ours: there never was a box, or the box is lost."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET state=?, ended_at=? WHERE id=?",
@@ -538,10 +542,10 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:
-        """A lease that was declared lost is live again, as before: its box is listed, and existed all the time.
+        """Make a lease that was declared lost live again, as before: its box is listed, and existed all the time.
 
         Raises:
-            BoxTaken: another live lease stands on that box by now.
+            BoxTaken: another live lease has that box by now.
         """
         lease = self.lease(lease_id)
         try:
@@ -558,13 +562,13 @@ class LeaseTable(Signatures):
             if "UNIQUE" not in str(error):
                 raise
             raise BoxTaken(
-                f"another lease already stands on {lease.box_id}",
+                f"another lease already has {lease.box_id}",
                 remedy=f"{Command('leases')} shows it",
             ) from error
         return self.lease(lease_id)
 
     def touch(self, lease_id: LeaseId, *, at: datetime) -> None:
-        """It is on record that the box is about to be used. *Never used* is no longer a ground to destroy it."""
+        """Record that the box is about to be used. *Never used* is no longer a ground to destroy it."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",
@@ -572,7 +576,7 @@ class LeaseTable(Signatures):
             )
 
     def keep_in(self, lease_id: LeaseId, directory: Path) -> None:
-        """Collected files of this lease belong in `directory`."""
+        """Record that the collected files of this lease belong in `directory`."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET kept_in=? WHERE id=?", (os.fspath(directory), lease_id))
 

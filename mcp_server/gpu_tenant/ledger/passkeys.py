@@ -1,4 +1,4 @@
-"""The owner's passkeys: which are in force, and which have been ended."""
+"""The owner's passkeys: which are valid, and which have been ended."""
 
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ _IN_FORCE = (
 
 
 class PasskeyTable(Signatures):
-    """The part of the ledger that knows which passkeys the owner signs with."""
+    """The part of the ledger that knows with which passkeys the owner signs."""
 
     def sign(
         self,
@@ -30,28 +30,31 @@ class PasskeyTable(Signatures):
         at: datetime,
         proof: str | None = None,
     ) -> Signature:
-        """As `Signatures.sign`.
+        """Do what `Signatures.sign` does.
 
         Raises:
-            Refused: no other form of signature works any more, because a passkey is set up.
+            Refused: a passkey is set up, so no other form of signature is accepted any more.
         """
         if form != PASSKEY and asked.kind != "lost_passkey" and self.passkeys(at):
             raise Refused(
-                "a passkey is set up, and nothing else signs here; nothing was signed",
-                remedy=f"sign {asked.code} on the page of {Command('dashboard')}; who has lost the passkey runs "
+                "a passkey is set up, and nothing else can sign here; nothing was signed",
+                remedy=f"sign {asked.code} on the page of {Command('dashboard')}; if the passkey is lost, run "
                 f"{Command('sign', lost_passkey=True)}",
             )
         return super().sign(asked, by=by, form=form, at=at, proof=proof)
 
     def passkeys(self, at: datetime) -> list[Passkey]:
-        """The passkeys in force, oldest first. If there is one, nothing else can sign."""
+        """Return the valid passkeys, oldest first. If there is one, nothing else can sign."""
         known = self._read(_passkey, f"{_IN_FORCE} ORDER BY p.at, p.id")
         return [key for key in known if key.ends_at is None or key.ends_at > at]
 
     def set_up_passkey(
         self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
     ) -> None:
-        """The passkey signs from now on. `signature` authorises it. If there was a passkey before, that one gave it."""
+        """Let the passkey sign from now on. `signature` authorizes it.
+
+        If there was a passkey before, that one signed.
+        """
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(
@@ -60,7 +63,7 @@ class PasskeyTable(Signatures):
             )
 
     def end_passkeys(self, signature: Signature, *, at: datetime) -> datetime:
-        """All passkeys end. Returns when: at once if one of them signed for it, otherwise after a day."""
+        """End all passkeys, and return when: at once if one of them signed for it, otherwise after a day."""
         ends_at = at if signature.form == "passkey" else at + GRACE
         with self._transaction() as db:
             use(db, signature.code, at=at)
@@ -72,7 +75,7 @@ class PasskeyTable(Signatures):
         return ends_at
 
     def keep_passkeys(self, signature: Signature, *, at: datetime) -> None:
-        """No passkey ends after all, because somebody who still has one has signed."""
+        """Withdraw the end of all passkeys, because somebody who still has one has signed for that."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(

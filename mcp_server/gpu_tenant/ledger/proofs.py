@@ -1,13 +1,15 @@
-"""Seals, evidence, permits and receipts: what a teardown rests on."""
+"""Seals, evidence, permits and receipts: the proofs for a teardown."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
+from decimal import Decimal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
+from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
@@ -20,7 +22,7 @@ class ProofTable(LeaseTable):
     """The part of the ledger that holds proofs."""
 
     def file_seal(self, lease_id: LeaseId, manifest: Manifest, *, at: datetime) -> None:
-        """The manifest that a collect works from is on record."""
+        """Record the manifest that a collect works from."""
         with self._transaction() as db:
             self._must_be_mine(db, lease_id)
             db.execute(
@@ -40,7 +42,7 @@ class ProofTable(LeaseTable):
             )
 
     def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
-        """The newest seal on record for that lease, or the one with that digest. None if there is none."""
+        """Return the newest recorded seal of that lease, or the one with that digest. None if there is none."""
         newest = self._read(
             lambda row: Manifest.model_validate_json(row["manifest"]),
             "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
@@ -53,7 +55,7 @@ class ProofTable(LeaseTable):
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
     ) -> None:
-        """It is on record what re-reading the kept files has proved for the seal `digest`."""
+        """Record what re-reading the kept files has proved for the seal `digest`."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
@@ -62,11 +64,11 @@ class ProofTable(LeaseTable):
             self._note(db, lease_id, timeline.Reread(digest=digest), at)
 
     def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
-        """The newest evidence for that seal, one record for each file."""
+        """Return the newest evidence for that seal, one record for each file."""
         return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
-        """The same, with the time at which each file was re-read."""
+        """Return the same, with the time at which each file was re-read."""
         filed = self._read(
             lambda row: (moment(row["at"]), Evidence.model_validate_json(row["record"])),
             "SELECT record, at FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
@@ -78,11 +80,11 @@ class ProofTable(LeaseTable):
     def file_permit(
         self, permit: TeardownPermit, *, at: datetime, unless_wanted_since: int | None = None
     ) -> Lease:
-        """The permit's ground is filed and its lease is `terminating`, in one transaction.
+        """Record the permit's ground and make its lease `terminating`, in one transaction.
 
         Raises:
             StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.
-            LeaseHeld: this process's hold on the lease was broken; nothing was filed.
+            LeaseHeld: this process's hold on the lease was broken; nothing was recorded.
         """
         match permit.ground:
             case Verified(seal_digest=digest):
@@ -118,7 +120,7 @@ class ProofTable(LeaseTable):
     def parking(
         self, lease_id: LeaseId, *, how: str, at: datetime, unless_wanted_since: int | None = None
     ) -> None:
-        """It is on record that the lease's box is about to be stopped, in the transaction that asks who wants it.
+        """Record that the lease's box is about to be stopped, unless somebody wants it, in one transaction.
 
         Raises:
             StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.
@@ -131,7 +133,7 @@ class ProofTable(LeaseTable):
             self._note(db, lease_id, timeline.Parking(how=how), at)
 
     def must_be_unwanted(self, lease_id: str, since: int) -> None:
-        """Nobody brought more work, or announced any, after the line `since` of the ledger.
+        """Require that nobody brought more work, or announced any, after the line `since` of the ledger.
 
         Raises:
             StillWanted: somebody did.
@@ -155,7 +157,7 @@ class ProofTable(LeaseTable):
 
     @staticmethod
     def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
-        """The signature is used. A teardown that was cut short continues with the one it began with."""
+        """Use up the signature. A teardown that was cut short continues with the signature that it began with."""
         begun = db.execute(
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
@@ -166,7 +168,7 @@ class ProofTable(LeaseTable):
             use(db, code, at=at)
 
     def waiver(self, lease_id: LeaseId, digest: str, *, at: datetime) -> Signature | None:
-        """A person's signature for exactly that loss: an unused one, or the one this teardown began with."""
+        """Return a person's signature for exactly that loss: an unused one, or the one this teardown began with."""
         begun = self._read(
             signature_of_row,
             f"{SIGNED} JOIN permits p ON p.lease_id=r.subject AND json_extract(p.detail, '$.signature')=s.code"
@@ -177,7 +179,7 @@ class ProofTable(LeaseTable):
         return begun[0] if begun else self.signed("waive", lease_id, digest, at=at)
 
     def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
-        """The ground of the newest permit filed for that lease, and when it was filed."""
+        """Return the ground of the newest permit recorded for that lease, and when it was recorded."""
         newest = self._read(
             lambda row: (row["ground"], moment(row["at"])),
             "SELECT ground, at FROM permits WHERE lease_id=? ORDER BY seq DESC LIMIT 1",
@@ -186,7 +188,7 @@ class ProofTable(LeaseTable):
         return newest[0]
 
     def file_receipt(self, receipt: Receipt, *, at: datetime) -> Lease:
-        """The proof that the box is gone is filed and the lease is `gone`, in one transaction."""
+        """Record the proof that the box is gone and make the lease `gone`, in one transaction."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO receipts(lease_id, record, at) VALUES (?,?,?)",
@@ -200,10 +202,24 @@ class ProofTable(LeaseTable):
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
-        """The receipt of that lease. None unless a teardown has ended it."""
+        """Return the receipt of that lease. None unless a teardown has ended it."""
         filed = self._read(
             lambda row: Receipt.model_validate_json(row["record"]),
             "SELECT record FROM receipts WHERE lease_id=?",
             lease_id,
         )
         return filed[0] if filed else None
+
+    def receipts_sum(self, *, free: Collection[str]) -> tuple[Decimal, int]:
+        """What all receipts say was spent, and how many say that this is unknown, but for those of `free` providers."""
+        # In whole parts of a cent, because SQLite adds up no decimals.
+        told = self._read(
+            lambda row: (Decimal(row["parts"] or 0) * CENT, int(row["unknown"] or 0)),
+            "SELECT sum(CAST(round(usd / ?) AS INTEGER)) AS parts,"
+            " sum(usd IS NULL AND provider NOT IN (SELECT value FROM json_each(?))) AS unknown"
+            " FROM (SELECT json_extract(record, '$.cost_usd') AS usd,"
+            " json_extract(record, '$.provider') AS provider FROM receipts)",
+            float(CENT),
+            json.dumps(sorted(free)),
+        )
+        return told[0]

@@ -1,4 +1,4 @@
-"""What was sent to each box, and since when its files count.
+"""What was sent to each box, and since when files on the box count.
 
 This is kept here, because jobs can rewrite the records on the box.
 """
@@ -15,12 +15,12 @@ class Sent(Timeline):
     """The part of the ledger that a seal is checked against."""
 
     def seal_key(self, lease_id: LeaseId) -> str:
-        """The key for the hashes that the box remembers. It goes with each request and is never stored there."""
+        """Return the key for the hashes that the box remembers. Each request carries it; the box never stores it."""
         drawn = self._read(lambda row: str(row["key"]), "SELECT key FROM seal_key")[0]
         return hmac.new(drawn.encode(), lease_id.encode(), sha256).hexdigest()
 
     def send(self, lease_id: LeaseId, files: Iterable[tuple[str, int, str]]) -> None:
-        """It is on record which files are about to go to the work directory, by name, size and hash."""
+        """Record which files are about to go to the work directory, by name, size and hash."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO sent(lease_id, name, size_bytes, sha256) VALUES (?,?,?,?)"
@@ -29,7 +29,7 @@ class Sent(Timeline):
             )
 
     def sent(self, lease_id: LeaseId) -> dict[str, list[tuple[int, str]]]:
-        """Every version of every file that was ever sent there: its size and its hash, by name."""
+        """Return every version of every file that was ever sent there: its size and its hash, by name."""
         found: dict[str, list[tuple[int, str]]] = {}
         for name, version in self._read(
             lambda row: (str(row["name"]), (int(row["size_bytes"]), str(row["sha256"]))),
@@ -49,7 +49,7 @@ class Sent(Timeline):
         return bool(known)
 
     def know_scripts(self, hashes: Iterable[str]) -> None:
-        """Scripts with those hashes may be put on boxes. So an upgraded program recognises its older ones."""
+        """Record that boxes may have scripts with those hashes, so that a newer program recognizes its older ones."""
         new = set(hashes) - set(self.scripts())
         if new:
             with self._transaction() as db:
@@ -59,18 +59,18 @@ class Sent(Timeline):
                 )
 
     def scripts(self) -> list[str]:
-        """The hash of every script that a program using this ledger ever put on a box."""
+        """Return the hash of every script that a program using this ledger ever put on a box."""
         return self._read(lambda row: str(row["sha256"]), "SELECT sha256 FROM scripts")
 
     def counts_since(self, lease_id: LeaseId, since_ns: int | None) -> None:
-        """It is on record that the box counts what is written from `since_ns` on, by its own clock."""
+        """Record that the box counts what is written from `since_ns` on, by its own clock."""
         if since_ns is None or since_ns in self._sinces(lease_id):
             return
         with self._transaction() as db:
             db.execute("INSERT INTO since(lease_id, since_ns) VALUES (?,?)", (lease_id, since_ns))
 
     def since_ns(self, lease_id: LeaseId) -> int | None:
-        """The earliest of those moments. None if the box was never asked."""
+        """Return the earliest of those moments. None if the box was never asked."""
         return min(self._sinces(lease_id), default=None)
 
     def _sinces(self, lease_id: LeaseId) -> list[int]:

@@ -6,14 +6,14 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.ledger.database import Database, record
 
 _KEPT = timedelta(days=7)
-"""For later questions about a quote. A quote that was rented is also recorded in its lease."""
+"""Kept this long for later questions about a quote. A quote that was rented is also recorded in its lease."""
 
 
 class Quotes(Database):
     """The part of the ledger that remembers quotes."""
 
     def file_quotes(self, quotes: list[Quote], *, at: datetime) -> None:
-        """The quotes are on record and may be rented until they expire. Old quotes are removed."""
+        """Record quotes, which may be rented until they expire. Old quotes are removed."""
         with self._transaction() as db:
             db.execute(
                 "DELETE FROM quotes WHERE expires_at < ? AND id NOT IN"
@@ -26,6 +26,6 @@ class Quotes(Database):
             )
 
     def quote(self, quote_id: str) -> Quote | None:
-        """The quote with that id, even if it has expired. None if there is none."""
+        """Return the quote with that id, even if it has expired. None if there is none."""
         filed = self._read(record, "SELECT record FROM quotes WHERE id=?", quote_id)
         return Quote.model_validate_json(filed[0]) if filed else None

@@ -1,10 +1,10 @@
 """The ledger's tables and triggers, as numbered migrations. The file's user_version counts them."""
 
-# ruff: noqa: S608 - no value of anybody's is in these strings
+# ruff: noqa: S608 - these strings contain no value from outside
 
 
 def _append_only(*tables: str) -> str:
-    """Triggers that allow rows to be added to `tables`, but never changed or deleted."""
+    """Return triggers that allow rows to be added to `tables`, but never changed or deleted."""
     return "".join(
         f"CREATE TRIGGER {table}_are_never_{done} BEFORE {verb} ON {table}"
         f" BEGIN SELECT raise(ABORT, 'law: {table} are never {done}'); END;\n"
@@ -14,7 +14,7 @@ def _append_only(*tables: str) -> str:
 
 
 def _never_replaced(key: str, *tables: str) -> str:
-    """Triggers against `INSERT OR REPLACE`, which fires no delete trigger."""
+    """Return triggers against `INSERT OR REPLACE`, which fires no delete trigger."""
     return "".join(
         f"CREATE TRIGGER {table}_are_never_replaced BEFORE INSERT ON {table}"
         f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key})"
@@ -411,14 +411,14 @@ MIGRATIONS: tuple[str, ...] = (
           AND kind IN ('ready','resumed','parked','permitted')))
       BEGIN SELECT raise(ABORT, 'law: nobody has looked whether this box was used'); END;
     """,
-    # Terms from before this version say nothing of it, and are read as `keep`: nobody agreed to more.
+    # Terms from before this version say nothing about this, and are read as `keep`: nobody agreed to more.
     """
     CREATE TRIGGER only_what_was_agreed_ends_when_done BEFORE INSERT ON events
       WHEN NEW.kind = 'done' AND 'keep' = (
         SELECT coalesce(json_extract(terms, '$.when_done'), 'keep') FROM leases WHERE id = NEW.lease_id)
       BEGIN SELECT raise(ABORT, 'law: nobody agreed that this lease ends when its work is done'); END;
     """,
-    # A box that was given back before it let anybody in does not count: its wish goes on.
+    # A box that was given back before it let anybody in does not count: its wish still waits.
     """
     CREATE TABLE wishes(
       id TEXT PRIMARY KEY, wish TEXT NOT NULL, provider TEXT, filed_at TEXT NOT NULL,

@@ -34,7 +34,7 @@ _UNUSED = (
     " ORDER BY s.seq DESC"
 )
 _NAMED = 5
-"""How many of the words a refusal names. The person sees all of them."""
+"""How many of the words a refusal quotes. The person sees all of them."""
 
 
 class Signatures(Timeline):
@@ -51,10 +51,10 @@ class Signatures(Timeline):
         digest: str | None = None,
         stands: timedelta = STANDS,
     ) -> str:
-        """The code of a person's unused signature for exactly these words. `use` then uses it up.
+        """Return the code of a person's unused signature for exactly these words. `use` then uses it up.
 
         Raises:
-            SignatureWanted: there is none; it has now been requested.
+            SignatureWanted: there is no such signature; it has now been requested.
         """
         name = digest or digest_of((would, *words))
         signature = self.signed(kind, subject, name, at=at)
@@ -83,10 +83,10 @@ class Signatures(Timeline):
         at: datetime,
         stands: timedelta = STANDS,
     ) -> SignatureRequest:
-        """A person is asked to sign. Asking for the same again gives the same code.
+        """Ask a person for a signature. Asking for the same again gives the same code.
 
-        The digest names what is signed for, and the words describe it. If the words have changed under the same
-        digest, the newest are shown.
+        The digest identifies what is signed for, and the words describe it. If the words have changed under the same
+        digest, the newest words are shown.
         """
         told, record = as_one_line(would), json.dumps([as_one_line(line) for line in words])
         with self._transaction() as db:
@@ -116,21 +116,21 @@ class Signatures(Timeline):
                 return code
 
     def asked(self, code: str) -> SignatureRequest:
-        """What a person is asked to sign under that code.
+        """Return what a person is asked to sign under that code.
 
         Raises:
-            BadRequest: nothing was ever requested under it.
+            BadRequest: nothing was ever requested under that code.
         """
         found = self._read(_request_of, f"{_ASKED} WHERE r.code=?", typed_code(code))
         if not found:
             raise BadRequest(
-                f"nothing is to be signed under {as_one_line(code)!r}",
+                f"there is nothing to sign under {as_one_line(code)!r}",
                 remedy=f"{Command('sign')} lists what is open",
             )
         return found[0]
 
     def all_asked(self, now: datetime) -> list[SignatureRequest]:
-        """What people are asked to sign now, oldest first."""
+        """Return what people are asked to sign now, oldest first."""
         return self._read(_request_of, f"{_ASKED} WHERE {_OPEN}", now.isoformat())
 
     def sign(
@@ -142,7 +142,7 @@ class Signatures(Timeline):
         at: datetime,
         proof: str | None = None,
     ) -> Signature:
-        """The person has signed for what they were shown. The signature is good for one use.
+        """Record that the person has signed for what they were shown. The signature is good for one use.
 
         `proof` is what the person's authenticator said, if there was one.
 
@@ -153,11 +153,11 @@ class Signatures(Timeline):
             row = db.execute(f"{_ASKED} WHERE r.code=?", (asked.code,)).fetchone()
             signed = db.execute("SELECT 1 FROM signatures WHERE code=?", (asked.code,)).fetchone()
             if signed:
-                raise Refused(f"{asked.code} is signed already", remedy=AGAIN)
+                raise Refused(f"{asked.code} is already signed", remedy=AGAIN)
             if row is None or moment(row["expires_at"]) <= at:
                 raise Refused(
                     f"{asked.code} waited for its signature until {asked.expires_at:%Y-%m-%d %H:%M} UTC",
-                    remedy="have it asked for again, by the same call",
+                    remedy="repeat the call that asked for it, which asks again",
                 )
             if _request_of(row).shown != asked.shown:
                 raise Refused(
@@ -171,7 +171,7 @@ class Signatures(Timeline):
         return self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", asked.code)[0]
 
     def signed(self, kind: str, subject: str, digest: str, *, at: datetime) -> Signature | None:
-        """A signature for exactly that, which has not been used yet. None if there is none."""
+        """Return a signature for exactly that, which has not been used yet. None if there is none."""
         found = self._read(
             signature_of_row,
             f"{SIGNED} WHERE r.kind=? AND r.subject=? AND r.digest=? AND {_UNUSED}",
@@ -183,11 +183,11 @@ class Signatures(Timeline):
         return found[0] if found else None
 
     def signature(self, code: str) -> Signature | None:
-        """The signature given under that code, used or not. None if there is none."""
+        """Return the signature given under that code, used or not. None if there is none."""
         return next(iter(self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", code)), None)
 
     def signed_for(self, kind: str, subject: str, *, at: datetime) -> list[Signature]:
-        """Every unused signature of that kind about that subject, newest first."""
+        """Return every unused signature of that kind about that subject, newest first."""
         return self._read(
             signature_of_row,
             f"{SIGNED} WHERE r.kind=? AND r.subject=? AND {_UNUSED}",
@@ -197,20 +197,20 @@ class Signatures(Timeline):
         )
 
     def use_signature(self, code: str, *, at: datetime) -> None:
-        """The signature is used. For cases in which its purpose leaves no other line in this ledger.
+        """Use up the signature, if its purpose leaves no other line in this ledger.
 
         Raises:
-            Refused: it was used before, or does not exist.
+            Refused: it was used before, has expired, or does not exist.
         """
         with self._transaction() as db:
             use(db, code, at=at)
 
 
-AGAIN = f"the same call that asked for it goes on; {Command('sign')} lists what is open"
+AGAIN = f"repeat the call that asked for it; {Command('sign')} lists what is open"
 
 
 def use(db: Connection, code: str, *, at: datetime) -> None:
-    """The signature is used, in the same transaction as what was signed for.
+    """Use up the signature, in the same transaction that records what was signed for.
 
     Raises:
         Refused: it was used before, has expired, or does not exist.
@@ -221,14 +221,12 @@ def use(db: Connection, code: str, *, at: datetime) -> None:
         (code, at.isoformat()),
     ).fetchone()
     if not signed:
-        raise Refused(
-            f"no unused signature is on record under {code}; nothing was done", remedy=AGAIN
-        )
+        raise Refused(f"there is no unused signature under {code}; nothing was done", remedy=AGAIN)
     db.execute("INSERT INTO signature_uses(code, at) VALUES (?,?)", (code, at.isoformat()))
 
 
 def signature_wanted(asked: SignatureRequest, *, most: int = _NAMED) -> SignatureWanted:
-    """The error that asks for that signature, with some of the words and their number."""
+    """Return the error that asks for that signature, with some of the words and their number."""
     named = "; ".join(asked.words[:most])
     more = f"; and {len(asked.words) - most} more" if len(asked.words) > most else ""
     error = SignatureWanted(
@@ -255,7 +253,7 @@ def _request_of(row: Row) -> SignatureRequest:
 
 
 def signature_of_row(row: Row) -> Signature:
-    """The signature in a row of `SIGNED`."""
+    """Return the signature in a row of `SIGNED`."""
     return Signature(
         code=row["code"],
         kind=row["kind"],

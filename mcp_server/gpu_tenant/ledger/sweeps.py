@@ -26,9 +26,9 @@ class Sweeps(LeaseTable):
     """The part of the ledger that knows sweeps. Its rows are only ever added."""
 
     def declare_sweep(self, sweep: Sweep, *, after: str | None = None) -> Sweep:
-        """The sweep is on record under the next free id, before any box hears of it.
+        """Record the sweep under the next free id, before any box hears of it.
 
-        If a sweep of exactly that grid exists, that one is returned instead, unless it is the sweep `after`.
+        If there is a sweep of exactly that grid, it is returned instead, unless it is the sweep `after`.
         """
         with self._transaction() as db:
             known = db.execute(_LIKE, (sweep.grid.digest,)).fetchone()
@@ -43,7 +43,7 @@ class Sweeps(LeaseTable):
         return found
 
     def sweep(self, sweep_id: str) -> Sweep:
-        """The sweep of that id.
+        """Return the sweep with that id.
 
         Raises:
             BadRequest: there is none.
@@ -55,16 +55,16 @@ class Sweeps(LeaseTable):
         )
 
     def sweeps(self) -> list[str]:
-        """Every sweep's id, oldest first."""
+        """Return every sweep's id, oldest first."""
         return self._read(lambda row: str(row["id"]), "SELECT id FROM sweeps ORDER BY rowid")
 
     def sweep_like(self, digest: str) -> Sweep | None:
-        """The newest sweep of exactly that grid."""
+        """Return the newest sweep of exactly that grid. None if there is none."""
         found = self._read(_sweep, _LIKE, digest)
         return found[0] if found else None
 
     def join_sweep(self, sweep_id: str, leases: Iterable[LeaseId], *, at: datetime) -> None:
-        """Cells of the sweep may be placed on those leases from now on."""
+        """Allow that cells of the sweep are placed on those leases from now on."""
         with self._transaction() as db:
             for lease_id in leases:
                 db.execute(
@@ -74,7 +74,7 @@ class Sweeps(LeaseTable):
                 )
 
     def leases_of_sweep(self, sweep_id: str) -> list[LeaseId]:
-        """The leases that the sweep runs or ran on, in the order in which they joined."""
+        """Return the leases that the sweep runs or ran on, in the order in which they joined."""
         return self._read(
             lambda row: LeaseId(row["lease_id"]),
             "SELECT lease_id FROM sweep_leases WHERE sweep_id=? ORDER BY seq",
@@ -82,7 +82,7 @@ class Sweeps(LeaseTable):
         )
 
     def sweeps_on(self, lease_id: str) -> list[str]:
-        """The sweeps that run or ran on that lease, oldest first."""
+        """Return the sweeps that run or ran on that lease, oldest first."""
         return self._read(
             lambda row: str(row["sweep_id"]),
             "SELECT sweep_id FROM sweep_leases WHERE lease_id=? ORDER BY seq",
@@ -92,9 +92,12 @@ class Sweeps(LeaseTable):
     # --- where cells are
 
     def place(self, sweep_id: str, cells: Mapping[str, Job], *, at: datetime) -> list[str]:
-        """Each cell is on record as a job of its lease, before the box hears of it. Returns the newly placed ones.
+        """Record each cell as a job of its lease, before the box hears of it.
 
-        A cell that is placed already stays where it is and is not returned. Nor is one that was given up.
+        Return the cells that were newly placed.
+
+        A cell that is already placed stays where it is and is not returned. A cell that was given up is not placed
+        either.
 
         Raises:
             Refused: a job there already has one of the names; none of the cells was placed.
@@ -131,11 +134,11 @@ class Sweeps(LeaseTable):
         return row is not None
 
     def placements(self, sweep_id: str) -> list[Placement]:
-        """Every placement there ever was of a cell of that sweep, oldest first."""
+        """Return every placement there ever was of a cell of that sweep, oldest first."""
         return self._read(_placement, f"{_PLACEMENTS} WHERE p.sweep_id=? ORDER BY p.seq", sweep_id)
 
     def cell_jobs(self, lease_id: str) -> set[JobId]:
-        """The jobs of that lease that are cells of sweeps."""
+        """Return the jobs of that lease that are cells of sweeps."""
         return set(
             self._read(
                 lambda row: JobId(row["job"]),
@@ -145,12 +148,12 @@ class Sweeps(LeaseTable):
         )
 
     def release(self, placements: Sequence[Placement], why: Released, *, at: datetime) -> None:
-        """The cells are no longer where they were placed. An earlier release of a cell stays as it was.
+        """Record that the cells are no longer where they were placed. An earlier release of a cell stays as it was.
 
         A cell that has begun there is not withdrawn, whatever its box says now.
 
         Raises:
-            Refused: one of them cannot be released, or not any more; none was.
+            Refused: the record does not allow one of these releases, so none was made.
         """
         with self._unless_it_changed() as db:
             for placement in placements:
@@ -163,7 +166,7 @@ class Sweeps(LeaseTable):
                 )
 
     def reread(self, placements: Sequence[Placement], *, at: datetime) -> None:
-        """It is on record that the cells' files were here unchanged when re-read after their box was lost."""
+        """Record that the cells' files were re-read here, and found unchanged, after their box was lost."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO rereads(placement, at) SELECT ?1, ?2"
@@ -172,7 +175,7 @@ class Sweeps(LeaseTable):
             )
 
     def give_up(self, sweep_id: str, cells: Iterable[str], *, at: datetime) -> None:
-        """Those cells are placed on no box from now on. One that is on a box stays until it is released."""
+        """Place those cells on no box from now on. A cell that is on a box stays until it is released."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO given_up(sweep_id, cell, at) SELECT ?1, ?2, ?3"
@@ -181,7 +184,7 @@ class Sweeps(LeaseTable):
             )
 
     def given_up(self, sweep_id: str) -> frozenset[str]:
-        """The cells of that sweep that its owner has given up."""
+        """Return the cells of that sweep that its owner has given up."""
         return frozenset(
             self._read(
                 lambda row: str(row["cell"]), "SELECT cell FROM given_up WHERE sweep_id=?", sweep_id
@@ -190,7 +193,7 @@ class Sweeps(LeaseTable):
 
     @contextmanager
     def _unless_it_changed(self) -> Iterator[Connection]:
-        """A transaction that is refused if the facts that it rests on were changed since they were read."""
+        """Open a transaction that is refused if the facts on which it rests have changed since they were read."""
         try:
             with self._transaction() as db:
                 yield db
@@ -209,7 +212,7 @@ class Sweeps(LeaseTable):
         at: datetime,
         box_time_s: float,
     ) -> None:
-        """It is on record that the box queued those jobs, at `box_time_s` by the box's own clock."""
+        """Record that the box queued those jobs, at `box_time_s` by the box's own clock."""
         with self._transaction() as db:
             for job in jobs:
                 db.execute(
@@ -223,7 +226,10 @@ class Sweeps(LeaseTable):
     # --- what became of the cells
 
     def heard(self, said: Mapping[int, Said]) -> None:
-        """What boxes reported about placements, by number, is on record, except reports with nothing new."""
+        """Record what boxes reported about placements, by the placement's number.
+
+        Reports with nothing new are skipped.
+        """
         with self._transaction() as db:
             for seq, each in said.items():
                 row = db.execute(
@@ -238,7 +244,7 @@ class Sweeps(LeaseTable):
                 )
 
     def settle_sweep(self, sweep_id: str, settlement: Settlement, *, signature: str) -> None:
-        """It is on record that somebody accepted exactly that list of problems, and signed."""
+        """Record that somebody accepted exactly that list of problems, and signed."""
         with self._transaction() as db:
             use(db, signature, at=settlement.at)
             db.execute(
@@ -252,7 +258,7 @@ class Sweeps(LeaseTable):
             )
 
     def settlements(self, sweep_id: str) -> list[Settlement]:
-        """The lists of problems that were accepted for that sweep, oldest first."""
+        """Return the lists of problems that were accepted for that sweep, oldest first."""
         return self._read(
             lambda row: Settlement.model_validate_json(row["record"]),
             "SELECT record FROM settlements WHERE sweep_id=? ORDER BY seq",

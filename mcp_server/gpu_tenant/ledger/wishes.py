@@ -1,4 +1,4 @@
-"""The wishes: what was searched for, and which of it stands until a box is had."""
+"""The wishes: what was searched for, and which of the wishes wait for a box."""
 
 import json
 from datetime import datetime, timedelta
@@ -23,9 +23,9 @@ class WishTable(LeaseTable):
     """The part of the ledger that remembers what somebody waits for."""
 
     def file_wish(self, wish: Wish, provider: str | None, *, at: datetime) -> str:
-        """The wish is on record under the returned id. Nobody waits for it yet. Old ones are removed.
+        """Record the wish, and return its id. Nobody waits for it yet. Old wishes are removed.
 
-        The same search again keeps its id, so that one which is repeated every minute fills no ledger.
+        The same search keeps its id, so that a search which is repeated every minute does not fill the ledger.
         """
         said = wish.model_dump_json()
         with self._transaction() as db:
@@ -49,10 +49,10 @@ class WishTable(LeaseTable):
         return wish_id
 
     def wish(self, wish_id: str) -> StandingWish:
-        """The wish with that id, as it stands.
+        """Return the wish with that id, as it is now.
 
         Raises:
-            BadRequest: there is none.
+            BadRequest: there is no such wish.
         """
         found = self._read(_wish, "SELECT * FROM wishes WHERE id=?", wish_id)
         if not found:
@@ -62,16 +62,16 @@ class WishTable(LeaseTable):
         return found[0]
 
     def standing_wishes(self) -> list[StandingWish]:
-        """The wishes for which a box is to be rented, oldest first."""
+        """Return the wishes for which a box should be rented, oldest first."""
         return self._read(_wish, f"SELECT * FROM wishes WHERE {_STANDS} ORDER BY asked_at, id")  # noqa: S608 - it is above
 
     def let_stand(
         self, wish_id: str, order: Order, *, until: datetime, at: datetime
     ) -> StandingWish:
-        """The wish stands until then, whoever asked first. The same order again changes nothing.
+        """Make the wish a standing wish until `until`. The same order again changes nothing.
 
         Raises:
-            BadRequest: it stands on other terms.
+            BadRequest: it is already a standing wish on other terms.
         """
         with self._transaction() as db:
             db.execute(
@@ -90,7 +90,7 @@ class WishTable(LeaseTable):
     def looked(
         self, wish_id: str, seen: str, rests: dict[str, ProviderRest], *, at: datetime
     ) -> StandingWish:
-        """The market was asked for that wish just now."""
+        """Record that the market was just asked for that wish."""
         with self._transaction() as db:
             db.execute(
                 f"UPDATE wishes SET looked_at=?, seen=?, rests=? WHERE id=? AND {_STANDS}",  # noqa: S608 - it is above
@@ -99,7 +99,7 @@ class WishTable(LeaseTable):
         return self.wish(wish_id)
 
     def end_wish(self, wish_id: str, outcome: Outcome, seen: str, *, at: datetime) -> bool:
-        """The wish has ended, and no box is rented for it any more. Whether it was this call that ended it."""
+        """End the wish, so that no box is rented for it any more. Return whether this call has ended it."""
         with self._transaction() as db:
             done = db.execute(
                 f"UPDATE wishes SET ended_at=?, outcome=?, seen=? WHERE id=? AND {_STANDS}",  # noqa: S608 - it is above
@@ -108,15 +108,15 @@ class WishTable(LeaseTable):
             return done.rowcount == 1
 
     def leases_of_wish(self, wish_id: str) -> list[Lease]:
-        """The leases that were made for that wish, oldest first."""
+        """Return the leases that were made for that wish, oldest first."""
         of_it = "SELECT id FROM leases WHERE wish=? ORDER BY created_at, id"
         return [self.lease(name) for name in self._read(lambda row: row["id"], of_it, wish_id)]
 
     def must_not_stand(self, wish_id: str | None) -> None:
-        """Nobody waits for that wish, so that its quotes may be rented by themselves.
+        """Require that nobody waits for that wish, so that its quotes may be rented one by one.
 
         Raises:
-            Refused: it stands, and another box would be a second one.
+            Refused: somebody waits for it, so another box would be a second one.
         """
         if wish_id is None:
             return
@@ -130,7 +130,7 @@ class WishTable(LeaseTable):
 
 
 def _same(order: Order) -> str:
-    """What two orders have to agree on: everything but the quotes that are tried first."""
+    """Return what must be equal in two orders: everything but the quotes that are tried first."""
     said = order.asked.model_dump(mode="json") | {
         "cap": f"{order.cap_usd_h.normalize():f}",
         "unguarded": order.unguarded,

@@ -1,4 +1,4 @@
-"""Tells a person who is elsewhere about alarms.
+"""Sends alarms to a person who is elsewhere.
 
-One sender for all alarms.
+All alarms are sent from here.
 """

@@ -1,4 +1,4 @@
-"""One message to one address through Apprise, which speaks to desktops, hooks, ntfy and mail servers."""
+"""Sends one message to one address through Apprise, which supports desktops, hooks, ntfy and mail servers."""
 
 import logging
 import threading
@@ -19,16 +19,16 @@ _NO_SCREEN = (
     "python3-dbus for this Python, on Windows pywin32"
 )
 _NO_ADDRESS = (
-    "what it leads to is no address that Apprise knows: see https://appriseit.com/services (a hook "
+    "its reference does not lead to an address that Apprise knows: see https://appriseit.com/services (a hook "
     "of your own begins with jsons://)"
 )
 _AS_SHOWN = {
     "https://open.feishu.cn/open-apis/bot/v2/hook/": "feishu://",
     "https://oapi.dingtalk.com/robot/send?access_token=": "dingtalk://",
 }
-"""Addresses of hooks as the services' consoles show them.
+"""The beginnings of hook addresses as the services' consoles show them, and Apprise's form of each.
 
-Apprise takes Slack's and WeCom's in that form, but not these.
+Apprise accepts the addresses of Slack and WeCom as the consoles show them, but not these.
 """
 _NO_WITHIN_A_YES = {
     "dingtalk": "errcode",
@@ -36,17 +36,17 @@ _NO_WITHIN_A_YES = {
     "lark": "code",
     "wecombot": "errcode",
 }
-"""Where these services put a refusal inside a 200 answer. Apprise looks only at the status."""
+"""The field in which these services put a refusal inside a 200 answer. Apprise looks only at the status."""
 _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
-"""What the services answered to this delivery: an HTTP answer, or the error instead of one."""
+"""What the services answered to this delivery: an HTTP answer, or the error that came instead of one."""
 
 
 def deliver(
     address: str, title: str, body: str, *, kind: Literal["info", "warning", "failure"]
 ) -> str | None:
-    """None if the message was taken. Otherwise why not, in words that do not contain the address.
+    """Deliver the message. None if it was accepted. Otherwise return why not, without quoting the address.
 
-    It waits for the network. Apprise limits each step of that to some seconds.
+    This waits for the network. Apprise limits each step of that to some seconds.
     """
     try:
         with _LOADING:
@@ -68,14 +68,14 @@ def deliver(
             body_format=apprise.NotifyFormat.TEXT,
         )
         return _why(answers, service) if not taken or _refusal_number(answers, service) else None
-    except Exception as error:  # noqa: BLE001 - a plug-in's error may hold the address: its kind is told
+    except Exception as error:  # noqa: BLE001 - only the kind is told: the error may contain the address
         return f"it was not sent ({type(error).__name__})"
     finally:
         _ANSWERS.reset(token)
 
 
 def _service(apprise: ModuleType, address: str) -> Any:
-    # No redirects: a message that was sent on elsewhere would count as taken. No deadline of
+    # No redirects: a message that was forwarded elsewhere would count as accepted. No deadline of
     # Apprise's own: its threads would outlive ours. Nothing is written to disk.
     asset = apprise.AppriseAsset(
         app_id="gpu-tenant",
@@ -96,7 +96,7 @@ def _service(apprise: ModuleType, address: str) -> Any:
 
 
 def _refusal_number(answers: list[object], service: Any) -> int | None:
-    """The error number with which a service refuses inside a 200 answer. None if it does not refuse."""
+    """Return the error number with which a service refuses inside a 200 answer. None if it does not refuse."""
     said_in = _NO_WITHIN_A_YES.get(service.secure_protocol)
     body: object = getattr(answers[-1], "json", dict)() if said_in and answers else {}
     number = body.get(said_in) if isinstance(body, Mapping) else None
@@ -109,23 +109,25 @@ def _why(answers: list[object], service: Any) -> str:
     if isinstance(last, Exception):
         return f"it could not be reached ({type(last).__name__})"
     if status is None:
-        return "it was not taken: it could not be reached, or does not know us"
+        return "it was not accepted: the service could not be reached, or does not know us"
     refused = _refusal_number(answers, service) if status == 200 else None
-    return f"it answered {status}" + (f", and in it the error {refused}" if refused else "")
+    return f"it answered {status}" + (
+        f", with the error {refused} in the answer" if refused else ""
+    )
 
 
 @cache
 def _apprise() -> ModuleType:
-    """The library, with its logs turned off and with the answers that it gets recorded."""
+    """Load the library, turn its logs off, and record the answers that it gets."""
     import apprise
     import requests
 
-    # Both log addresses, which are secrets, to anybody who listens.
+    # Both write addresses, which are secrets, to their logs.
     logging.getLogger("apprise").disabled = True
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 
     class Heard(requests.Session):
-        """A session that keeps what came back, for the delivery it belongs to."""
+        """A session that keeps what came back, for the delivery that it belongs to."""
 
         def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
             answers = _ANSWERS.get()

@@ -1,4 +1,4 @@
-"""Alarms for a person who is elsewhere: which channels there are, what each is told, and what happens when one fails."""
+"""Alarms for a person who is elsewhere: the channels, what each channel is sent, and what happens if one fails."""
 
 import asyncio
 import re
@@ -22,10 +22,10 @@ from gpu_tenant.notifications.apprise_delivery import DESKTOP, deliver
 from gpu_tenant.providers.credentials import read_table, resolve
 
 LIMIT_S = 10.0
-"""How long one channel is given, in seconds."""
+"""How long one channel may take, in seconds."""
 TITLE = 80
 BODY = 300
-"""How many characters of a title and of a body a phone shows unasked."""
+"""How many characters of a title and of a body a phone shows without being opened."""
 
 _LEVELS = {level.name.lower(): level for level in Level}
 _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
@@ -36,29 +36,29 @@ _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND = re.compile(r"`(gpu-tenant [^`]+)`")
-# This disarms every service's mentions, links and tags. The Markdown that is left harms nobody.
+# This disarms every service's mentions, links and tags. The Markdown that is left does no harm.
 _INERT = str.maketrans({"<": "‹", ">": "›", "@": "＠", "[": "(", "]": ")", "`": "'"})
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationChannel:
-    """One `[notify.NAME]` of the configuration: a way to a person, and what they want to hear."""
+    """One `[notify.NAME]` of the configuration: a way to a person, and which alarms they want there."""
 
     name: str
     reference: str | None
-    """Where its address is kept, or `desktop`. None if what was written is neither."""
+    """Where the channel's address is kept, or `desktop`. None if the configuration says neither."""
     least: Level
     quiet: tuple[time, time] | None
-    """By this computer's clock. Urgent alarms are told even then."""
+    """The quiet hours, by this computer's clock. Urgent alarms are sent even then."""
     wrong: str | None
-    """What is wrong with what was written. The usable part of it is still used."""
+    """What is wrong with the channel's configuration. The usable part of it is still used."""
 
     def takes(self, level: Level, now: datetime) -> bool:
-        """Whether an alarm of that level is told here at `now`."""
+        """Whether an alarm of that level is sent over this channel at `now`."""
         return self.reference is not None and level >= self.takes_from(now)
 
     def takes_from(self, now: datetime) -> Level:
-        """The lowest level that is told here at `now`."""
+        """Return the lowest level that is sent over this channel at `now`."""
         if self.quiet is None:
             return self.least
         start, end = self.quiet
@@ -69,7 +69,7 @@ class NotificationChannel:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One alarm as it is told: what happened, what it costs, and the one next command."""
+    """One alarm as it is sent: what happened, what it costs, and the one next command."""
 
     lease: str | None
     what: str
@@ -78,21 +78,21 @@ class Message:
     rate: str | None
     next: str
     channel: str | None = None
-    """The channel that it is about, if it is about one."""
+    """The channel that the alarm is about, if it is about one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The result of telling something over one channel."""
+    """The result of sending something over one channel."""
 
     channel: str
     outcome: Literal["taken", "failed"]
     problem: str | None
-    """Why it failed, or what is wrong with the channel although it was taken."""
+    """Why it failed, or what is wrong with the channel although it accepted the message."""
 
 
 def read_channels(configuration: Path) -> list[NotificationChannel]:
-    """The channels of the owner's configuration, also those that are written wrongly.
+    """Return the channels of the owner's configuration, including those with mistakes.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -109,18 +109,19 @@ def _channel(name: str, said: object) -> NotificationChannel:
         url if isinstance(url, str) and (url == DESKTOP or _REFERENCE.fullmatch(url)) else None
     )
     if reference is None:
-        # The value is not repeated in the words, because it may be the address itself, which is a
-        # secret.
+        # The words do not repeat the value, because it may be the address itself, which is a secret.
         wrong.append(
-            f"`url` is no reference: write env:VARIABLE, file:PATH, keyring:SERVICE/USER, "
+            f"`url` is not a reference: write env:VARIABLE, file:PATH, keyring:SERVICE/USER, "
             f"cmd:COMMAND or {DESKTOP}, and keep the address itself there"
         )
     if level is not None and level not in _LEVELS:
-        wrong.append(f"`level` is none of {', '.join(_LEVELS)}")
+        wrong.append(f"`level` is not one of {', '.join(_LEVELS)}")
     hours = _QUIET.fullmatch(quiet) if isinstance(quiet, str) else None
     if quiet is not None and hours is None:
         wrong.append("`quiet` is not like 23:00-07:00")
-    wrong += [f"`{plain(key)[:40]}` means nothing here" for key in entry if key not in _KEYS]
+    wrong += [
+        f"`{plain(key)[:40]}` is not a setting of a channel" for key in entry if key not in _KEYS
+    ]
     return NotificationChannel(
         name=name,
         reference=reference,
@@ -134,17 +135,17 @@ _KEYS = ("url", "level", "quiet")
 
 
 def leads_nowhere(channel: NotificationChannel, environ: Mapping[str, str]) -> str | None:
-    """Why the channel's reference leads nowhere, as far as can be told without reading it."""
+    """Return why the channel's reference leads nowhere, as far as that is known without reading it."""
     scheme, _, rest = (channel.reference or "").partition(":")
     if scheme == "env" and not environ.get(rest):
         return f"this process has no variable {rest}"
     if scheme == "file" and not Path(rest).expanduser().is_file():
-        return f"{rest} is not there"
+        return f"{rest} does not exist"
     return None
 
 
 def message(alarm: Alarm, lease: Lease | None, *, now: datetime) -> Message:
-    """The alarm as it is told at `now`."""
+    """Return the message for an alarm that is sent at `now`."""
     named = _COMMAND.search(alarm.words)
     if alarm.channel is not None:
         usual = Command("alarms", test=alarm.channel).line
@@ -162,7 +163,7 @@ def message(alarm: Alarm, lease: Lease | None, *, now: datetime) -> Message:
 
 
 def compose(messages: Sequence[Message]) -> tuple[str, str]:
-    """A title and a body for one message or several, the most urgent first.
+    """Return a title and a body for one message or several, the most urgent first.
 
     No mention, link or tag in them takes effect.
     """
@@ -207,9 +208,9 @@ async def notify(
     now: datetime,
     limit_s: float = LIMIT_S,
 ) -> list[Attempt]:
-    """Each channel was sent what it wants to hear in one message, or was given up after `limit_s`.
+    """Send each channel the messages that it wants, as one message. Give a channel up after `limit_s`.
 
-    A channel that wants none of the messages was not tried, and is not in the answer.
+    A channel that wants none of the messages is not tried, and is not in the result.
     """
     wanted = [(c, [m for m in messages if c.takes(m.level, now)]) for c in channels]
     tried = [(channel, heard) for channel, heard in wanted if heard]
@@ -228,7 +229,7 @@ async def _send(
     environ: Mapping[str, str],
     limit_s: float,
 ) -> str | None:
-    """None if the channel took it. Otherwise why not."""
+    """Send the messages over the channel. None if the channel accepted them. Otherwise return why not."""
     title, body = compose([_at_home(each, channel) for each in messages])
     kind = _KINDS[max(each.level for each in messages)]
     loop = asyncio.get_running_loop()
@@ -243,8 +244,8 @@ async def _send(
         with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
             loop.call_soon_threadsafe(settle, problem)
 
-    # A separate thread, so that one that hangs holds up neither the others nor the end of this
-    # process.
+    # A separate thread, so that a channel that hangs holds up neither the others nor the end of
+    # this process.
     threading.Thread(target=work, name=f"notify {channel.name}", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
@@ -254,7 +255,7 @@ async def _send(
 
 
 def _at_home(told: Message, channel: NotificationChannel) -> Message:
-    """The message for this channel. If it is about this channel's own failure, its arrival is the end of that."""
+    """Return the message for this channel. If it is about this channel's own failure, its arrival ends that."""
     if told.channel != channel.name:
         return told
     words = f"this channel works again; it had failed, so alarms may have been missed: {told.words}"
@@ -277,7 +278,7 @@ def _deliver(
         )
     except TenantError as error:
         return error.message
-    except Exception as error:  # noqa: BLE001 - a keyring's error may hold anything: its kind is told
+    except Exception as error:  # noqa: BLE001 - only the kind is told: a keyring's error may contain anything
         return f"its reference leads nowhere ({type(error).__name__})"
     return deliver(address, title, body, kind=kind)
 
@@ -289,15 +290,15 @@ async def tell_due(
     environ: Mapping[str, str],
     limit_s: float = LIMIT_S,
 ) -> list[Attempt]:
-    """Every alarm that is due was told over the channels that want it.
+    """Send every alarm that is due over the channels that want it.
 
-    A channel that failed becomes an alarm, which the others tell at the next look. It ends when the channel takes
-    something again. An alarm that reached nobody stays due.
+    A channel that failed becomes an alarm, which the other channels send at the next look. That alarm ends when the
+    channel accepts something again. An alarm that reached nobody stays due.
     """
     try:
         channels = read_channels(home.configuration)
     except LocalTrouble as error:
-        words = f"no alarm can be told: {error.message}"
+        words = f"no alarm can be sent: {error.message}"
         ledger.raise_alarm("notify", words, level=Level.WARNING, lease_id=None, at=ledger.now())
         return []
     _end_what_is_over(ledger, channels, ledger.now())
@@ -306,7 +307,7 @@ async def tell_due(
             _note_failure(ledger, channel.name, channel.wrong, ledger.now())
     now = ledger.now()
     usable = [channel.takes_from(now) for channel in channels if channel.reference]
-    # Alarms that fall into every channel's quiet time stay due until one channel takes them.
+    # Alarms that fall into every channel's quiet hours stay due until one channel accepts them.
     due = ledger.claim_due(now, least=min(usable)) if usable else []
     if not due:
         return []

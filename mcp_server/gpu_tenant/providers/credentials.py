@@ -191,8 +191,7 @@ def find_credential(
     """Find the key of that platform. None if it is neither in a configured place nor in a usual one.
 
     The owner's `[credentials]` in the configuration come first, such as `runpod = "keyring:runpod/me"`. The
-    platform's
-    usual variables and file come next.
+    platform's usual variables and file come next.
 
     Raises:
         LocalTrouble: the configuration cannot be read.

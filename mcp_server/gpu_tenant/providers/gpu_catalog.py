@@ -249,7 +249,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "H200": ("H200", "H200 NVL"),
     "H800": ("H800 SXM", "H800 PCIe"),
 }
-"""Names that people use for several GPUs, and which those are.
+"""Names that people use for several GPUs, with the GPUs that each name may mean.
 
 If a provider uses such a name, it means the one GPU that has it in `CATALOG`.
 """
@@ -266,7 +266,7 @@ _SAYS_NOTHING = {
     "edition",
 }
 _MIG = re.compile(r"(.+?)[\s-]*(?:MIG)?[\s-]*([1-7])g\.(\d+)gb", re.IGNORECASE)
-"""A slice of a GPU, as `nvidia-smi` writes it: so many of its seven parts, and so much of its memory."""
+"""A slice of a GPU, as `nvidia-smi` writes it: its number of the seven parts, and its memory."""
 
 
 def _fold(name: str) -> str:
@@ -314,6 +314,10 @@ def described_gpus(words: str) -> tuple[str, int]:
     )
 
 
+_MOST_GPUS = 1024
+"""More than that no box has."""
+
+
 def wished_gpus(words: str) -> tuple[str, int]:
     """Return what may be rented by words like `H100:8` or `RTX 4090 | RTX 3090`, and how many GPUs in one box.
 
@@ -334,8 +338,11 @@ def wished_gpus(words: str) -> tuple[str, int]:
 
 def _counted(words: str) -> tuple[str, int]:
     name, colon, count = (part.strip() for part in words.partition(":"))
-    if colon and not (count.isdigit() and int(count) > 0):
-        raise BadRequest(f"{words!r} has no count after the colon", remedy="write `RTX 4090:2`")
+    if colon and not (count.isdigit() and 0 < int(count) <= _MOST_GPUS):
+        raise BadRequest(
+            f"{words!r} has no count after the colon, from 1 to {_MOST_GPUS}",
+            remedy="write `RTX 4090:2`",
+        )
     if not _fold(name) and not name.strip("| "):
         raise BadRequest(f"{words!r} names no GPU", remedy="write it as in `RTX 4090:1`")
     return name, int(count) if colon else 1
@@ -351,7 +358,7 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 def nearest_names(name: str) -> list[str]:
-    """At most four canonical names that are spelled like `name`, the nearest first."""
+    """Return at most four canonical names that are spelled like `name`, the nearest first."""
     near = difflib.get_close_matches(_fold(name), _BY_NAME, n=8, cutoff=0.4)
     return list(dict.fromkeys(_BY_NAME[n].name for n in near))[:4]
 

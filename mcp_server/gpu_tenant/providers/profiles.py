@@ -117,6 +117,7 @@ def _profile(facts: Facts, body: str) -> Profile:
             "park_how": cast("Facts", _at(facts, "verbs", "park")).get("how", "api"),
             "park_command": cast("Facts", _at(facts, "verbs", "park")).get("command"),
             "interruption": _at(facts, "interrupt", "how") if "interrupt" in facts else None,
+            **_notice(facts),
             "destroy": _at(facts, "verbs", "destroy", "effect"),
             "accounted_paths": tuple(
                 _at(entry, "path")
@@ -138,6 +139,15 @@ def _profile(facts: Facts, body: str) -> Profile:
             "runbook": body,
         }
     )
+
+
+def _notice(facts: Facts) -> dict[str, Leaf]:
+    taken = cast("Facts", facts.get("interrupt") or {})
+    within_s = _at(taken, "notice_s") if "notice_s" in taken else "unknown"
+    told: dict[str, Leaf] = {"notice_at_metadata": taken.get("heard") == "metadata"}
+    if within_s != "unknown":
+        told["notice_s"] = within_s
+    return told
 
 
 def _at(facts: Leaf, *keys: str) -> Leaf:

@@ -139,8 +139,7 @@ class Aside:
 
         Raises:
             ProviderSilent: the time is over, and `work` may or may not be carried out, even later. Or too many
-                earlier
-                calls still hang.
+                earlier calls still hang.
         """
         self._hanging = [thread for thread in self._hanging if thread.is_alive()]
         if len(self._hanging) >= _ABANDONED:

@@ -1,4 +1,4 @@
-"""Which cell of a grid is on which box, and what became of it.
+"""Sweeps: which cell of a grid is on which box, and what became of it.
 
-One command over many leases, so it stands above them.
+A sweep is one command over many leases, so this package is above leases.
 """

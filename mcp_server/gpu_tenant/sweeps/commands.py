@@ -1,4 +1,4 @@
-"""One command over a grid of parameters and many boxes: begin it, count it up, accept it before any box ends."""
+"""One command over a grid of parameters and many boxes: begin it, count its cells, accept it before any box ends."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +39,11 @@ _TERMS = {
     "slots": Option("slots"),
     "python": Option("python"),
 }
-"""What the same launch must not change about a sweep, and the words for each."""
+"""What a repeated launch must not change about a sweep, and the option that says it."""
 
 
 class SweepReport(Record):
-    """A sweep after it was looked at: its table, and what could not be done about it now."""
+    """A sweep after a look at it: its table, and what could not be done about it now."""
 
     table: Reckoning
     troubles: tuple[str, ...] = Field(description="tried again with the next look")
@@ -60,13 +60,14 @@ async def begin_sweep(
     slots: int | None = None,
     python: Literal["prepared", "image"] = "prepared",
 ) -> SweepReport:
-    """Every cell is on record, and is or will be queued on one of the leases. There each runs without us.
+    """Record every cell, and queue it, now or later, on one of the leases. There each cell runs without this computer.
 
-    The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun twice.
-    `attempts` is how often a failing cell is begun. `slots` is how many cells run at once on a box.
+    The same call continues a sweep of exactly that grid: the leases join it, and no cell is begun twice.
+    `attempts` is how many times a failing cell is begun. `slots` is how many cells run at the same time on a
+    box.
 
     Raises:
-        BadRequest, Refused: nothing was begun.
+        BadRequest, Refused: the sweep cannot be begun like this; nothing was begun.
     """
     if not grid.artifacts:
         raise BadRequest(
@@ -78,8 +79,8 @@ async def begin_sweep(
     env_from = references(env)
     if unknown := unrecorded_names(env_from):
         raise BadRequest(
-            f"the value of {unknown[0]} would not be on record, and cells may be sent days from now",
-            remedy=f"make it a parameter of the grid, or refer to it: `{unknown[0]}=env:{unknown[0]}`",
+            f"the value of {unknown[0]} would not be on record, but cells may be sent days from now",
+            remedy=f"make it a parameter of the grid, or give a reference to it: `{unknown[0]}=env:{unknown[0]}`",
         )
     found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
     known = context.ledger.sweep_like(grid.digest)
@@ -112,22 +113,22 @@ async def tend(
     values: Mapping[str, str] | None = None,
     spare: LeaseId | None = None,
 ) -> SweepReport:
-    """Every box of the sweep was asked, what an earlier call left half done is done, and idle boxes have work.
+    """Ask every box of the sweep, complete what an earlier call left half done, and give idle boxes work.
 
-    A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose files
-    are not here, and others run them. `values` are the values of the sweep's variables, if they are already known.
-    The lease to `spare` is given nothing more.
+    A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose
+    files are not on this computer, and other boxes run those cells. `values` are the values of the sweep's
+    variables, if they are already known. The lease to `spare` is given nothing more.
     """
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tend_sweep(context, sweep, values, spare)
-    # With thousands of cells this takes a while. In a thread, others are served meanwhile.
+    # With thousands of cells this takes a while. In a thread, it does not block anything else.
     return SweepReport(
         table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles
     )
 
 
 async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> SweepReport:
-    """Cells of the sweep that have not begun may also run on those leases."""
+    """Let cells of the sweep that have not begun also run on those leases."""
     sweep = context.ledger.sweep(sweep_id)
     found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
     for lease in found:
@@ -137,10 +138,10 @@ async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -
 
 
 async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> SweepReport:
-    """Cells that failed, or did not leave everything they declared, run once more by the identical command.
+    """Run cells that failed, or that did not leave everything they declared, once more by the identical command.
 
     Raises:
-        BadRequest, Refused: there is no such cell, or it may still run, or is done.
+        BadRequest, Refused: there is no such cell, or it may still run, or it is done.
     """
     rows = {row.cell: row for row in (await tend(context, sweep_id)).table.rows}
     for cell in cells:
@@ -148,7 +149,7 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
             raise _no_cell(sweep_id, cell)
         if rows[cell].state not in ("failed", "missing"):
             raise Refused(
-                f"{cell} is {rows[cell].state}, and only what failed or is missing runs again",
+                f"{cell} is {rows[cell].state}, but only a cell that failed or is missing runs again",
                 remedy=str(Command("sweep", sweep_id)),
             )
     again = [p for p in placements_of(context, context.ledger.sweep(sweep_id)) if p.cell in cells]
@@ -159,9 +160,10 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
 async def give_up_cells(
     context: Context, sweep_id: str, cells: Sequence[str] | Literal["rest"]
 ) -> SweepReport:
-    """Cells that have not begun never will, on any box. With `rest`, all such cells.
+    """Give up cells that have not begun: they will not run on any box. With `rest`, give up all such cells.
 
-    A box that does not answer now withdraws them when it answers next. A cell that begins before that runs on.
+    A box that does not answer now withdraws its cells when it answers next. A cell that begins before that
+    keeps running.
 
     Raises:
         BadRequest, Refused: there is no such cell, or it has begun.
@@ -175,7 +177,7 @@ async def give_up_cells(
             raise _no_cell(sweep_id, cell)
         if rows[cell].state not in has_not_begun:
             raise Refused(
-                f"{cell} is {rows[cell].state}, and only what has not begun is given up",
+                f"{cell} is {rows[cell].state}, but only a cell that has not begun can be given up",
                 remedy=f"{Command('sweep', sweep_id, settle=True)} accepts what went wrong",
             )
     context.ledger.give_up(sweep_id, cells, at=context.clock.now())
@@ -183,7 +185,7 @@ async def give_up_cells(
 
 
 def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
-    """Exactly what is wrong with the sweep now is accepted, as a person signed. Later faults are not.
+    """Accept exactly what is wrong with the sweep now, as a person signed. Later faults are not accepted.
 
     Raises:
         SignatureWanted: nobody has signed for that.
@@ -210,12 +212,12 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
 
 
 def reckoned_of(context: Context, sweep_id: str) -> Reckoning:
-    """The sweep's table from what is on record. Nobody is asked."""
+    """Make the sweep's table from what is on record. No box is asked."""
     return _to_reckon(context, sweep_id)()
 
 
 def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
-    """A function that makes the table of what is on record now. It may be called in any thread."""
+    """Return a function that makes the table of what is on record now. It may be called in any thread."""
     sweep, leases = context.ledger.sweep(sweep_id), context.ledger.leases_of_sweep(sweep_id)
     here = {
         lease: files_here(context.ledger.lease(lease), ledger=context.ledger) for lease in leases
@@ -232,7 +234,7 @@ def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
 
 
 def open_sweeps(context: Context) -> list[str]:
-    """The sweeps that have a live lease, or cells that wait for one. Oldest first."""
+    """The sweeps that have a live lease, or cells that wait for one. The oldest comes first."""
     return [
         sweep_id
         for sweep_id in context.ledger.sweeps()
@@ -242,7 +244,7 @@ def open_sweeps(context: Context) -> list[str]:
 
 
 async def tend_all(context: Context) -> tuple[str, ...]:
-    """Every sweep that is not over was moved on. Returns a line for each, with what is wrong."""
+    """Move on every sweep that is not over. Returns a line for each, with what is wrong."""
     told = []
     for sweep_id in open_sweeps(context):
         try:
@@ -258,9 +260,9 @@ async def tend_all(context: Context) -> tuple[str, ...]:
 
 
 async def tend_on(context: Context, lease: str) -> None:
-    """Every sweep that has cells on that lease was moved on, as far as is possible now.
+    """Move on every sweep that has cells on that lease, as far as is possible now.
 
-    A failure here is not reported to whoever asked about the lease. The next look reports it.
+    A failure here is not reported to the caller, who asked about the lease. The next look reports it.
     """
     for sweep_id in context.ledger.sweeps_on(lease):
         with suppress(TenantError):
@@ -268,7 +270,7 @@ async def tend_on(context: Context, lease: str) -> None:
 
 
 async def vacate(context: Context, lease: str) -> None:
-    """No further cell begins on that box. Those that had not begun may run elsewhere.
+    """Let no further cell begin on that box. Cells that had not begun may run elsewhere.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -284,10 +286,10 @@ async def vacate(context: Context, lease: str) -> None:
 
 
 async def must_be_reckoned(context: Context, lease: Lease) -> None:
-    """No sweep stands in the way of the lease's end. If the lease is past its terms, none ever does.
+    """Check that no sweep keeps the lease from ending. If the lease is past its terms, none ever does.
 
     Raises:
-        SweepOpen: cells are still to run there, or something is wrong that nobody has accepted.
+        SweepOpen: cells are still to run on the lease, or something is wrong that nobody has accepted.
     """
     if lease.state is not LeaseState.ACTIVE or attempts(context.ledger.events(lease.id)):
         return
@@ -299,38 +301,38 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
             raise SweepOpen(
                 words,
                 remedy=f"{Command('sweep', sweep_id)} shows the table; {Command('sweep', sweep_id, retry='CELL')} "
-                "runs one again, "
-                f"and {Command('sweep', sweep_id, settle=True)} accepts what is wrong with it, but not what still runs",
+                "runs a cell again, "
+                f"and {Command('sweep', sweep_id, settle=True)} accepts what is wrong with the sweep, but not what still runs",
             )
 
 
 def _fit(context: Context, lease: str) -> Lease:
-    """The lease, if it takes cells.
+    """Return the lease, if it takes cells.
 
     Raises:
-        Refused: it does not.
+        Refused: the lease takes no cells.
     """
     found = context.ledger.lease(lease)
     if not takes_cells(context, found):
         raise Refused(
-            f"{found.id} takes no cells: it is {found.state}, or past its time",
+            f"{found.id} takes no cells: it is {found.state}, or its time is over",
             remedy=f"{Command('leases')}; {Command('extend', found.id, hours='N')} moves a deadline",
         )
     return found
 
 
 def _has_ended(context: Context, sweep: Sweep) -> bool:
-    """Whether the sweep is over and its boxes are gone. Then the same grid begins another sweep."""
+    """Whether the sweep is over and its boxes are gone. Then a launch of the same grid begins another sweep."""
     leases = context.ledger.leases_of_sweep(sweep.id)
     is_live = any(context.ledger.lease(x).state.live for x in leases)
     return not is_live and not is_open(context, sweep)
 
 
 def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | None) -> None:
-    """No job there has a cell's name, except that cell's own, and no cell of another sweep may get one.
+    """Check that no job on the lease has the name of another cell of the grid, and that no other sweep may add one.
 
     Raises:
-        BadRequest: one has, or may.
+        BadRequest: a job has such a name, or may get one.
     """
     placed = context.ledger.placements(sweep.id) if sweep is not None else []
     ours = {p.job for p in placed if p.lease_id == lease.id}
@@ -340,22 +342,22 @@ def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | Non
             names |= {cell.name for cell in context.ledger.sweep(other).grid.cells}
     if clash := sorted(names & {cell.name for cell in grid.cells}):
         raise BadRequest(
-            f"{lease.id} has, or may get, a job {clash[0]} already, which is not of this sweep",
-            remedy=f"give the sweep a name, which its cells' names begin with: {Option('name')}",
+            f"{lease.id} has a job {clash[0]} that does not belong to this sweep, or may get one",
+            remedy=f"give the sweep a name, with which its cells' names then begin: {Option('name')}",
         )
 
 
 def _must_be_alike(known: Sweep, wanted: Sweep) -> None:
-    """The known sweep of the same grid runs its cells in the way that is wanted now.
+    """Check that the known sweep of the same grid runs its cells in the way that is wanted now.
 
     Raises:
-        BadRequest: it does not.
+        BadRequest: it runs them in another way.
     """
     for term, option in _TERMS.items():
         if getattr(known, term) != getattr(wanted, term):
             raise BadRequest(
-                f"{known.id} runs exactly that grid, with another {option}",
-                remedy=f"launch it as then, to go on with {known.id}; or another sweep, by its {Option('name')}",
+                f"{known.id} runs exactly that grid, but with another {option}",
+                remedy=f"launch it with the former {option}, to continue {known.id}; or begin another sweep with a {Option('name')}",
             )
 
 

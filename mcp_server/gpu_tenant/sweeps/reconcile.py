@@ -1,4 +1,4 @@
-"""One look at a sweep: every box is asked, what was cut short is sent, and idle boxes get work."""
+"""One look at a sweep: ask every box, send what was cut short, and give idle boxes work."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -29,22 +29,22 @@ _GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A box that answered: what is queued there, and how many cells it takes at once."""
+    """A box that answered: what is queued on it, and how many cells it runs at the same time."""
 
     lease: Lease
     roll: Roll
     slots: int
-    """How many cells may run there at once. With 0, the box is given nothing more."""
+    """How many cells may run on the box at the same time. With 0, the box is given nothing more."""
     slot_gpus: tuple[str, ...] | None
-    """Which GPUs each slot sees. None leaves it as the box has it."""
+    """Which GPUs each slot sees. None leaves this as the box has it."""
 
 
 async def tend_sweep(
     context: Context, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
 ) -> tuple[str, ...]:
-    """The sweep was moved on, unless this tenancy only looks. Returns what could not be done now.
+    """Move the sweep on, unless this tenancy only looks. Returns what could not be done now.
 
-    Each trouble is one sentence.
+    Each item is one sentence.
     """
     if context.tending == "off":
         return ()
@@ -60,7 +60,7 @@ async def tend_sweep(
 
 
 def is_open(context: Context, sweep: Sweep) -> bool:
-    """Whether a cell may still run, or something remains to be done for one."""
+    """Whether a cell may still run, or something remains to be done for a cell."""
     there = placements_of(context, sweep)
     is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
     nowhere = context.ledger.given_up(sweep.id) - {p.cell for p in there}
@@ -68,33 +68,33 @@ def is_open(context: Context, sweep: Sweep) -> bool:
 
 
 def placements_of(context: Context, sweep: Sweep) -> list[Placement]:
-    """Where each cell of the sweep is, without the placements that were taken back."""
+    """The places of the sweep's cells, without the placements that were taken back."""
     return [p for p in context.ledger.placements(sweep.id) if p.released is None]
 
 
 async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
-    """Boxes that are gone have lost their cells, except those that ended there.
+    """Take the cells from boxes that are gone, except cells that ended there.
 
-    On a lost box, a finished cell stays only if its files are here.
+    On a lost box, a finished cell counts as ended only if its files are on this computer.
     """
     for lease_id, mine in by_lease(placements_of(context, sweep)).items():
         lease = context.ledger.lease(lease_id)
         if lease.state not in (LeaseState.LOST, LeaseState.GONE):
             continue
-        # When a box was torn down, its files were verified, or somebody gave them up.
+        # When a box was torn down, its files had been verified, or somebody had given them up.
         stays = OVER if lease.state is LeaseState.GONE else OVER - {"finished"}
         doubtful = [
             p for p in mine if not p.reread_at and (p.said is None or p.said.word not in stays)
         ]
         if doubtful and not is_kept(lease):
             troubles.append(
-                f"{lease.id} is lost, and {lease.kept_in}, where its files are kept, is not there; "
-                "mount it again, or make it anew, empty, and its cells run again"
+                f"{lease.id} is lost, and the directory {lease.kept_in}, where its files are kept, does not exist; "
+                "mount that directory again; or create it, empty, and the cells run again"
             )
             continue
         held = files_here(lease, ledger=context.ledger)
         whole = await asyncio.to_thread(whole_on, sweep, lease.id, doubtful, held)
-        # Nobody verified a lost box's files before it went, so those that are here are read once more.
+        # Nobody verified a lost box's files before it went, so the files on this computer are read once more.
         read = [
             placement
             for placement in doubtful
@@ -136,18 +136,18 @@ async def _move_on(
 def _resolve_values(
     context: Context, sweep: Sweep, troubles: list[str]
 ) -> Mapping[str, str] | None:
-    """The sweep's variables, by what its references lead to now. None if one of them leads nowhere."""
+    """Resolve the sweep's variables by what its references lead to now. None if a reference leads nowhere."""
     if unknown := unrecorded_names(sweep.env_from):
         troubles.append(
-            f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
-            f"was launched, and is not on record; launch it under another {Option('name')}, and refer to it"
+            f"cells wait for a variable: the value of {unknown[0]} was given as plain text when {sweep.id} "
+            f"was launched, and is not on record; launch the grid under another {Option('name')}, with a reference to the value"
         )
         return None
     try:
         return resolve_all(sweep.env_from, context.environ, account=context.account)
     except TenantError as trouble:
         troubles.append(
-            f"cells wait for a variable: {trouble.message}; the same launch again brings it"
+            f"cells wait for a variable: {trouble.message}; the same launch again provides the value"
         )
         return None
 
@@ -155,7 +155,7 @@ def _resolve_values(
 async def _ask_boxes(
     context: Context, sweep: Sweep, spare: LeaseId | None, troubles: list[str]
 ) -> list[Answered]:
-    """Every box of the sweep that can be asked, with what is queued there."""
+    """Ask every box of the sweep that can be asked what is queued on it."""
     leases = [context.ledger.lease(x) for x in context.ledger.leases_of_sweep(sweep.id)]
     reached = [
         lease
@@ -176,7 +176,7 @@ async def _ask_boxes(
 
 
 def takes_cells(context: Context, lease: Lease) -> bool:
-    """Whether new work may begin there: only before its deadline, and before its end has begun."""
+    """Whether new work may begin on the lease: only before its deadline, and before its end has begun."""
     return (
         lease.state is LeaseState.ACTIVE
         and context.clock.now() < lease.terms.deadline_at
@@ -185,7 +185,7 @@ def takes_cells(context: Context, lease: Lease) -> bool:
 
 
 async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tuple[str, ...]]:
-    """How many cells run there at once, and which GPUs each of them sees."""
+    """How many cells run on the box at the same time, and which GPUs each of them sees."""
     if lease.quote is not None:
         gpus = lease.quote.offer.gpu_count
     else:
@@ -200,7 +200,7 @@ async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tup
 
 
 def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """What the boxes say is on record. A cell that a box reports as withdrawn is free again."""
+    """Record what the boxes say. A cell that a box reports as withdrawn is free again."""
     now, said, withdrawn = context.clock.now(), dict[int, Said](), list[Placement]()
     known = by_lease(context.ledger.placements(sweep.id))
     for box in boxes:
@@ -223,7 +223,7 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 
 async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Cells that were given up and have not begun will not begin on any box that answered."""
+    """Withdraw the cells that were given up and have not begun from every box that answered."""
     given_up, there = context.ledger.given_up(sweep.id), by_lease(placements_of(context, sweep))
     for box in boxes:
         begun = _jobs_begun(box)
@@ -233,25 +233,25 @@ async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> No
 
 
 async def _withdraw(context: Context, box: Answered, placements: Sequence[Placement]) -> None:
-    """Those of the cells that the box had not begun are no longer on it."""
+    """Withdraw the cells from the box, except those that it has begun."""
     told = await context.runner(box.lease).withdraw([p.job for p in placements], begun="spare")
     gone = [p for p in placements if p.job in told.withdrawn]
     context.ledger.release(gone, "withdrawn", at=context.clock.now())
 
 
 async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Cells have left long queues, if another box would otherwise have nothing to do."""
+    """Take cells from long queues, if another box would otherwise have nothing to do."""
     there, loads = by_lease(placements_of(context, sweep)), dict[LeaseId, Load]()
     nowhere = _nowhere(context, sweep)
     for box in boxes:
         begun = _jobs_begun(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # A cell that the box never heard of is sent there next, and so cannot move, unless the box
+        # A cell that the box never heard of is sent to it next, and so cannot move, unless the box
         # takes nothing more.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
-    # While cells wait for any box, these go to the idle boxes first, and nothing moves.
+    # While cells wait for any box, those go to the idle boxes first, and nothing moves.
     todo = {} if nowhere else surplus(loads)
     for box in boxes:
         if wanted := todo.get(box.lease.id):
@@ -265,7 +265,7 @@ def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
 
 
 def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Every cell that is on no box is given one, on record, if any box takes cells."""
+    """Give every cell that is on no box a box, if any box takes cells, and record that."""
     known = context.ledger.placements(sweep.id)
     last = {p.cell: p for p in known}
     waiting = _nowhere(context, sweep)
@@ -276,7 +276,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
         loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
     again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
     dealt = deal([cell.name for cell in waiting], loads, prefer=again)
-    # A single job may have taken a cell's name since the box joined.
+    # A single job may have taken a cell's name since the box joined the sweep.
     taken = {(lease_id, job.id) for lease_id in loads for job in context.ledger.jobs(lease_id)}
     jobs = {}
     for cell in waiting:
@@ -299,7 +299,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 
 def _unsent(context: Context, sweep: Sweep, box: Answered) -> list[Placement]:
-    """The cells on record for that box that it does not know of, or whose variables it has forgotten."""
+    """The cells recorded for that box that the box does not know, or whose variables it has forgotten."""
     known = {turn.job: turn for turn in box.roll.jobs}
     return [
         p
@@ -315,11 +315,11 @@ async def _send(
     placements: Sequence[Placement],
     values: Mapping[str, str],
 ) -> None:
-    """The cells are queued on the box, which holds the lease's deadline."""
+    """Queue the cells on the box, and let the box enforce the lease's deadline."""
     lease, profile = box.lease, context.profile(box.lease.provider)
     async with context.held_in_turn(lease.id, "launch"):
         if not takes_cells(context, context.ledger.lease(lease.id)):
-            return  # its end has begun since it was asked, and a launch would undo that
+            return  # The lease's end has begun since the box was asked, and a launch would undo that.
         own = activation(context.ledger, lease.id) if sweep.python == "prepared" else {}
         env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
         await arm(
@@ -342,7 +342,8 @@ async def _send(
                 turns,
                 slots=None if box.slot_gpus is None else box.slots,
                 slot_gpus=box.slot_gpus or (),
-                # What a step of an allocation starts ends with that step, so the batch script starts the jobs.
+                # What a step of an allocation starts ends with that step. So there, the batch
+                # script starts the jobs.
                 runner="elsewhere" if isinstance(lease.address, SlurmAddress) else "here",
             )
             queued = [turn.job.id for turn in turns]
@@ -357,7 +358,7 @@ def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
 
 
 def unrecorded_names(env_from: Sequence[str]) -> list[str]:
-    """The names of the variables whose value was written out in the launch, and so is not on record."""
+    """The names of the variables whose value was given as plain text in the launch, and so is not on record."""
     return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
 
 
@@ -373,7 +374,7 @@ def _may_run(placement: Placement) -> bool:
 
 
 def _tell(troubles: list[str], leases: Sequence[Lease], came: Sequence[object]) -> None:
-    """What boxes failed to do is added to `troubles`. Any other exception is raised."""
+    """Add what boxes failed to do to `troubles`. Raise any other exception."""
     for lease, outcome in zip(leases, came, strict=True):
         if isinstance(outcome, TenantError):
             troubles.append(f"{lease.id}: {outcome.message}; {outcome.remedy}")

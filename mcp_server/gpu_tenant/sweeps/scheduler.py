@@ -13,17 +13,17 @@ class Load:
     """What a box has to do."""
 
     slots: int
-    """How many cells run there at once. With 0, the box takes nothing more."""
+    """How many cells the box runs at the same time. With 0, it takes nothing more."""
     ahead: int
-    """How many cells run there or wait to."""
+    """How many cells run or wait on the box."""
     movable: Sequence[str] = ()
-    """Those of them that can still go elsewhere, in the order of the queue."""
+    """The waiting cells that can still move to another box, in the order of the queue."""
 
 
 def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, B]) -> dict[str, B]:
-    """Each cell goes to its preferred box, if that box takes cells. Otherwise to the one with the shortest queue then.
+    """Give each cell to its preferred box, if that box takes cells. Otherwise, to the box with the shortest queue.
 
-    It is no error if no box takes any: the cells wait.
+    If no box takes any cells, the cells wait. That is no error.
     """
     dealt: dict[str, B] = {}
     ahead = {box: load.ahead for box, load in loads.items() if load.slots}
@@ -39,7 +39,9 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
             heapq.heappush(heap, (ahead[wanted] / loads[wanted].slots, order[wanted], wanted))
             continue
         rounds, _, box = heapq.heappop(heap)
-        while rounds != ahead[box] / loads[box].slots:  # outdated: its queue has grown
+        while (
+            rounds != ahead[box] / loads[box].slots
+        ):  # This entry is outdated: the box's queue has grown.
             rounds, _, box = heapq.heappop(heap)
         dealt[cell] = box
         ahead[box] += 1
@@ -48,10 +50,10 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
 
 
 def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
-    """Which cells to take from the end of which queue, because another box has or will have nothing to do.
+    """Choose which cells to take from the end of which queue, because another box has or will have nothing to do.
 
-    Nothing moves while every box is busy, because moving a cell costs two calls. A box that takes nothing more gives
-    up everything that can move.
+    Nothing moves while every box is busy, because moving a cell costs two calls. A box that takes nothing
+    more gives up everything that can move.
     """
     taken: dict[B, list[str]] = {
         box: list(load.movable) for box, load in loads.items() if not load.slots and load.movable
@@ -60,12 +62,12 @@ def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
     if not any(count < loads[box].slots for box, count in ahead.items()):
         return taken
     left = {box: list(loads[box].movable) for box in ahead}
-    # A cell for which its box has a free slot begins there at once. So such a box gives nothing
-    # away.
+    # A cell for which its own box has a free slot begins at once. So a box with free slots gives
+    # nothing away.
     while donors := [box for box in ahead if left[box] and ahead[box] > loads[box].slots]:
         giver = max(donors, key=lambda box: ahead[box] / loads[box].slots)
         taker = min(ahead, key=lambda box: ahead[box] / loads[box].slots)
-        # The cell would wait there as long as here.
+        # On the other box, the cell would wait at least as long.
         if (ahead[taker] + 1) / loads[taker].slots > (ahead[giver] - 1) / loads[giver].slots:
             break
         taken.setdefault(giver, []).append(left[giver].pop())

@@ -1,4 +1,4 @@
-"""What became of every cell of a sweep: its declaration compared with what boxes said and with the files here."""
+"""What became of every cell of a sweep: its declaration, compared with what boxes said and with the files kept."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ STATES: tuple[CellState, ...] = (
     "duplicate",
 )
 OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
-"""A cell in one of these states may still run or come home."""
+"""A cell in one of these states may still run, or its files may still be collected."""
 WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})
-"""A cell in one of these states did not end as declared, and somebody must look."""
+"""A cell in one of these states did not end as declared, and somebody must look at it."""
 _NAMED = 5
 
 
@@ -57,7 +57,7 @@ class CellRow(Record):
 
 
 class Reckoning(Record):
-    """A sweep at a glance: every cell, how many there are of each kind, and what is wrong."""
+    """A sweep at a glance: every cell, how many cells there are in each state, and what is wrong."""
 
     sweep: str
     command: str
@@ -83,7 +83,7 @@ class Reckoning(Record):
         return f"{some(len(self.rows), 'cell')}: {said}"
 
     def on(self, lease: str) -> list[CellRow]:
-        """The cells that are at that lease."""
+        """The cells that are on that lease."""
         return [row for row in self.rows if row.lease == lease]
 
 
@@ -96,11 +96,11 @@ def reckon(
     settlements: Sequence[Settlement] = (),
     given_up: Collection[str] = (),
 ) -> Reckoning:
-    """Every declared cell in one of the nine states, and what somebody must look at.
+    """Put every declared cell in one of the nine states, and say what somebody must look at.
 
-    `placements` are ordered oldest first. A cell counts as verified if everything that it declared came home after
-    it had ended. It counts as missing if the box was sealed after that and some of it was not there, or if the box
-    is gone. One that was `given_up` counts as that once it is on no box.
+    `placements` are ordered oldest first. A cell counts as verified if everything that it declared was
+    collected after the cell had ended. It counts as missing if the box was sealed after that and some of it
+    was not there, or if the box is gone. A cell that was `given_up` counts as given up once it is on no box.
     """
     of_cell: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
@@ -138,7 +138,7 @@ def reckon(
 def whole_on(
     sweep: Sweep, lease: LeaseId, placements: Sequence[Placement], here: Here
 ) -> dict[str, frozenset[str]]:
-    """The cells at that lease whose files are all here, each with the names of its files."""
+    """The cells on that lease whose files are all on this computer, each with the names of its files."""
     mine = [p for p in placements if p.lease_id == lease]
     owned = _owned_files(here, sweep, {p.cell for p in mine})
     found = {}
@@ -150,7 +150,7 @@ def whole_on(
 
 
 def stands_in_the_way(table: Reckoning, lease: str) -> list[str]:
-    """Why its sweep does not let that lease end yet, one sentence each."""
+    """Say why the sweep does not let that lease end yet, one sentence for each reason."""
     rows = table.on(lease)
     still = [row.cell for row in rows if row.state in ("running", "queued")]
     reasons = (
@@ -202,7 +202,7 @@ def _state(
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
-    # Two things are no second result: one that was lost with its box, and a cell that was told to
+    # These are no second result: one that was lost with its box, and one of a cell that was told to
     # run again.
     done = {
         p.lease_id
@@ -234,7 +234,7 @@ def _proof(
     here: Here,
     owned: Mapping[str, Mapping[str, str]],
 ) -> Literal["verified", "finished", "missing"]:
-    """Whether everything that a finished cell declared is here, is not here yet, or never was on the box."""
+    """Whether everything that a finished cell declared is on this computer, is still to come, or was never on the box."""
     said, files = placement.said, owned.get(cell.name, {})
     if said is None or said.word != "finished":
         return "finished"
@@ -250,7 +250,7 @@ def _proof(
 
 
 def _owned_files(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
-    """The files here, by the cell that declared them. If a path holds several cells' names, the longest wins."""
+    """The files on this computer by the cell that declared them. If several cells' names fit a path, the longest wins."""
     patterns = {
         cell.name: sweep.grid.artifacts_of(cell) for cell in sweep.grid.cells if cell.name in cells
     }
@@ -266,7 +266,7 @@ def _owned_files(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[st
 
 
 def _mentions(path: str, cells: Mapping[str, object], sizes: Sequence[int]) -> Iterator[str]:
-    """The cells whose names occur in the path, the longest first."""
+    """Find the cells whose names occur in the path, the longest name first."""
     for size in sizes:
         for at in range(len(path) - size + 1):
             if path[at : at + size] in cells:
@@ -293,7 +293,9 @@ def _sentence(row: CellRow, placements: Sequence[Placement]) -> str:
             times = f" after {some(row.attempts, 'attempt')}" if row.attempts > 1 else ""
             return f"{row.cell} failed{times} on {row.lease}: {row.why}"
         case "missing":
-            return f"{row.cell} finished on {row.lease}, and not all that it declares was there"
+            return (
+                f"{row.cell} finished on {row.lease}, but not everything that it declares was there"
+            )
         case _:
             where = sorted({p.lease_id for p in placements if p.said and p.said.word == "finished"})
             return f"{row.cell} finished on {' and on '.join(where)}"

@@ -97,9 +97,7 @@ def _read(path: Path) -> _Said | None:
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        with suppress(
-            ValueError
-        ):  # the file is half written, or from a later version of this program
+        with suppress(ValueError):  # the file is half written, or from a later version
             return _Said.model_validate_json(os.pread(opened, _ENTRY_BYTES, 0))
         return None
     else:

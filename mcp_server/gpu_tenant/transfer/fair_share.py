@@ -85,7 +85,7 @@ def parts_of(prices: Sequence[Usd]) -> list[float]:
 
 
 def _weights(prices: Sequence[Usd]) -> list[float]:
-    """The prices as numbers. An unknown price counts as the median of the known ones."""
+    """Return the prices as numbers. An unknown price counts as the median of the known ones."""
     known = [None if price is None else max(0.0, float(price)) for price in prices]
     usual = median([price for price in known if price is not None] or [0.0])
     return [usual if price is None else price for price in known]

@@ -168,9 +168,7 @@ class Partial:
 
     def close(self) -> None:
         """Save the record, and close the file. What is here stays."""
-        with suppress(
-            OSError
-        ):  # without the record, the next attempt fetches more than it needs to
+        with suppress(OSError):  # otherwise the next attempt fetches more than necessary
             self.save()
         self._leave()
 

@@ -76,8 +76,7 @@ class Transfer(Generic[P]):
         """Return the next piece for a thread. None if there is none, or if the thread should first read an answer.
 
         A thread with nothing to do waits here until there is a piece, or until there is nothing to wait for. The
-        first
-        thread beyond the wanted number waits only for a moment, so that it can measure round trips.
+        first thread beyond the wanted number waits only for a moment, so that it can measure round trips.
         """
         while True:
             with self._changed:

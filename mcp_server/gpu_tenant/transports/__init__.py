@@ -1,6 +1,6 @@
 """How a command is run on a box: one file for each way.
 
-This module has what the ways share: feeding a command and reading its output.
+This module has what these ways share: feeding a command and reading its output.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Sink(Protocol):
 
 
 class PipeReader(Protocol):
-    """The reading end of a pipe. An empty read is its end."""
+    """The reading end of a pipe. An empty read means that the pipe has ended."""
 
     async def read(self, size_bytes: int, /) -> bytes: ...
 
@@ -37,12 +37,12 @@ async def converse(
     *answers: Coroutine[None, None, T],
     listener: Listener | None = None,
 ) -> list[T]:
-    """All of `answers` have ended. `stdin` was fed to `sink` for as long as the command read it.
+    """Feed `stdin` to `sink` for as long as the command reads it. Return when all of `answers` have ended.
 
-    `listener` is told how much was fed.
+    `listener` is told how many bytes were fed.
 
     Raises:
-        Exception: the first one that `stdin` or one of `answers` raised, unchanged.
+        Exception: the first error that `stdin` or one of `answers` raised, unchanged.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -77,7 +77,7 @@ async def _slices(whole: bytes) -> AsyncIterable[bytes]:
 
 
 async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
-    """Everything that came from `source`. `listener` was given each piece as it came.
+    """Return everything that comes from `source`. `listener` is given each piece as it comes.
 
     Raises:
         BoxTrouble: more than 64 MiB came.
@@ -90,18 +90,18 @@ async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
         if len(said) > MAX_OUTPUT_BYTES:
             raise BoxTrouble(
                 f"the command printed more than {MAX_OUTPUT_BYTES >> 20} MiB",
-                remedy=f"have it write to a file, and run {Command('collect')}",
+                remedy=f"let it write to a file, and run {Command('collect')}",
             )
     return bytes(said)
 
 
 def as_told(output: bytes) -> str:
-    """The end of a box's output, escaped so that it can neither hide nor move text on a screen."""
+    """Return the end of a box's output, escaped so that it can neither hide nor move text on a screen."""
     return repr(output.decode("utf-8", "backslashreplace").strip()[-500:])
 
 
 async def run_uninterrupted(work: Callable[[], T]) -> T:
-    """What `work` returned in a thread of its own. The thread has ended even if this call is cancelled."""
+    """Run `work` in a thread, and return its result. A cancelled call still waits until the thread has ended."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(thread)

@@ -1,4 +1,4 @@
-"""Limits how many connections one process keeps open. Beyond the limit, an idle one is closed."""
+"""Limits how many connections one process keeps open. Beyond the limit, an idle connection is closed."""
 
 import time
 from typing import Protocol
@@ -14,7 +14,7 @@ class PooledConnection(Protocol):
     """Something that keeps its connection open between uses."""
 
     def hang_up(self) -> None:
-        """The connection is closed. The next use makes another."""
+        """Close the connection. The next use makes another."""
         ...
 
 
@@ -26,22 +26,22 @@ class Lines:
         self._idle: WeakKeyDictionary[PooledConnection, float] = WeakKeyDictionary()
 
     def used(self, line: PooledConnection) -> None:
-        """The connection is in use or closed, so it will not be closed from here."""
+        """Note that the connection is in use or closed, so that it will not be closed from here."""
         self._idle.pop(line, None)
 
     def idle(self, line: PooledConnection) -> None:
-        """The connection is idle now. If too many are kept, this one or the one idle for longest is closed."""
+        """Note that the connection is idle now. If too many are, close it, or the one that is idle for longest."""
         self._idle[line] = now = time.monotonic()
         if len(self._idle) <= self._most:
             return
         oldest, since = next(iter(self._idle.items()))
-        # In rounds over more boxes than the limit, the oldest is used next. To close it each time
-        # would mean that every connection is dialed anew in every round. So only a stale one is
-        # closed.
+        # If somebody works in rounds over more boxes than the limit, the oldest connection is used
+        # next. If it were closed each time, every connection would be dialed anew in every round. So
+        # the oldest is closed only if it is stale.
         surplus = oldest if now - since > _STALE_S else line
         del self._idle[surplus]
         surplus.hang_up()
 
 
 OURS = Lines()
-"""The connections of this process, over all the tenancies it has open."""
+"""The connections of this process, over all the tenancies that it has open."""

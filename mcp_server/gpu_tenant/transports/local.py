@@ -35,7 +35,7 @@ class LocalTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
 
         Raises:
             BoxUnreachable: the directory is gone, or `timeout_s` passed and the command was killed.
@@ -77,7 +77,7 @@ class LocalTransport:
                 status = await process.wait()
         except TimeoutError:
             raise BoxUnreachable(
-                f"{argv[0]!r} did not end in time ({timeout_s:g} s), and was killed",
+                f"{argv[0]!r} did not end within {timeout_s:g} s, and was killed",
                 remedy=f"run {Command('audit')} to see how busy the box is",
             ) from None
         finally:
@@ -87,12 +87,12 @@ class LocalTransport:
                         os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
             finally:
-                # Also when whoever waits is cancelled a second time, while the process is dying.
+                # Also if the caller is cancelled a second time, while the process is dying.
                 transport.close()
         return Finished(status if status >= 0 else 128 - status, stdout, stderr)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+        """Copy `source` to `destination`, which appears complete, by a rename.
 
         Raises:
             BoxUnreachable: the directory is gone.
@@ -126,7 +126,7 @@ class LocalTransport:
             await run_uninterrupted(copy)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command runs, with its own pipes: there is no connection to keep.
+        """Start a command with its own pipes. There is no connection to keep.
 
         Raises:
             BoxUnreachable: the directory is gone.
@@ -140,13 +140,13 @@ class LocalTransport:
             raise _refusal(argv[0], exc) from exc
 
     async def aclose(self) -> None:
-        """Nothing was kept open."""
+        """Do nothing, because nothing was kept open."""
 
     def _check_home(self) -> None:
         if not self._home.is_dir():
             raise BoxUnreachable(
-                f"the box's directory {str(self._home)!r} is not there",
-                remedy=f"put it back, or run {Command('audit')} to look again",
+                f"the box's directory {str(self._home)!r} does not exist",
+                remedy=f"restore it, or run {Command('audit')} to look again",
             )
 
     def _environment(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Connections by the system's own ssh, only to the pinned box and only with the keys that we may show."""
+"""Connections through the system's own ssh, only to the pinned box and only with the keys that we may show."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,14 +22,14 @@ _OPTIONS = (
     "ClearAllForwardings yes",
     "PermitLocalCommand no",
 )
-"""These come first in its configuration, so that the clients for the hosts on the way obey them, too."""
+"""These come first in the configuration, so that they also apply to the clients for the hosts on the way."""
 _AES = "Ciphers ^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 """Preferred if the processor has AES instructions. The default cipher takes a third more time."""
 _CPU = Path("/proc/cpuinfo")
 
 
 class OpenSsh:
-    """The installed client, with a separate configuration file for one box."""
+    """The installed ssh client, with a separate configuration file for one box."""
 
     def __init__(self, program: str, name: str, entry: Callable[[], str], config: Path) -> None:
         self._program, self._name, self._entry, self._config = program, name, entry, config
@@ -37,18 +37,18 @@ class OpenSsh:
 
     @classmethod
     def found(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
-        """The client.
+        """Return the client. None if ssh is not installed.
 
-        None if none is installed. `entry` gives the `Host` block by which it finds the box as `name`.
+        `entry` returns the `Host` block in which the client finds the box under `name`.
         """
         program = which("ssh")
         return None if program is None else cls(program, name, entry, config)
 
     def open(self, command: str) -> Channel:
-        """A process that connects and runs `command`. Only its output shows whether that worked.
+        """Start a process that connects and runs `command`. Only the output shows whether that worked.
 
         Raises:
-            LocalTrouble: it cannot be started, or its configuration cannot be written.
+            LocalTrouble: ssh cannot be started, or its configuration cannot be written.
         """
         try:
             self._write()
@@ -69,7 +69,7 @@ class OpenSsh:
 
 
 def _has_aes() -> bool:
-    """Whether this processor has AES instructions. If that is unknown, yes, as all recent ones have them."""
+    """Whether this processor has AES instructions. True if unknown, because all recent processors have them."""
     try:
         words = _CPU.read_text(encoding="utf-8", errors="replace").split()
     except OSError:

@@ -1,4 +1,4 @@
-"""A channel to a process on this computer, through its input and output."""
+"""A channel to a process on this computer, through the process's input and output."""
 
 import os
 import subprocess
@@ -12,13 +12,18 @@ from threading import Thread
 class Child:
     """A process with sockets for its input and output. Its error output is dropped.
 
-    It runs in its own session. So an interrupt at the terminal reaches only us, and we end it in our own order.
+    The process has its own session. So an interrupt at the terminal reaches only us, and we end the process when it
+    is its turn.
     """
 
     def __init__(
         self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        """Raises: OSError: it could not be started."""
+        """Start the process.
+
+        Raises:
+            OSError: it could not be started.
+        """
         theirs_in, self.writer = socketpair()
         self.reader, theirs_out = socketpair()
         with theirs_in, theirs_out, ExitStack() as on_failure:
@@ -38,5 +43,5 @@ class Child:
         Thread(target=self._process.wait, name="reaper", daemon=True).start()
 
     def hang_up(self) -> None:
-        """The process has been told to end at once."""
+        """Kill the process."""
         self._process.kill()

@@ -27,14 +27,13 @@ mv -f "$part" "$destination"
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """One line that every login shell we know (sh, bash, zsh, fish, csh, busybox) runs as `argv`.
+    """Return one line that every login shell we know (sh, bash, zsh, fish, csh, busybox) runs as `argv`.
 
     Those shells disagree on some characters inside single quotes: a quote, a backslash, `!`, a line end, a byte
-    beyond
-    ASCII. Such characters travel as octal, and only `sh` reads them.
+    beyond ASCII. Such characters are sent as octal, which only `sh` reads.
 
     Raises:
-        BadRequest: `argv` is empty, or holds a NUL, which no argument can.
+        BadRequest: `argv` is empty, or contains a NUL, which no argument can contain.
     """
     if not argv or any("\0" in argument for argument in argv):
         raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
@@ -44,14 +43,14 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def write_command(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
-    """The command that writes its input to `destination`, by rename or not at all."""
+    """Return the command that writes its input to `destination`: completely, by a rename, or not at all."""
     target = _anchor(destination.rstrip("/"))
     part = posixpath.join(posixpath.dirname(target), f".gpu-tenant-{secrets.token_hex(8)}.part")
     return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
 
 
 def refusal_for(path: str, ended: Finished) -> BoxTrouble:
-    """The error for a box that did not accept `path`."""
+    """Return the error for a box that did not accept `path`."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
         remedy=f"run {Command('audit')} to see its disks and paths",
@@ -59,5 +58,5 @@ def refusal_for(path: str, ended: Finished) -> BoxTrouble:
 
 
 def _anchor(path: str) -> str:
-    """`path` in a form that no command takes for an option."""
+    """Return `path` in a form that no command takes for an option."""
     return path if path.startswith("/") else f"./{path}"

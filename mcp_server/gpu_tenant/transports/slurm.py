@@ -39,7 +39,7 @@ printf '%s\\n' "$0" >&2
 "$@"
 printf '\\n%s %s\\n' "$0" "$?" >&2
 """
-"""Runs its arguments and reports the command's own exit status, because srun's own is no reliable answer."""
+"""Runs its arguments and reports the command's own exit status, because srun's exit status is not reliable."""
 
 _FRAMED = """\
 import os, struct, subprocess, sys
@@ -57,11 +57,10 @@ sys.exit(command.wait())
 
 
 class SlurmTransport:
-    """Runs commands in, and copies to and from, the first node of an allocation.
+    """Runs commands on the first node of an allocation, and copies files to and from it.
 
-    `login` is the way to the login node, or to this computer if it is the login node. It is closed together
-    with this.
-    A shared home is recognised by the allocation's signature in it.
+    `login` is the way to the login node, or to this computer if it is the login node. It is closed together with this
+    transport. A home is known to be shared if the allocation's signature is in it.
     """
 
     def __init__(self, address: SlurmAddress, login: Transport) -> None:
@@ -77,16 +76,16 @@ class SlurmTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
 
-        When the allocation is over and its files lie in a shared home, the command runs on the login node, as
-        soon as no
-        process of the job can still be writing.
+        If the allocation is over and its files are in a shared home, the command runs on the login node, as soon as
+        no process of the job can still be writing.
 
         Raises:
-            BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or
-                `timeout_s` passed.
-            BoxTrouble, HostKeyChanged: as the way to the login node raises them.
+            BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or `timeout_s`
+                passed.
+            BoxTrouble: raised by the way to the login node.
+            HostKeyChanged: raised by the way to the login node.
         """
         nonce = secrets.token_hex(8)
         step = [*self._srun(), "sh", "-c", _TOLD, nonce, *argv]
@@ -109,11 +108,7 @@ class SlurmTransport:
         raise self._cut(ended)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds the bytes of `source`, complete: it appeared by rename.
-
-        Raises:
-            BoxUnreachable, BoxTrouble, HostKeyChanged, LocalTrouble: as `Transport.put`.
-        """
+        """Copy `source` to `destination`, which appears complete, by a rename. For the errors see `Transport.put`."""
         if await self._shares() and not destination.startswith("/"):
             await self._login.put(source, destination, mode=mode)
             return
@@ -124,10 +119,9 @@ class SlurmTransport:
             raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent: to the login node if the home is shared, otherwise through a step of the job.
+        """Start a command: on the login node if the home is shared, otherwise in a step of the job.
 
-        Raises:
-            BoxUnreachable, BoxTrouble, HostKeyChanged, LocalTrouble: as `Transport.open`.
+        For the errors see `Transport.open`.
         """
         if await self._shares():
             return await self._login.open(["sh", "-c", _AT_HOME, "open", *argv], way=way)
@@ -135,7 +129,7 @@ class SlurmTransport:
         return _Unframed(await self._login.open(step, way=way))
 
     async def aclose(self) -> None:
-        """The way to the login node is closed. That stops nothing in the allocation."""
+        """Close the way to the login node. That stops nothing in the allocation."""
         await self._login.aclose()
 
     def _srun(self) -> list[str]:
@@ -167,8 +161,8 @@ class SlurmTransport:
         job = self._address.job
         if _PENDING.search(ended.stderr):
             return BoxUnreachable(
-                f"the job {job} waits in the queue, and has no node",
-                remedy=f"{Command('leases')} shows when it has; what it kept at home is kept",
+                f"the job {job} waits in the queue, and has no node yet",
+                remedy=f"{Command('leases')} shows when it has one; what it saved in its home is kept",
             )
         if _OVER.search(ended.stderr):
             return BoxUnreachable(
@@ -178,7 +172,7 @@ class SlurmTransport:
         return BoxUnreachable(
             f"a step of the job {job} was cut short, and its command may be running: "
             f"{as_told(ended.stderr)}",
-            remedy=f"{Command('leases')} shows how the job stands",
+            remedy=f"{Command('leases')} shows the state of the job",
         )
 
 
@@ -196,7 +190,7 @@ class _Unframed:
         return self._framed.writer
 
     def hang_up(self) -> None:
-        """No more input comes, and the command has been told to end."""
+        """Send no more input, and tell the command to end."""
         self._framed.hang_up()
 
     def _hand_on(self) -> None:

@@ -1,4 +1,4 @@
-"""The way to a box over ssh: one kept connection, pinned host keys, nothing sent to an unknown host."""
+"""The way to a box over ssh: one kept connection, pinned host keys, and nothing is sent to an unknown host."""
 
 import asyncio
 import contextlib
@@ -38,16 +38,16 @@ grep -qxF "$1" ~/.ssh/authorized_keys && exit 0
 [ -z "$(tail -c 1 ~/.ssh/authorized_keys)" ] || echo >>~/.ssh/authorized_keys
 printf '%s\\n' "$1" >>~/.ssh/authorized_keys
 """
-"""If the last line of the file has no line end, ours must not be appended to it."""
+"""If the last line of the file has no line end, our line must not be appended to that line."""
 _STALL_S = 300
 _MAX_CHANNELS = 8
 """By default, sshd allows ten sessions on a connection."""
 _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
-"""sshd counts a session until it has reaped the process, a little after we have seen it end."""
+"""sshd counts a session until it has reaped the process, a little after we have seen the process end."""
 _BESIDE_BYTES = 4 << 20
-"""How much may wait in memory to be read, for each channel that is one of several."""
+"""How many bytes may wait in memory to be read, for each of several channels."""
 _WINDOW_BYTES = 32 << 20
-"""A stream moves at most this much per round trip. The library's 2 MiB means 12 MB/s at 80 ms."""
+"""A stream moves at most this much per round trip. The library's 2 MiB would mean 12 MB/s at 80 ms."""
 # fmt: off
 _SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10,
@@ -57,11 +57,11 @@ _SIGNALS = {
 
 
 class SshTransport:
-    """Runs commands on, and copies to and from, a box over one kept ssh connection.
+    """Runs commands on a box, and copies files to and from it, over one kept ssh connection.
 
-    `known_hosts` is this lease's own file of pinned host keys, written on first contact. `owner_ssh` is the owner's
-    own `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key is
-    pinned. `openssh` is the system's own client, for connections beside the kept one. `lines` closes the kept
+    `known_hosts` is this lease's own file of pinned host keys, written at the first contact. `owner_ssh` is the
+    owner's own `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host
+    key is pinned. `openssh` is the system's own client, for connections beside the kept one. `lines` closes the kept
     connection if it is idle and too many are open.
     """
 
@@ -99,22 +99,25 @@ class SshTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
 
         Raises:
-            BoxUnreachable: no connection, the link broke, or `timeout_s` passed.
-            HostKeyChanged: another host key answered than the pinned one; nothing was sent.
-            BoxTrouble: the box let none of our keys in, or printed more than 64 MiB.
+            BoxUnreachable: there is no connection, the link broke, or `timeout_s` passed.
+            HostKeyChanged: the host key is not the pinned one; nothing was sent.
+            BoxTrouble: the box accepted none of our keys, or the command printed more than 64 MiB.
         """
-        async with _within(timeout_s, "the command did not end in time, and may still be running"):
+        async with _within(
+            timeout_s, f"the command did not end within {timeout_s:g} s, and may still be running"
+        ):
             return await self._talk(argv, stdin, listener)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+        """Copy `source` to `destination`, which appears complete, by a rename.
 
         Raises:
-            BoxUnreachable, HostKeyChanged: as for `run`, or nothing moved for five minutes.
-            BoxTrouble: the box would not take it (disk full, no such directory, no permission).
+            BoxUnreachable: see `run`; also if nothing moved for five minutes.
+            HostKeyChanged: see `run`.
+            BoxTrouble: the box does not accept the file (disk full, no such directory, no permission).
             LocalTrouble: `source` cannot be read, or became shorter meanwhile.
         """
         try:
@@ -123,7 +126,7 @@ class SshTransport:
             raise _unreadable(source, exc.strerror) from exc
         with original:
             size_bytes = os.fstat(original.fileno()).st_size
-            async with _within(_STALL_S, "nothing moved for too long") as limit:
+            async with _within(_STALL_S, f"nothing moved for {_STALL_S} s") as limit:
                 argv = write_command(destination, size_bytes=size_bytes, mode=mode)
                 chunks = _read(original, source, size_bytes, limit)
                 ended = await self._talk(argv, chunks)
@@ -131,12 +134,14 @@ class SshTransport:
             raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent, over the kept connection or over one of its own, which ends with the command.
+        """Start a command, over the kept connection or over one of its own, which ends with the command.
 
-        OpenSSH makes the own connection if it is installed, because it runs on another core.
+        If OpenSSH is installed, it makes the connection of its own, because it runs on another core.
 
         Raises:
-            BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
+            BoxUnreachable: see `run`.
+            HostKeyChanged: see `run`.
+            BoxTrouble: see `run`.
         """
         command = command_line(argv)
         if way == "kept":
@@ -162,7 +167,7 @@ class SshTransport:
             raise
 
     async def aclose(self) -> None:
-        """The connection is closed. That stops nothing on the box."""
+        """Close every connection. That stops nothing on the box."""
         self._lines.used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
@@ -176,7 +181,7 @@ class SshTransport:
                 link.abort()
 
     def hang_up(self) -> None:
-        """The kept connection is closed if it is not in use. The next call makes another."""
+        """Close the kept connection if it is not in use. The next call makes another."""
         if self._kept is not None and not self._users:
             self._left = [*(link for link in self._left if not link.is_closed()), self._kept]
             self._kept.close()
@@ -220,8 +225,8 @@ class SshTransport:
             raise _cut(exc) from exc
         finally:
             if process.exit_status is None:
-                # This only asks the command to end. The box may not receive the signal, or not obey
-                # it.
+                # This only asks the command to end. The box may not receive the signal, and the command
+                # may not obey it.
                 with contextlib.suppress(OSError):
                     process.terminate()
             process.close()
@@ -234,7 +239,7 @@ class SshTransport:
     async def _start(
         self, command: str, *, window_bytes: int = _WINDOW_BYTES
     ) -> asyncssh.SSHClientProcess[bytes]:
-        """`command` was sent exactly once. A command that may have run is never sent again."""
+        """Send `command` exactly once. A command that may have run is never sent again."""
         pauses_s = iter(_PAUSES_S)
         died = False
         while True:
@@ -250,8 +255,8 @@ class SshTransport:
                 if died:
                     raise silent(self._target, exc) from exc
                 died = True
-                # Not closed, because a transfer may still use it. If it is dead, its keepalive ends
-                # it.
+                # Not closed, because a transfer may still use it. If the connection is dead, its keepalive
+                # ends it.
                 if self._kept is connection:
                     self._kept = None
                     self._left.append(connection)
@@ -279,11 +284,12 @@ class _ChannelRefusedError(_UnsentError):
 async def _begin(
     connection: asyncssh.SSHClientConnection, command: str, *, window_bytes: int
 ) -> asyncssh.SSHClientProcess[bytes]:
-    """`command` was sent on `connection`.
+    """Send `command` on `connection`.
 
     Raises:
-        _ConnectionDeadError, _ChannelRefusedError: it was not sent.
-        BoxTrouble, BoxUnreachable: the box refused it, or the link was lost when it may have begun.
+        _UnsentError: the command was not sent. The subclass says why.
+        BoxTrouble: the box refused the command.
+        BoxUnreachable: the link was lost when the command may have begun.
     """
     process: asyncssh.SSHClientProcess[bytes] | None = None
 
@@ -317,16 +323,16 @@ async def _begin(
 
 @asynccontextmanager
 async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
-    """The body has ended within `limit_s`, which it may extend.
+    """Cancel the block if it does not end within `limit_s`. The block may extend that limit.
 
     Raises:
-        BoxUnreachable: it had not, and was cancelled.
+        BoxUnreachable: the block was cancelled; the error says `what`.
     """
     try:
         async with asyncio.timeout(limit_s) as limit:
             yield limit
     except TimeoutError:
-        raise BoxUnreachable(f"{what} ({limit_s:g} s)", remedy=AUDIT) from None
+        raise BoxUnreachable(what, remedy=AUDIT) from None
 
 
 def _extend(limit: asyncio.Timeout) -> None:
@@ -337,7 +343,7 @@ def _extend(limit: asyncio.Timeout) -> None:
 async def _read(
     original: BinaryIO, source: Path, size_bytes: int, limit: asyncio.Timeout
 ) -> AsyncIterator[bytes]:
-    """Yields the first `size_bytes` of `original`, without what is appended meanwhile."""
+    """Yield the first `size_bytes` of `original`, without what is appended meanwhile."""
     while size_bytes:
         wanted = min(CHUNK_BYTES, size_bytes)
         try:
@@ -357,7 +363,7 @@ def _unreadable(source: Path, why: str | None) -> LocalTrouble:
 
 def _no_commands(exc: Exception) -> BoxTrouble:
     return BoxTrouble(
-        f"the box let us in and would not run a command: {as_told(str(exc).encode())}",
+        f"the box let us in, but would not run a command: {as_told(str(exc).encode())}",
         remedy=f"use its other ssh address, if its provider shows two; {DOCTOR}",
     )
 
@@ -365,7 +371,7 @@ def _no_commands(exc: Exception) -> BoxTrouble:
 def _cut(exc: Exception) -> BoxUnreachable:
     why = as_told((str(exc) or type(exc).__name__).encode())
     return BoxUnreachable(
-        f"the link broke under a command, which may still be running: {why}", remedy=AUDIT
+        f"the link broke during a command, which may still be running: {why}", remedy=AUDIT
     )
 
 
@@ -378,12 +384,12 @@ async def introduce(
     tell: Callable[[str], None],
     owner_ssh: Path | None = None,
 ) -> None:
-    """The box accepts our key from now on. The password was shown to it once, and is forgotten.
+    """Store our key on the box, so that the box accepts it from now on. The password is used once and forgotten.
 
     Raises:
-        BoxUnreachable: it did not answer.
+        BoxUnreachable: the box did not answer.
         HostKeyChanged: the host key is not the known one; the password was not sent.
-        BoxTrouble: it does not accept the password, or did not store the key.
+        BoxTrouble: the box does not accept the password, or did not store the key.
     """
     dialer = Dialer(
         known_hosts=known_hosts,
@@ -395,12 +401,14 @@ async def introduce(
     line = client_key.with_name(f"{client_key.name}.pub").read_text(encoding="utf-8").strip()
     connection = await dialer.dial(address.target)
     try:
-        async with _within(_INTRODUCED_WITHIN_S, "the box did not keep our key in time"):
+        async with _within(
+            _INTRODUCED_WITHIN_S, f"the box did not store our key within {_INTRODUCED_WITHIN_S} s"
+        ):
             ended = await connection.run(command_line(["sh", "-c", _KEEP, "keep", line]))
     finally:
         connection.close()
     if ended.exit_status:
         raise BoxTrouble(
-            f"the box would not keep our key: {as_told(str(ended.stderr).encode())}",
+            f"the box would not store our key: {as_told(str(ended.stderr).encode())}",
             remedy=f"add this line to ~/.ssh/authorized_keys there: {line}",
         )

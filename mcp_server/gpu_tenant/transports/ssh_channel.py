@@ -13,11 +13,11 @@ _CHUNK_BYTES = 1 << 20
 class Piped:
     """A command's input and output as sockets. The event loop moves the bytes.
 
-    Done by hand, because the library's own redirection leaves tasks behind if either end hangs up first.
+    We move them ourselves, because the library's own redirection leaves tasks behind if either end hangs up first.
     """
 
     def __init__(self, process: asyncssh.SSHClientProcess[bytes], over: Callable[[], None]) -> None:
-        """The input and output of `process` are joined to sockets. `over` is called once, when it is hung up."""
+        """Join the input and output of `process` to sockets. `over` is called once, when the channel is hung up."""
         theirs_in, self.writer = socketpair()
         self.reader, theirs_out = socketpair()
         self._process, self._over = process, over
@@ -30,7 +30,7 @@ class Piped:
         self._is_over = False
 
     def hang_up(self) -> None:
-        """The session is being closed. May be called from another thread."""
+        """Close the session. May be called from another thread."""
         with suppress(RuntimeError):  # the loop has ended, and the connection with it
             self._loop.call_soon_threadsafe(self._end)
 
@@ -47,7 +47,7 @@ class Piped:
 
 
 async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> None:
-    """Everything written to the socket has gone to the command, until one of the two ended."""
+    """Pass everything that is written to the socket to the command, until one of the two ends."""
     loop = asyncio.get_running_loop()
     source.setblocking(False)
     with source:
@@ -61,7 +61,7 @@ async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> No
 
 
 async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> None:
-    """Everything the command wrote can be read from the socket, until one of the two ended."""
+    """Pass everything that the command writes to the socket, until one of the two ends."""
     loop = asyncio.get_running_loop()
     target.setblocking(False)
     with target:
@@ -73,9 +73,9 @@ async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> 
 
 
 async def _unheard(process: asyncssh.SSHClientProcess[bytes]) -> None:
-    """The command's error output is read and dropped.
+    """Read the command's error output, and drop it.
 
-    Unread, it would fill the window that both outputs share, and stop them.
+    Unread error output would fill the window that both outputs share, and stop them.
     """
     with suppress(OSError, asyncssh.Error):
         while await process.stderr.read(_CHUNK_BYTES):

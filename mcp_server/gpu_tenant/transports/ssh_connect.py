@@ -28,19 +28,19 @@ _HOST_KEYS = (
     *("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
     *("rsa-sha2-512", "rsa-sha2-256"),
 )
-"""Plain keys only. A host certificate contains nothing that could be pinned at first contact."""
+"""Plain keys only. A host certificate contains nothing that could be pinned at the first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 DOCTOR = f"run {Command('doctor')}, which checks the way to the box"
-AUDIT = f"nothing is known of the box now; run {Command('audit')} to look again"
+AUDIT = f"the state of the box is unknown now; run {Command('audit')} to look again"
 
 
 def ensure_key(path: Path) -> Path:
-    """`path` is a private ed25519 key that only its owner can read. Its public half is beside it.
+    """Make sure that `path` is a private ed25519 key that only its owner can read. Its public half is beside it.
 
     An existing key is kept, and concurrent callers get the same key.
 
     Raises:
-        LocalTrouble: it could not be written.
+        LocalTrouble: the key could not be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,11 +64,11 @@ def ensure_key(path: Path) -> Path:
 
 
 class Dialer:
-    """Opens connections to a box, and to the jump hosts on the way, and verifies that each is the same host as before.
+    """Opens connections to a box, and to the jump hosts on the way. Verifies that each is the same host as before.
 
-    `known_hosts` is this lease's own file of pinned host keys, written on first contact. `owner_ssh` is the owner's
-    `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key is
-    pinned. `password` is only for the box, never for a jump host.
+    `known_hosts` is this lease's own file of pinned host keys, written at the first contact. `owner_ssh` is the
+    owner's `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key
+    is pinned. `password` is only for the box, never for a jump host.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Dialer:
         self._owner_ssh = owner_ssh
 
     async def dial(self, target: str) -> asyncssh.SSHClientConnection:
-        """`target` has let us in, and its host key is pinned. It must show the same one from now on.
+        """Log in to `target`, and pin its host key. From then on `target` must show this key.
 
         Raises:
-            BoxUnreachable: it, or a jump host, did not answer.
+            BoxUnreachable: the target, or a jump host, did not answer.
             HostKeyChanged: the host key is not the known one; nothing was sent.
-            BoxTrouble: it accepted none of our keys.
+            BoxTrouble: the target accepted none of our keys.
             BadRequest: `target`, or the owner's ssh config for it, is invalid.
-            LocalTrouble: a key cannot be read, or the host key cannot be written down.
+            LocalTrouble: a key cannot be read, or the host key cannot be saved.
         """
         return await self._dial(target, via=None, jumps=0)
 
@@ -109,7 +109,7 @@ class Dialer:
             options = _options(target, key, config)
             hops = options.tunnel.split(",") if isinstance(options.tunnel, str) and not via else []
             if jumps > _MAX_JUMPS:
-                raise BadRequest(f"{target!r} jumps in a circle", remedy=f"mend it in {config}")
+                raise BadRequest(f"{target!r} jumps in a circle", remedy=f"correct it in {config}")
             # With a ProxyJump under `Host *`, a jump host would be its own jump host.
             for hop in hops if target not in hops else []:
                 via = await self._dial(hop.removeprefix("ssh://"), via=via, jumps=jumps + 1)
@@ -129,7 +129,7 @@ class Dialer:
                     tunnel=via,
                     client_factory=lambda: guard,
                     server_host_key_algs=_prefer(known),
-                    agent_path="",  # the guard asks the agent, after our own key was refused
+                    agent_path="",  # the guard asks the agent after our own key was refused
                 )
             except (asyncssh.Error, OSError, ValueError) as exc:
                 raise self._not_let_in(target, name, guard, key, exc) from exc
@@ -142,7 +142,7 @@ class Dialer:
         return connection
 
     def _pin(self, name: str, key: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey]) -> None:
-        """`key` is pinned. `name` must show it from now on."""
+        """Pin `key`: from now on, `name` must show it."""
         try:
             pinned = _keys_of(name, self._known_hosts)
             if pinned and key not in pinned:
@@ -166,10 +166,10 @@ class Dialer:
         pinned = bool(_keys_of(name, self._known_hosts))
         where = self._known_hosts if pinned else self._owner_ssh / "known_hosts"
         return HostKeyChanged(
-            f"{name} shows host key {offered.get_fingerprint()}, where {expected} is known;"
+            f"{name} shows host key {offered.get_fingerprint()}, but {expected} is known;"
             " nothing was sent",
-            remedy="ask the box's owner; if it was reinstalled, take its line out of"
-            f" {where}, then the same again",
+            remedy="ask the box's owner; if the box was reinstalled, remove its line from"
+            f" {where}, then run the same command again",
         )
 
     def _not_let_in(
@@ -177,19 +177,19 @@ class Dialer:
     ) -> BoxTrouble | BadRequest:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
             return self._changed(name, guard.known, guard.offered)
-        # sshd counts the keys that it is shown. If the owner has many, it hangs up before all were
+        # sshd counts the keys that it is shown. If the owner has many, sshd hangs up before all were
         # tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
             line = key.export_public_key().decode().strip()
             if self._password is not None:
                 return BoxTrouble(
-                    f"{name} does not take that password",
-                    remedy="copy it anew from the console; it may change at every start",
+                    f"{name} does not accept that password",
+                    remedy="copy the password again from the console; it may change at every start",
                 )
             return BoxTrouble(
-                f"{name} let none of our keys in",
-                remedy=f"where there is a password, {Command('adopt', '...', password_stdin=True)} turns it "
-                f"into a key; else add this line to ~/.ssh/authorized_keys there: {line}",
+                f"{name} accepted none of our keys",
+                remedy=f"if there is a password, {Command('adopt', '...', password_stdin=True)} uses it to install "
+                f"our key; otherwise add this line to ~/.ssh/authorized_keys there: {line}",
             )
         if isinstance(exc, asyncssh.Error | OSError):
             return silent(target, exc)
@@ -199,7 +199,7 @@ class Dialer:
 class _Guard(asyncssh.SSHClient):
     """Accepts exactly one host, and offers it our keys.
 
-    It is the known one, or at first contact the first one seen.
+    That is the known host, or at the first contact the first host that is seen.
     """
 
     def __init__(
@@ -221,13 +221,13 @@ class _Guard(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Called in every key exchange, before anything else is sent."""
+        """Decide about the host's key. Called in every key exchange, before anything else is sent."""
         accepted = self.known or [self.offered or key]
         self.offered = key
         return key in accepted
 
     async def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
-        """Called when our own key was refused. Returns the owner's keys, and None at the next call."""
+        """Return the owner's keys, and None at the next call. Called when our own key was refused."""
         if self._asked:
             return None
         self._asked = True
@@ -235,7 +235,7 @@ class _Guard(asyncssh.SSHClient):
         files = named if isinstance(named, list) else [self._ssh / name for name in _OWNERS_KEYS]
         keys: list[asyncssh.SSHKeyPair] = []
         for file in files:
-            # An absent or encrypted key file is no error: the agent may hold the key.
+            # An absent or encrypted key file is no error, because the agent may have the key.
             with contextlib.suppress(OSError, ValueError):
                 keys += asyncssh.load_keypairs(str(file))
         with contextlib.suppress(OSError, ValueError):
@@ -243,18 +243,18 @@ class _Guard(asyncssh.SSHClient):
         return keys
 
     def password_auth_requested(self) -> str | None:
-        """Called when no key was accepted. Returns the password, once."""
+        """Return the password, once. Called when no key was accepted."""
         once, self._password = self._password, None
         return once
 
     def kbdint_auth_requested(self) -> str | None:
-        """Called if the box asks for passwords interactively. Returning the empty string takes part in that."""
+        """Return the empty string to accept interactive questions. Called if the box wants to ask them."""
         return None if self._password is None else ""
 
     def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> Sequence[str] | None:
-        """Called with the box's questions. A single hidden one gets the password. Any others are not answered."""
+        """Answer the box's questions. A single hidden one gets the password. Any others are not answered."""
         if len(prompts) == 1 and not prompts[0][1]:
             once = self.password_auth_requested()
             return None if once is None else [once]
@@ -273,11 +273,11 @@ class _Guard(asyncssh.SSHClient):
         return await self._agent.get_keys(wanted)
 
     def auth_completed(self) -> None:
-        """Called when the box has let us in."""
+        """Close the connection to the agent. Called when the box has let us in."""
         self._close_agent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called when the connection ends, even if the box never let us in."""
+        """Close the connection to the agent. Called when the connection ends, even if the box never let us in."""
         self._close_agent()
 
     def _close_agent(self) -> None:
@@ -288,7 +288,7 @@ class _Guard(asyncssh.SSHClient):
 def _options(
     target: str, key: asyncssh.SSHKey, config: Path
 ) -> asyncssh.SSHClientConnectionOptions:
-    """How to reach `target`, from the target itself and the owner's ssh config."""
+    """Return the options to reach `target`, from the target itself and the owner's ssh config."""
     told = ssh_of(target)
     if told is None:
         raise BadRequest(
@@ -302,17 +302,19 @@ def _options(
             port=told.port or (),
             username=told.user or (),
             client_keys=[key],
-            known_hosts=asyncssh.import_known_hosts(""),  # so that the guard judges every key
+            known_hosts=asyncssh.import_known_hosts(
+                ""
+            ),  # so that the guard decides about every key
             encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",
             agent_forwarding=False,
-            gss_kex=False,  # with it the host would show no key
+            gss_kex=False,  # with GSS the host would show no key
             connect_timeout=_CONNECT_S,
             login_timeout=_CONNECT_S,
             keepalive_interval=15,
             keepalive_count_max=3,
         )
     except (OSError, ValueError) as exc:
-        raise BadRequest(f"{target!r} with {config}: {exc}", remedy="mend that file") from exc
+        raise BadRequest(f"{target!r} with {config}: {exc}", remedy="correct that file") from exc
 
 
 def _own_key(path: Path) -> asyncssh.SSHKey:
@@ -327,7 +329,7 @@ def _host_name(host: str, port: int) -> str:
 
 
 def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
-    """The keys that a known_hosts `file` has for exactly `name`, including the port."""
+    """Return the keys that a known_hosts `file` has for exactly `name`, including the port."""
     hosts = asyncssh.SSHKnownHosts()
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -340,19 +342,19 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):  # one bad line must not hide the others
             hosts.load(line)
-    # Host and port are passed as one name. Given a port, the library would fall back to the bare
-    # host.
+    # Host and port are passed as one name. If a port were passed, the library would fall back to
+    # the bare host.
     return hosts.match(name, "", None)[0]
 
 
 def _prefer(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
-    """All plain algorithms. Those of the `known` keys come first, so that the box shows one of these if it can."""
+    """Return all plain algorithms, those of the `known` keys first, so that the box prefers one of these."""
     first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
     return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)
 
 
 def _beside(path: Path, content: bytes) -> Path:
-    """A private file in the same directory as `path`, with `content` flushed to the disk."""
+    """Write a private file in the same directory as `path`, with `content` flushed to the disk."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
@@ -362,6 +364,6 @@ def _beside(path: Path, content: bytes) -> Path:
 
 
 def silent(target: str, exc: Exception) -> BoxUnreachable:
-    """The error for a box that does not answer at `target`."""
+    """Return the error for a box that does not answer at `target`."""
     why = as_told((str(exc) or type(exc).__name__).encode())
     return BoxUnreachable(f"no ssh connection to {target!r}: {why}", remedy=AUDIT)

@@ -11,17 +11,21 @@ from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
+    JobRunning,
     LeaseHeld,
     NotReady,
     PriceMoved,
     ProviderTrouble,
     TenantError,
 )
+from gpu_tenant.domain.interruption import forewarned, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.wording import some
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import WAIT_S
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
@@ -31,6 +35,10 @@ from gpu_tenant.watchdog.end_of_lease import DeadMan, LeaseAlarms
 from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
+_NOTICE_LOOK_S = 5.0
+"""How soon a box that has notice is looked at again: it may have half a minute."""
+_NOTICE_STANDS = timedelta(minutes=15)
+"""A box that still runs so long after its notice is looked after as any other."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -86,7 +94,7 @@ class Attendant:
             self.told.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
             return  # The look at the provider's list has settled this lease already.
-        if may_recover(self._tenancy.context, lease):
+        if may_recover(self._tenancy.context, lease) and not self._has_notice(lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
             await self._dead_man.go_on_ending(lease)
@@ -122,8 +130,11 @@ class Attendant:
         elif cause is not None:
             await self._dead_man.end(lease, cause)
             return
-        if seen.work is not None:
-            self.is_busy = bool(seen.work.busy) and lease.terms.when_done != "keep"
+        if seen.work is not None and self._has_notice(lease):
+            await self._heed(lease)
+        elif seen.work is not None:
+            waits = lease.terms.when_done != "keep" or self._may_be_taken(lease)
+            self.is_busy = bool(seen.work.busy) and waits
             self.again_at = await self._work_end.follow(lease, seen.work, since=since)
             if "done" not in self.told.raised and not seen.work.busy:
                 self._tell_what_will_not_end(lease)
@@ -134,6 +145,44 @@ class Attendant:
                 f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves its deadline",
                 Level.WARNING,
             )
+
+    def _has_notice(self, lease: Lease) -> bool:
+        """Whether the box still stands, and has heard that its platform takes it back."""
+        events = self._tenancy.ledger.events(lease.id)
+        heard = forewarned(events)
+        if heard is None or recorded_fate(events) is not None:
+            return False
+        return (
+            lease.state is LeaseState.ACTIVE
+            and lease.parked_at is None
+            and self._tenancy.clock.now() - heard.at < _NOTICE_STANDS
+        )
+
+    def _may_be_taken(self, lease: Lease) -> bool:
+        """Whether its platform may take the box and say so ahead: then it is asked between two looks, too."""
+        firm = lease.quote is not None and not lease.quote.offer.interruptible
+        return not firm and bool(self._tenancy.context.profile(lease.provider).notice_s)
+
+    async def _heed(self, lease: Lease) -> None:
+        """A person hears of the notice, and the work begins to go on elsewhere while the box still stands."""
+        heard = forewarned(self._tenancy.ledger.events(lease.id))
+        assert heard is not None
+        words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
+        if heard.jobs:
+            has = "have saved and ended" if heard.ended else "were asked to save"
+            words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))})"
+        if heard.stored_files:
+            words += f"; {some(heard.stored_files, 'file')} are in the store"
+        if lease.terms.recover:
+            words += "; its work goes on elsewhere, as its terms say"
+        else:
+            words += (
+                f"; {Command('resume', lease.id)} starts it again later, where its disk is kept"
+            )
+        self.told.alarm("preemption", words, Level.NOTICE)
+        self.again_at = self._tenancy.clock.now() + timedelta(seconds=_NOTICE_LOOK_S)
+        if may_recover(self._tenancy.context, lease):
+            await self._recover(lease, wait_s=0)
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
         work = timeline.Launched | timeline.Pushed | timeline.Preparing
@@ -239,14 +288,18 @@ class Attendant:
     async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
         try:
             if lease.touched_at is not None and working:
-                for words in (await pull(self._tenancy.context, lease.id)).words:
-                    self.told.done(words)
+                await self._pull(lease)
             elif has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
                     self.told.done(f"collected {gathered.fetched_files} files")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
+        except JobRunning as trouble:
+            if not self._has_notice(lease):
+                self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+            else:  # a queue would run it again, on a box that is no more by then
+                await self._pull(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
@@ -254,6 +307,10 @@ class Attendant:
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+
+    async def _pull(self, lease: Lease) -> None:
+        for words in (await pull(self._tenancy.context, lease.id)).words:
+            self.told.done(words)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """Tell the owner, while there is time, what would keep the box from being ended."""
@@ -280,10 +337,10 @@ class Attendant:
             )
         return None if activity.phase == "unknown" else activity.idle_s
 
-    async def _recover(self, lease: Lease) -> None:
+    async def _recover(self, lease: Lease, *, wait_s: float = WAIT_S) -> None:
         """Continue the work of a lost lease on another box, if its terms say so."""
         try:
-            card = await recover(self._tenancy.context, lease.id)
+            card = await recover(self._tenancy.context, lease.id, wait_s=wait_s)
         except LeaseHeld:
             raise
         except TenantError as trouble:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Literal
 
+from gpu_tenant.box.guard import last_armed
 from gpu_tenant.concurrency import AT_ONCE
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
@@ -166,10 +167,22 @@ class Watchdog:
                 if self._begin(lease_id):
                     self._again.pop(lease_id, None)
                     self._spoken_of.discard(lease_id)
+            self._show_up()
             for lease_id in self._busy - set(self._again):
-                peek = self._peeks.get(lease_id)
-                if peek is None or peek.done():
-                    self._peeks[lease_id] = asyncio.create_task(self._peek(lease_id))
+                self._begin_peek(lease_id)
+
+    def _show_up(self) -> None:
+        """A box that is worked on for long hears of it where its guard would stop it, once done and unseen."""
+        ledger = self._tenancy.ledger
+        for lease_id in [x for x in self._under_way if self._is_under_way(x)]:
+            armed = last_armed(ledger.lease(lease_id), ledger)
+            if armed is not None and armed.when_done:
+                self._begin_peek(lease_id)
+
+    def _begin_peek(self, lease_id: LeaseId) -> None:
+        peek = self._peeks.get(lease_id)
+        if peek is None or peek.done():
+            self._peeks[lease_id] = asyncio.create_task(self._peek(lease_id))
 
     def _hear(self) -> None:
         """What others have written since the last time: a job that was launched is waited for, and a word is heeded.
@@ -205,13 +218,13 @@ class Watchdog:
             await self._sleep(seconds)
 
     async def _peek(self, lease_id: LeaseId) -> None:
-        """Begin a look at the lease now if its last job has just ended."""
+        """Begin a look at the lease now if its last job has just ended, or its box is about to be taken."""
         try:
             standing = await watch_actions.standing_of(self._tenancy.context, lease_id)
         except Exception:  # noqa: BLE001 - the next look tells what is wrong
             return
         runs = any(job.state in ("starting", "running") for job in standing.jobs)
-        if not runs and lease_id in self._busy:
+        if (not runs or standing.notice is not None) and lease_id in self._busy:
             self._busy.discard(lease_id)
             self._begin(lease_id)
 

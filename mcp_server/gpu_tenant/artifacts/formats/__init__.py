@@ -1,4 +1,4 @@
-"""Whether a file loads as what it claims to be. What reading it has proved, and what not.
+"""Checks whether a file loads as what it claims to be, and reports what that has proved and what it has not.
 
 Files are read in processes of their own: see `artifacts/formats/worker_pool.py`.
 """
@@ -36,15 +36,15 @@ def prove(
     stop: Event | None = None,
     readers: Readers = SHARED,
 ) -> Proof | None:
-    """What the regular file at `path` holds on its storage, hashed and inspected in one pass.
+    """Hash and inspect what the regular file at `path` holds on its storage, in one pass.
 
-    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection takes too
-    much memory or time it is stopped. Then the verdict is `opaque` and says so, and the file is only hashed. Once
-    `stop` is set the call ends soon.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection
+    takes too much memory or time, it is stopped. Then the verdict is `opaque`, says so, and the file is only
+    hashed. Once `stop` is set, the call ends soon.
 
     Raises:
         OSError: the storage could not be read.
-        Stopped: it was stopped.
+        Stopped: `stop` was set.
     """
     file = ReadRequest(path, name, _size_bytes(path), sha256)
     return prove_all([file], stop=stop, readers=readers)[0]
@@ -53,17 +53,17 @@ def prove(
 def prove_all(
     files: Sequence[ReadRequest], *, stop: Event | None = None, readers: Readers = SHARED
 ) -> Sequence[Proof | None]:
-    """As `prove`, for each of the files. Small ones are faster together."""
+    """Do as `prove`, for each of the files. Several small files are faster in one call."""
     stop = stop or Event()
     answers = readers.ask(files, "prove", stop)
     return [_proof_of(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
 
 
 def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
-    """What reading the file at `path` proves about it as the format that its logical `name` claims.
+    """Inspect the file at `path` as the format that its logical `name` claims.
 
-    Nothing from the file is executed. Memory and computing stay bounded however large or hostile it is: a
-    file that takes more is `opaque`, with the reason.
+    Nothing from the file is executed. Memory and computing time stay bounded, however large or hostile the
+    file is: a file that takes more is `opaque`, with the reason.
 
     Raises:
         OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
@@ -98,7 +98,7 @@ def _why_stopped(answer: Answer | Ended) -> str | None:
 
 
 def _prove_by_hash(file: ReadRequest, stop: Event, why: str) -> Proof | None:
-    """As `prove`, but by the hash alone."""
+    """Do as `prove`, but by the hash alone."""
     stored = Stored.at(file.path)
     if stored is None:
         return None

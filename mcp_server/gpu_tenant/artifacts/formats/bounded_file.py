@@ -13,26 +13,26 @@ from gpu_tenant.artifacts.formats.single_pass import Passage
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
-"""Content longer than this is read into memory for one file at a time only."""
+"""A content longer than this is read into memory for only one file at a time."""
 _WARNINGS_SHOWN = 50
 
 
 class MemoryTurn(Protocol):
-    """Permission to take much memory. It is acquired like a lock."""
+    """Permission to use much memory. It is acquired and released like a lock."""
 
     def acquire(self) -> object:
-        """The permission was given."""
+        """Wait until the permission is given."""
 
     def release(self) -> None:
-        """The permission is given back."""
+        """Give the permission back."""
 
 
 _turns: list[MemoryTurn] = [Lock()]
-"""Many files are inspected at once, but only one of those that take much memory."""
+"""The permission in use. Many files are inspected at once, but only one of those that use much memory."""
 
 
 def one_at_a_time(turn: MemoryTurn) -> None:
-    """From now on, permission to take much memory is acquired from `turn`."""
+    """From now on, acquire permission to use much memory from `turn`."""
     _turns[:] = [turn]
 
 
@@ -53,14 +53,14 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, warning: str) -> None:
-        """The warning is kept, unless there are already so many that one more would say nothing new."""
+        """Keep the warning, unless there are already so many that one more would say nothing new."""
         if len(self.warnings) < _WARNINGS_SHOWN:
             self.warnings.append(warning)
         elif len(self.warnings) == _WARNINGS_SHOWN:
             self.warnings.append(f"and more: only the first {_WARNINGS_SHOWN} warnings are listed")
 
     def add(self, later: "Findings") -> None:
-        """The separate findings `later` are added here, after those found before."""
+        """Append the separate findings `later` to these."""
         self.proved += later.proved
         self.not_proved += later.not_proved
         for warning in later.warnings:
@@ -68,15 +68,15 @@ class Findings:
 
 
 def count_of(number: int, noun: str) -> str:
-    """The number with its noun, in the plural where needed."""
+    """Write the number with its noun, in the plural where needed."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class Source:
     """An open file of known size, read in pieces that never exceed what it holds.
 
-    `failure` remembers the first error of the disk itself. Without it, the parsers above would take that for a
-    broken file. If there is a `passage`, reads in rising order are served from it.
+    `failure` remembers the first error of the disk itself. Without it, the parsers above would take such an
+    error for a broken file. If there is a `passage`, it serves reads in rising order.
     """
 
     def __init__(
@@ -105,16 +105,16 @@ class Source:
         self._file.close()
 
     def alone(self, above_bytes: int = 0) -> None:
-        """Until this file is closed, no other file that takes much memory is inspected.
+        """Until this file is closed, let no other file that uses much memory be inspected.
 
-        A file of no more than `above_bytes` does not count as taking much.
+        A file of no more than `above_bytes` does not count as using much.
         """
         if self._large is None and self.size_bytes > above_bytes:
             _turns[0].acquire()
             self._large = _turns[0]
 
     def upto(self, offset: int, size_bytes: int) -> bytes:
-        """The bytes at `offset`. Fewer if the file ends first.
+        """Read the bytes at `offset`. Returns fewer if the file ends first.
 
         Raises:
             OSError: the disk could not be read.
@@ -133,10 +133,10 @@ class Source:
         return content
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Exactly the `size_bytes` bytes at `offset`.
+        """Read exactly `size_bytes` bytes at `offset`.
 
         Raises:
-            Broken: the file ends before them.
+            Broken: the file ends before that.
         """
         content = self.upto(offset, size_bytes)
         if len(content) != size_bytes:
@@ -146,12 +146,12 @@ class Source:
         return content
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
+        """Read the bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
         for piece in self.pieces(start, self.size_bytes if end is None else end):
             yield bytes(piece)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes | memoryview]:
-        """As `chunks`, but each piece is valid only until the next is requested."""
+        """Do as `chunks`, but each piece is valid only until the next is requested."""
         while start < end:
             size_bytes = min(CHUNK_BYTES, end - start)
             piece = self._passing(start, size_bytes) or self.read(start, size_bytes)
@@ -159,7 +159,7 @@ class Source:
             yield piece
 
     def along(self, offset: int, size_bytes: int) -> bytes:
-        """As `read`, for bytes that come after all that were read in this way before."""
+        """Do as `read`, for bytes that come after all that were read in this way before."""
         content = b""
         while left := size_bytes - len(content):
             piece = self._passing(offset + len(content), left)
@@ -169,10 +169,10 @@ class Source:
         return content
 
     def settle(self) -> None:
-        """If the file is expected to have a certain hash, it has that hash.
+        """If the file is expected to have a certain hash, check that it has that hash.
 
         Raises:
-            Unread: it is another file.
+            Unread: its hash is another one, so this is not the file that was to be proved.
         """
         if self.passage is None:
             return
@@ -185,7 +185,7 @@ class Source:
             raise Unread("its bytes are not those that were to be proved")
 
     def _passing(self, offset: int, size_bytes: int) -> memoryview | None:
-        """What the passage has at `offset`, at most `size_bytes`. None if it has nothing there."""
+        """Return what the passage has at `offset`, at most `size_bytes`. None if it has nothing there."""
         if self.passage is None or offset >= self.size_bytes:
             return None
         try:
@@ -209,10 +209,10 @@ class Cursor:
         return self.end - self.at
 
     def take(self, size_bytes: int) -> bytes:
-        """The next `size_bytes` bytes.
+        """Take the next `size_bytes` bytes.
 
         Raises:
-            Broken: the part ends before them.
+            Broken: the part ends before that.
         """
         content = self._source.read(self.at, size_bytes) if size_bytes <= self.left else b""
         if len(content) != size_bytes:
@@ -223,10 +223,10 @@ class Cursor:
         return content
 
     def skip(self, size_bytes: int) -> None:
-        """The cursor is past the next `size_bytes` bytes.
+        """Move past the next `size_bytes` bytes.
 
         Raises:
-            Broken: the part ends before them.
+            Broken: the part ends before that.
         """
         if not 0 <= size_bytes <= self.left:
             raise Broken(
@@ -235,6 +235,6 @@ class Cursor:
         self.at += size_bytes
 
     def number(self, layout: str) -> int:
-        """The next integer, in `struct` notation."""
+        """Take the next integer, in `struct` notation."""
         value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
         return value

@@ -1,4 +1,4 @@
-"""One file hashed and judged in this very process. Another process may kill it if it takes too much."""
+"""Hashes and judges one file in this very process. Another process may kill this one if it takes too much."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class Proof:
 
 
 def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = None) -> Proof | None:
-    """What the regular file at `path` holds on its storage, hashed and inspected in one pass.
+    """Hash and inspect what the regular file at `path` holds on its storage, in one pass.
 
-    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays bounded as with
-    `inspect`. Once `stop` is set, the pass ends at the next block.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays bounded
+    as with `inspect`. Once `stop` is set, the pass ends at the next block.
 
     Raises:
         OSError: the storage could not be read.
-        Stopped: it was stopped.
+        Stopped: `stop` was set.
     """
     stored = Stored.at(path)
     if stored is None:
@@ -48,9 +48,9 @@ def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = Non
 
 
 def inspect(path: Path, *, name: str) -> Verdict:
-    """What reading the file at `path` proves about it as the format that its logical `name` claims.
+    """Inspect the file at `path` as the format that its logical `name` claims.
 
-    Nothing from the file is executed, and memory stays bounded however large or hostile it is.
+    Nothing from the file is executed, and memory stays bounded, however large or hostile the file is.
 
     Raises:
         OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
@@ -81,12 +81,12 @@ def _judge(source: Source) -> Verdict:
         unread = str(reason)
     except MemoryError:
         unread = NO_MEMORY
-    except Exception as surprise:  # noqa: BLE001  a parser's surprise is a finding about the file
+    except Exception as surprise:  # noqa: BLE001  an unforeseen error of a parser is a finding about the file
         problem = f"{type(surprise).__name__}: {surprise}"
     if source.failure:
         raise source.failure
     if problem and resource_limits.is_strained():
-        # Libraries report missing memory in many ways, and none of them is evidence against the
+        # Libraries report missing memory in many ways. None of these is evidence against the
         # file.
         unread, problem = f"{NO_MEMORY} (it ended with: {problem[:100]})", None
     reasons = [*findings.not_proved, *([unread] if unread else [])]
@@ -101,5 +101,5 @@ def _judge(source: Source) -> Verdict:
 
 
 def _printable(text: str) -> str:
-    """The text, shortened, without anything that a file may have put there to control a terminal."""
+    """Shorten the text, and remove anything with which a file could control a terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])

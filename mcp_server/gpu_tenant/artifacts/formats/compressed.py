@@ -1,4 +1,4 @@
-"""Compressed streams: inflated to the end, their own checksums compared, and their content read.
+"""Compressed streams: inflates them to the end, compares their own checksums, and reads their content.
 
 Source: RFC 1952 (gzip), the bzip2 and .xz file format documents, RFC 8878 (zstd). Several streams
 may follow one another, with zero bytes between them.
@@ -27,7 +27,7 @@ _MAGIC_BYTES = 10
 _XZ_MEMORY_BYTES = 128 << 20
 _ZSTD_WINDOW_BYTES = 128 << 20
 _ZSTD_FEED_BYTES = 2048
-"""Four bytes of zstd may expand to 128 KiB at once, and its Python interface sets no limit."""
+"""How much zstd input is fed at once: four bytes may expand to 128 KiB, and its Python interface sets no limit."""
 
 _INSIDE: dict[str, Callable[[Iterable[bytes], Findings], None]] = {
     ".tar": tar.check_chunks,
@@ -41,20 +41,20 @@ _TARBALLS = (".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 def gzip(source: Source, findings: Findings) -> None:
-    """Every gzip member is whole by its CRC-32 and length, and so is its content."""
+    """Check that every gzip member is whole by its CRC-32 and length, and so is its content."""
     start = partial(Zlib, 16 + zlib.MAX_WBITS)
     _check(source, _streams(source.chunks(), start, GZIP), findings)
     findings.proved.append("the gzip stream is whole, by its CRC-32")
 
 
 def bzip2(source: Source, findings: Findings) -> None:
-    """Every bzip2 stream is whole by its CRC-32, and so is its content."""
+    """Check that every bzip2 stream is whole by its CRC-32, and so is its content."""
     _check(source, _streams(source.chunks(), bz2.BZ2Decompressor, BZIP2), findings)
     findings.proved.append("the bzip2 stream is whole, by its CRC-32")
 
 
 def xz(source: Source, findings: Findings) -> None:
-    """Every xz stream is whole by its own check, and so is its content."""
+    """Check that every xz stream is whole by its own check, and so is its content."""
 
     def start() -> Inflater:
         return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)
@@ -63,16 +63,16 @@ def xz(source: Source, findings: Findings) -> None:
         _check(source, _streams(source.chunks(), start, XZ), findings)
     except lzma.LZMAError as error:
         if "emory" in str(error):
-            raise Unread("needs more memory to inflate than is spent here") from error
+            raise Unread("inflating it needs more memory than is allowed here") from error
         raise
     findings.proved.append("the xz stream is whole, by its own check")
 
 
 def zstd(source: Source, findings: Findings) -> None:
-    """Every zstd frame is whole, and so is its content.
+    """Check that every zstd frame is whole, and so is its content.
 
     Raises:
-        Broken: one is not.
+        Broken: a frame is not whole.
         Unread: `zstandard` is not installed.
     """
     if not ZSTD.match(source.upto(0, 4)):
@@ -124,7 +124,7 @@ class _Zstd:
 
 
 def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
-    """The stream ends properly, and holds what the suffix inside the file's name claims."""
+    """Check that the stream ends properly, and that it holds what the suffix inside the file's name claims."""
     source.alone()
     name = PurePath(source.name.lower())
     inner = ".tar" if name.suffix in _TARBALLS else PurePath(name.stem).suffix
@@ -143,7 +143,7 @@ def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
 def _streams(
     packed: Iterator[bytes], start: Callable[[], Inflater], magic: re.Pattern[bytes]
 ) -> Iterator[bytes]:
-    """The content of one stream after another, to the end of the file."""
+    """Inflate one stream after another, to the end of the file."""
     measure = Measure()
     packed = measure.taking(packed)
     head = _padded_head(b"", packed)
@@ -160,7 +160,7 @@ def _streams(
 
 
 def _padded_head(rest: bytes, packed: Iterator[bytes]) -> bytes:
-    """The beginning of the next stream, without the zero bytes before it, and long enough to be recognised."""
+    """Return the beginning of the next stream, without the zero bytes before it, and long enough to be recognised."""
     head = rest.lstrip(b"\0")
     while len(head) < _MAGIC_BYTES and (chunk := next(packed, b"")):
         head = (head + chunk).lstrip(b"\0")

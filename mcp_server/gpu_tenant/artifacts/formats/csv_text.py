@@ -1,4 +1,4 @@
-"""CSV and TSV: the text decodes, quotes are closed, and every row has as many columns.
+"""CSV and TSV: checks that the text decodes, that quotes are closed, and that all rows have as many columns.
 
 Source: RFC 4180, read as leniently as Python's `csv` does. There is no checksum and no end marker.
 """
@@ -24,7 +24,7 @@ _SENTINEL = "the file's last row has ended"
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The rows are whole.
+    """Check that the rows are whole.
 
     Raises:
         Broken: the text does not decode, a quote stays open, or the last row is cut off.
@@ -39,7 +39,7 @@ def delimiter(name: str) -> str:
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str) -> None:
-    """The rows of the chunks are whole.
+    """Check that the rows of the chunks are whole.
 
     Raises:
         Broken: the text does not decode, a quote stays open, or the last row is cut off.
@@ -80,7 +80,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str)
 
 
 class _Text:
-    """The lines as text, and one more line that becomes a row of its own only if no quote is open."""
+    """The lines as text, and one more line, which becomes a row of its own only if no quote is open."""
 
     def __init__(self, chunks: Iterable[bytes], findings: Findings) -> None:
         self.ended = False

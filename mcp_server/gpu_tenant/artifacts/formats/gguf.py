@@ -63,10 +63,10 @@ _MOST_TENSORS = 200_000
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every tensor of the table lies within the file, aligned, and overlaps no other.
+    """Check that every tensor of the table lies within the file, aligned, and overlaps no other.
 
     Raises:
-        Broken: one does not, or the header is damaged.
+        Broken: a tensor does not, or the header is damaged.
         Unread: its version is not supported here.
     """
     source.alone(LARGE_BYTES)
@@ -127,7 +127,7 @@ def _string(cursor: Cursor) -> str:
 
 
 def _skip(cursor: Cursor, kind: int, depth: int) -> None:
-    """The cursor is past a value of this kind."""
+    """Move the cursor past a value of this kind."""
     if kind in _SCALAR_BYTES:
         cursor.skip(_SCALAR_BYTES[kind])
     elif kind == _STRING:

@@ -9,10 +9,10 @@ _EXTENSION, _IMAGE, _TRAILER = b"\x21", b"\x2c", b"\x3b"
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Blocks follow one another to the trailer, with an image among them.
+    """Check that blocks follow one another to the trailer, with an image among them.
 
     Raises:
-        Broken: they do not.
+        Broken: they do not, or there is no image.
     """
     cursor = Cursor(source)
     if cursor.take(6) not in (b"GIF87a", b"GIF89a"):

@@ -1,4 +1,4 @@
-"""HDF5: the superblock's end-of-file address must fit the file's size. `h5py` reads every dataset.
+"""HDF5: checks that the superblock's end-of-file address fits the file's size, and reads every dataset with `h5py`.
 
 Source: HDF5 File Format Specification 3.0, section II.A, "Format Signature and Superblock".
 """
@@ -11,10 +11,10 @@ _OPEN_FOR_WRITING = 1
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The file is as long as its superblock says, and `h5py`, if installed, reads every dataset.
+    """Check that the file is as long as its superblock says, and that `h5py`, if installed, reads every dataset.
 
     Raises:
-        Broken: it is not.
+        Broken: the file has another length, or `h5py` refuses it.
         Unread: its superblock version is not supported here.
     """
     at = _superblock(source)
@@ -47,7 +47,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _superblock(source: Source) -> int:
-    """The offset of the superblock: 0, 512, 1024, and so on, doubling."""
+    """Find the offset of the superblock: 0, 512, 1024, and so on, doubling."""
     at = 0
     while at < source.size_bytes:
         if source.upto(at, 8) == MAGIC:

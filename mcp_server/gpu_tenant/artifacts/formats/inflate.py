@@ -1,4 +1,4 @@
-"""Decompression in bounded pieces, behind one interface that the standard library almost has."""
+"""Decompression in bounded pieces, behind one interface. The standard library's decompressors nearly have it."""
 
 import zlib
 from collections.abc import Generator, Iterable, Iterator
@@ -9,7 +9,7 @@ from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Broken, Unrea
 _MOST_INFLATED_BYTES = 1 << 40
 _FREE_BYTES = 1 << 30
 _MOST_RATIO = 1000
-"""Beyond the first GiB, the output may be at most this many times the packed input."""
+"""Beyond the first GiB, the output may be at most this many times as long as the packed input."""
 
 
 class Inflater(Protocol):
@@ -28,7 +28,7 @@ class Inflater(Protocol):
         """The input that followed the end of the stream."""
 
     def decompress(self, packed: bytes, limit: int, /) -> bytes:
-        """At most `limit` bytes of unpacked content."""
+        """Unpack at most `limit` bytes of content."""
 
 
 class Zlib:
@@ -57,32 +57,32 @@ class Zlib:
 
 
 class Measure:
-    """How many bytes came out of how many, over all the streams of a file."""
+    """How many bytes came out of how many bytes, over all the streams of a file."""
 
     def __init__(self) -> None:
         self._packed_bytes = self._inflated_bytes = 0
 
     def taking(self, packed: Iterable[bytes]) -> Iterator[bytes]:
-        """The same pieces, counted as packed input."""
+        """Pass the pieces on, and count them as packed input."""
         for piece in packed:
             self._packed_bytes += len(piece)
             yield piece
 
     def add(self, size_bytes: int) -> None:
-        """Another `size_bytes` came out.
+        """Count another `size_bytes` as output.
 
         Raises:
-            Unread: the output exceeds every limit.
+            Unread: the output exceeds a limit.
         """
         self._inflated_bytes += size_bytes
         check_measure(self._inflated_bytes, self._packed_bytes)
 
 
 def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
-    """This much output from this much input is within the limits.
+    """Check that this much output from this much input is within the limits.
 
     Raises:
-        Unread: it is not.
+        Unread: it exceeds a limit.
     """
     if inflated_bytes > _MOST_INFLATED_BYTES:
         raise Unread("more than 1 TiB when inflated: not read here")
@@ -93,11 +93,11 @@ def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
 def inflate(
     packed: Iterable[bytes], inflater: Inflater, measure: Measure
 ) -> Generator[bytes, None, bytes]:
-    """One stream's content in pieces of bounded size. Returns the part of the last chunk that follows its end.
+    """Inflate one stream, in pieces of bounded size. Returns the part of the last chunk that follows the stream's end.
 
     Raises:
         Broken: the input ends before the stream does.
-        Unread: its output exceeds every limit.
+        Unread: its output exceeds a limit.
     """
     for chunk in packed:
         pending = chunk

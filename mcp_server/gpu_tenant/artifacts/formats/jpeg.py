@@ -10,14 +10,14 @@ _SCAN, _END = 0xDA, 0xD9
 _ALONE = (0x01, *range(0xD0, 0xD9))
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _IN_SCAN = (0x00, *range(0xD0, 0xD8))
-"""What may follow 0xFF inside a scan: a stuffed zero, or a restart marker."""
+"""The bytes that may follow 0xFF inside a scan: a stuffed zero, or a restart marker."""
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Segments follow one another from SOI to EOI, with a frame and a scan between them.
+    """Check that segments follow one another from SOI to EOI, with a frame and a scan among them.
 
     Raises:
-        Broken: they do not.
+        Broken: they do not, or there is no frame or no scan.
     """
     if source.upto(0, 3) != MAGIC:
         raise Broken("it does not begin as a JPEG image does")
@@ -52,7 +52,7 @@ def _marker(cursor: Cursor) -> int:
 
 
 def _skip_scan(source: Source, cursor: Cursor) -> None:
-    """The cursor stands on the marker that ends the scan."""
+    """Move the cursor to the marker that ends the scan."""
     while cursor.left > 1:
         content = source.upto(cursor.at, CHUNK_BYTES)
         at = content.find(b"\xff")

@@ -1,4 +1,4 @@
-"""JSON: one whole value, UTF-8 to the last byte. Of a large file: that all which was opened in it is closed.
+"""JSON: checks that the file is one whole value in UTF-8. Of a large file: that everything opened in it is closed.
 
 Source: RFC 8259, with the `NaN` and `Infinity` that Python and JavaScript tools write beyond it.
 """
@@ -12,7 +12,7 @@ from itertools import chain
 from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, Unread
 
 _AT_ONCE_BYTES = 4 << 20
-"""Below this size the standard parser is used. Its objects then fit in memory whatever they are."""
+"""Below this size the standard parser is used. Its objects then fit in memory, whatever they are."""
 _DEEPEST = 1_000_000
 _BOM = codecs.BOM_UTF8
 
@@ -21,26 +21,26 @@ _DECODER = json.JSONDecoder(parse_int=float)
 
 _ODD = re.compile(rb"\b(?:NaN|Infinity)\b")
 _NEVER = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-"""No JSON holds these, and the holes of a file that was cut off are made of them."""
+"""Bytes that no JSON contains. The holes of a file that was cut off consist of them."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _CLOSES = {ord("]"): ord("["), ord("}"): ord("{")}
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The file is one JSON value; if it is large, it begins as one and is closed.
+    """Check that the file is one JSON value. If it is large, check that it begins as one and is closed.
 
     Raises:
-        Broken: it is not, or is cut off.
+        Broken: it is not one value, or it is cut off.
     """
     source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings)
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
-    """As `check`, for the chunks together.
+    """Do as `check`, for the chunks together.
 
     Raises:
-        Broken: they are not.
+        Broken: they are not one value, or it is cut off.
         Unread: it is nested too deeply.
     """
     stream = iter(chunks)
@@ -56,18 +56,18 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
         findings.proved.append("one whole JSON value, UTF-8 to the last byte")
     else:
         findings.proved.append("UTF-8 to the last byte, and every string and bracket is closed")
-        findings.not_proved.append(
-            "what stands between the brackets: so large a file is not parsed"
-        )
+        findings.not_proved.append("what is between the brackets: a file this large is not parsed")
     if _ODD.search(head):
         findings.warn("seems to hold NaN or Infinity, which strict JSON readers refuse")
 
 
 def is_parsed(text: bytes, rest: Iterable[bytes] = ()) -> bool:
-    """Whether the text was parsed as one JSON value. If it is too large or too deep for that, it is closed, with `rest`.
+    """Parse the text as one JSON value. Text that is too large or too deep is only checked, with `rest`, to be closed.
+
+    Returns whether the text was parsed.
 
     Raises:
-        Broken: it is not; the message says where it stops being one.
+        Broken: the text is not JSON; the message says where.
     """
     if len(text) <= _AT_ONCE_BYTES:
         try:
@@ -75,9 +75,9 @@ def is_parsed(text: bytes, rest: Iterable[bytes] = ()) -> bool:
         except RecursionError:
             pass
         except UnicodeDecodeError as error:
-            raise Broken(f"no UTF-8 at byte {error.start:,}") from error
+            raise Broken(f"not UTF-8 at byte {error.start:,}") from error
         except json.JSONDecodeError as error:
-            raise Broken(f"no JSON: {error.msg} at character {error.pos:,}") from error
+            raise Broken(f"not JSON: {error.msg} at character {error.pos:,}") from error
         else:
             return True
     _must_be_closed(chain([text], rest))
@@ -93,15 +93,16 @@ def _must_be_closed(chunks: Iterable[bytes]) -> None:
         try:
             utf8.decode(chunk)
         except UnicodeDecodeError as error:
-            raise Broken(f"no UTF-8 near byte {behind:,}") from error
+            raise Broken(f"not UTF-8 near byte {behind:,}") from error
         if found := _NEVER.search(chunk):
             raise Broken(f"a control character at byte {behind + found.start():,}")
         if not began and (first := chunk.lstrip()[:1]):
             began = True
             if first not in b'{["':
-                raise Broken(f"no JSON: begins with {first!r}")
+                raise Broken(f"not JSON: begins with {first!r}")
         behind += len(chunk)
-        # Pairs of backslashes are nothing; after them, a backslash before a quote keeps it from being one.
+        # Pairs of backslashes mean nothing here. Without them, a backslash before a quote shows
+        # that the quote ends no string.
         text = (pending + chunk).replace(b"\\\\", b"")
         pending = b"\\" if text.endswith(b"\\") else b""
         parts = text.removesuffix(b"\\").replace(b'\\"', b"").split(b'"')
@@ -116,9 +117,9 @@ def _must_be_closed(chunks: Iterable[bytes]) -> None:
 
 
 def _close(is_open: bytearray, text: bytes, behind: int) -> None:
-    """The brackets of the text are added to the open ones; each that closes takes its own with it."""
+    """Add the brackets of the text to the open ones. A bracket that closes removes the one that it closes."""
     brackets, before = text.translate(None, _NO_BRACKETS), -1
-    # Most are closed at once. Each turn takes away the innermost ones, and does so at the speed of C.
+    # Most brackets are closed at once. Each turn removes the innermost pairs, at the speed of C.
     for _ in range(32):
         if len(brackets) == before:
             break
@@ -135,7 +136,7 @@ def _close(is_open: bytearray, text: bytes, behind: int) -> None:
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:
-    """The lines of the chunks, without their newlines. A last line without a newline counts as well.
+    """Split the chunks into lines, without their newlines. A last line without a newline counts as well.
 
     Raises:
         Unread: a line is longer than `longest_bytes`.

@@ -1,4 +1,4 @@
-"""JSON lines (.jsonl, .ndjson): every line is one whole JSON value, the last one too.
+"""JSON lines (.jsonl, .ndjson): checks that every line, also the last, is one whole JSON value.
 
 Source: https://jsonlines.org.
 """
@@ -18,20 +18,20 @@ _LONGEST_LINE_BYTES = 32 << 20
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every line is a JSON value.
+    """Check that every line is a JSON value.
 
     Raises:
-        Broken: one is not, or the last one is cut off.
+        Broken: a line is not, or the last line is cut off.
     """
     source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings)
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
-    """Every line of the chunks is a JSON value.
+    """Check that every line of the chunks is a JSON value.
 
     Raises:
-        Broken: one is not, or the last one is cut off.
+        Broken: a line is not, or the last line is cut off.
         Unread: a line is too long to be read in bounded memory.
     """
     values = blank = large = 0

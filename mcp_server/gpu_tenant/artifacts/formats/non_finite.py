@@ -1,4 +1,4 @@
-"""NaN and infinity among the floating-point values of a file: counted, named, and sampled if there are many values."""
+"""Finds NaN and infinity among a file's floating-point values. Of many values, only a sample is checked."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Findings, Source
 
 SAMPLE_LIMIT = 64 << 20
-"""The most values checked per file, about a second of work. Beyond it, evenly spread blocks are sampled."""
+"""The most values checked per file, about a second of work. In a larger file, evenly spread blocks are sampled."""
 
 _BLOCK_BYTES = CHUNK_BYTES // 4
 _SMALLEST_SAMPLE = 4096
@@ -15,7 +15,7 @@ _SMALLEST_SAMPLE = 4096
 
 Key = TypeVar("Key")
 Table = tuple[int, bytes]
-"""Two things: the index of a byte in a value, most significant first, and a table that gives 1 for a byte that fits."""
+"""The index of a byte in a value, most significant first, and a table with 1 for each byte value that fits there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Layout:
         return self._tables(self.exponent)
 
     def infinite(self) -> list[Table]:
-        """The byte patterns of infinity: of its bits, only the exponent's and the sign's are set."""
+        """The byte patterns of infinity: only the bits of the exponent and the sign are set."""
         return self._tables((1 << 8 * self.size_bytes - 1) - 1)
 
     def _tables(self, judged: int) -> list[Table]:
-        """For every byte that `judged` covers, a table of the byte values that agree there with infinity."""
+        """For every byte that `judged` covers, make a table of the byte values that agree with infinity there."""
         tables = []
         for place in range(self.size_bytes):
             shift = 8 * (self.size_bytes - 1 - place)
@@ -50,7 +50,7 @@ LAYOUTS = {
     "F32": Layout(4, 0x7F80_0000),
     "F64": Layout(8, 0x7FF0_0000_0000_0000),
 }
-"""Keyed by the names that safetensors uses: binary16, bfloat16, binary32, binary64."""
+"""The float layouts, by the names that safetensors uses: binary16, bfloat16, binary32, binary64."""
 
 _NOT_FINITE = {name: layout.not_finite() for name, layout in LAYOUTS.items()}
 _INFINITE = {name: layout.infinite() for name, layout in LAYOUTS.items()}
@@ -69,23 +69,22 @@ class Tensor:
 
 @dataclass
 class Tally:
-    """How many of the values checked were NaN or infinite."""
+    """How many of the checked values were NaN or infinite."""
 
     seen: int = 0
     nan: int = 0
     inf: int = 0
 
     def add(self, content: bytes, dtype: str, order: Literal["little", "big"] = "little") -> None:
-        """The values in `content`, a whole number of them, are counted.
+        """Count the values in `content`, which holds a whole number of them.
 
-        One byte position of all values is checked at a time, at C speed. The most significant byte comes first,
-        because
-        it alone rules out almost every block.
+        One byte position of all values is checked at a time, at the speed of C. The most significant byte
+        comes first, because it alone rules out almost every block.
         """
         width = LAYOUTS[dtype].size_bytes
 
         def fitting(tables: list[Table]) -> int:
-            """A number that has a bit set for every value that fits all the tables."""
+            """Make a number with a bit set for every value that fits all the tables."""
             fit = -1
             for place, table in tables:
                 flags = content[place if order == "big" else width - 1 - place :: width].translate(
@@ -103,13 +102,13 @@ class Tally:
             self.nan += not_finite - infinite
 
     def report(self, label: str, findings: Findings) -> None:
-        """A warning names the tensor if any of its values was not finite."""
+        """Warn about the tensor by name, if any of its values was not finite."""
         if self.nan or self.inf:
             findings.warn(f"{label}: {self.nan:,} NaN, {self.inf:,} inf of {self.seen:,}")
 
 
 class TensorSample:
-    """The blocks to check in one tensor. They are checked as the file's bytes pass in rising order."""
+    """The blocks to check in one tensor. They are checked while the file's bytes pass in rising order."""
 
     def __init__(self, tensor: Tensor, share: int) -> None:
         self.tensor = tensor
@@ -119,7 +118,7 @@ class TensorSample:
         self._carried = b""
 
     def see(self, offset: int, content: bytes | memoryview) -> None:
-        """The blocks due in `content`, which is at `offset` in the file, have been checked."""
+        """Check the blocks that are due in `content`, which is at `offset` in the file."""
         end = offset + len(content)
         while self._due is not None and self._due[0] < end:
             start, size_bytes = self._due
@@ -131,13 +130,13 @@ class TensorSample:
             self._due = next(self._blocks, None)
 
     def take(self, source: Source) -> None:
-        """The blocks that are due have been read and checked."""
+        """Read and check the blocks that are still due."""
         while self._due is not None:
             self.see(self._due[0], source.along(*self._due))
 
 
 def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
-    """For every tensor that holds floats, the blocks to check, as its share of the limit for the file."""
+    """Choose the blocks to check in every tensor of floats, as its share of the limit for the file."""
     floats = {key: x for key, x in tensors.items() if x.dtype in LAYOUTS and x.count}
     total = sum(tensor.count for tensor in floats.values())
     chosen = {}
@@ -150,10 +149,10 @@ def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
 
 
 def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
-    """Every tensor with values that are not finite is named in a warning.
+    """Warn about every tensor that has values that are not finite.
 
-    If the file has more than `SAMPLE_LIMIT` values, evenly spaced blocks are checked, and the findings state
-    this under what was not proved.
+    If the file has more than `SAMPLE_LIMIT` values, evenly spaced blocks are checked, and the findings say so
+    under what was not proved.
     """
     chosen = samples(dict(enumerate(tensors))).values()
     for sample in sorted(chosen, key=lambda sample: sample.tensor.offset):
@@ -162,7 +161,7 @@ def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
 
 
 def report(seen: Collection[TensorSample], findings: Findings) -> None:
-    """The findings name what is not finite in the samples, and say how much of the file was sampled."""
+    """Add to the findings what is not finite in the samples, and how much of the file was sampled."""
     for sample in seen:
         sample.tally.report(sample.tensor.label, findings)
     total = sum(sample.tensor.count for sample in seen)
@@ -170,7 +169,7 @@ def report(seen: Collection[TensorSample], findings: Findings) -> None:
 
 
 def state(seen: int, total: int, findings: Findings) -> None:
-    """The findings say how many values were checked, and whether that was all of them."""
+    """Add to the findings how many values were checked, and whether those were all values."""
     if seen < total:
         findings.not_proved.append(f"values sampled: {seen:,} of {total:,}")
     elif total:
@@ -178,7 +177,7 @@ def state(seen: int, total: int, findings: Findings) -> None:
 
 
 def _blocks(tensor: Tensor, share: int) -> Iterator[tuple[int, int]]:
-    """Offset and size of each block to check. No two of them overlap."""
+    """Yield the offset and size of each block to check. No two blocks overlap."""
     width = LAYOUTS[tensor.dtype].size_bytes
     block = min(_BLOCK_BYTES // width, share)
     blocks = -(-share // block)

@@ -59,10 +59,10 @@ class Header:
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The header accounts for every byte of the values.
+    """Check that the header accounts for every byte of the values.
 
     Raises:
-        Broken: the header is damaged or values are missing.
+        Broken: the header is damaged, or values are missing.
         Unread: its version or dtype is not supported here.
     """
     head = header(source.upto(0, LONGEST_HEADER_BYTES + 12))
@@ -85,10 +85,10 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def header(head: bytes) -> Header:
-    """What the header at the start of `head` says.
+    """Read the header at the start of `head`.
 
     Raises:
-        Broken: it is not a header, or a damaged one.
+        Broken: it is no header, or a damaged one.
         Unread: its version, dtype or length is not supported here.
     """
     if head[:6] != MAGIC:
@@ -122,7 +122,7 @@ def header(head: bytes) -> Header:
 
 
 def _item(descr: object, depth: int) -> tuple[int, bool]:
-    """How many bytes one element takes, and whether it contains objects."""
+    """Return how many bytes one element takes, and whether it contains objects."""
     if depth > _DEEPEST_DTYPE:
         raise Unread("a dtype nested so deeply is not read here")
     match descr:

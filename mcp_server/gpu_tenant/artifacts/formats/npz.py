@@ -13,10 +13,10 @@ from gpu_tenant.artifacts.formats.pickle_file import scan
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every member is whole, and every array has all its values.
+    """Check that every member is whole, and that every array has all its values.
 
     Raises:
-        Broken: one has not.
+        Broken: a member is damaged, or values are missing.
     """
     arrays = others = seen = total = 0
     for member in zip_file.members(source, findings):
@@ -36,7 +36,7 @@ def check(source: Source, findings: Findings) -> None:
         if member.stored:
             _objects(source, member, findings)
     if others and not arrays:
-        raise Broken("no array among its members: a zip, and no npz")
+        raise Broken("no array among its members: this is a zip, but not an npz")
     findings.proved.append(f"{count_of(arrays, 'array')} whole, by CRC-32 and by header")
     if others:
         findings.warn(f"{count_of(others, 'member')} besides the arrays")
@@ -46,7 +46,7 @@ def check(source: Source, findings: Findings) -> None:
 def _array(
     member: zip_file.Member, pieces: Iterator[bytes | memoryview], budget: int, findings: Findings
 ) -> tuple[int, int]:
-    """How many floats were checked, and how many the array has. Its length agrees with its header."""
+    """Check an array's length against its header. Returns how many floats were checked, and how many the array has."""
     head = b""
     for piece in pieces:
         head += piece
@@ -70,7 +70,7 @@ def _array(
 
 
 def _objects(source: Source, member: zip_file.Member, findings: Findings) -> None:
-    """A stored array of objects was followed like the pickle that it is."""
+    """Follow a stored array of objects as the pickle that it is."""
     header = npy.header(source.upto(member.content_at, npy.LONGEST_HEADER_BYTES + 12))
     if header.holds_objects:
         end = member.content_at + member.packed_bytes

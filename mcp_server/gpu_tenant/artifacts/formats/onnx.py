@@ -1,4 +1,4 @@
-"""ONNX models: a protobuf whose fields must nest to the last byte, with a graph and its tensors.
+"""ONNX models: checks that a protobuf's fields nest to the last byte, with a graph and its tensors among them.
 
 Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto and the protobuf wire format,
 https://protobuf.dev/programming-guides/encoding/. There is no checksum, and no end marker.
@@ -36,7 +36,7 @@ _NESTED: Mapping[str, Mapping[int, str]] = {
     "OperatorSet": {},
     "Value": {},
 }
-"""For each message, which of its fields hold which message."""
+"""For each message, the fields that hold a message, and which message they hold."""
 _HIGHEST = {"Model": 26, "Graph": 17, "Node": 10, "Tensor": 16, "Attribute": 23}
 _ITEM_BYTES = {
     1: 4,
@@ -77,10 +77,10 @@ class _Seen:
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every field nests within its message to the end of the file, and there is a graph.
+    """Check that every field nests within its message, to the end of the file, and that there is a graph.
 
     Raises:
-        Broken: one does not, or there is none.
+        Broken: a field does not, or there is no graph.
     """
     source.alone(LARGE_BYTES)
     seen = _Seen()
@@ -97,7 +97,9 @@ def check(source: Source, findings: Findings) -> None:
             f"values kept in other files, which must be kept as well: {names}"
         )
     if seen.unknown:
-        findings.warn(f"fields that ONNX did not have: {', '.join(sorted(seen.unknown)[:8])}")
+        findings.warn(
+            f"fields that ONNX did not have when this was written: {', '.join(sorted(seen.unknown)[:8])}"
+        )
     look(source, seen.tensors, findings)
 
 
@@ -120,9 +122,9 @@ def _walk(source: Source, cursor: Cursor, message: str, seen: _Seen, depth: int)
 
 
 def _fields(cursor: Cursor, message: str, seen: _Seen) -> Iterator[tuple[int, int, int, int]]:
-    """Every field of one message: number, wire type, and where its content is.
+    """Yield every field of one message: its number, its wire type, and where its content begins and ends.
 
-    For a varint, its value takes the place of the end.
+    For a varint, the value is given in place of the end.
     """
     while cursor.left:
         at = cursor.at
@@ -161,7 +163,7 @@ def _varint(cursor: Cursor) -> int:
 
 
 def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
-    """The size of the tensor's raw values agrees with its dimensions and type."""
+    """Check that the size of the tensor's raw values agrees with its dimensions and type."""
     name, kind, count, external, raw = "a tensor", 0, 1, False, None
     begin = cursor.at
     for number, wire, start, end in _fields(cursor, "Tensor", seen):

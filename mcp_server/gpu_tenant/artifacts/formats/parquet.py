@@ -1,4 +1,4 @@
-"""Parquet: magic at both ends, and a footer that fits. Every row, if `pyarrow` is installed.
+"""Parquet: checks the magic at both ends, and that the footer fits. Reads every row, if `pyarrow` is installed.
 
 Source: https://parquet.apache.org/docs/file-format/: `PAR1`, data, footer, four bytes of footer length, `PAR1`.
 `PARE` instead if the footer is encrypted.
@@ -13,10 +13,10 @@ _FRAME_BYTES = 12
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The footer lies between the two magics, and `pyarrow`, if installed, reads every row.
+    """Check that the footer lies between the two magics, and that `pyarrow`, if installed, reads every row.
 
     Raises:
-        Broken: it does not.
+        Broken: the footer does not fit, or `pyarrow` refuses the file.
         Unread: the footer is encrypted.
     """
     if source.upto(source.size_bytes - 4, 4) == _ENCRYPTED == source.upto(0, 4):

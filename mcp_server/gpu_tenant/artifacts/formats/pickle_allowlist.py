@@ -1,4 +1,4 @@
-"""The globals that a pickle may name without harm. To build them makes plain values, tensors or arrays.
+"""The globals that a pickle may name without harm. Building them makes only plain values, tensors or arrays.
 
 Source: `_get_allowed_globals` of `torch/_weights_only_unpickler.py` (2.13), and what numpy and the standard
 library write for their own values.

@@ -1,4 +1,4 @@
-"""Pickles: every opcode up to STOP is read and followed symbolically. Nothing is ever unpickled.
+"""Pickles: reads every opcode up to STOP, and follows it symbolically. Nothing is ever unpickled.
 
 Source: the opcode table of the standard library's `pickletools`.
 """
@@ -30,7 +30,7 @@ _PREFIX = {
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The file is a sequence of pickles, each whole, to its last byte.
+    """Check that the file is a sequence of whole pickles, to its last byte.
 
     Raises:
         Broken: an opcode, an operand or STOP is missing.
@@ -48,15 +48,17 @@ def check(source: Source, findings: Findings) -> None:
         findings.warn(f"{count_of(source.size_bytes - end, 'byte')} after the last pickle")
     if persistent_ids:
         findings.not_proved.append(f"{count_of(persistent_ids, 'value')} kept outside the pickle")
-    findings.not_proved.append("that it unpickles: the classes it names may be gone or changed")
+    findings.not_proved.append(
+        "that it can be unpickled: the classes that it names may be gone or changed"
+    )
 
 
 def scan(source: Source, start: int, end: int) -> Scan:
-    """The pickle that begins at `start` is whole, and every name in it is listed.
+    """Check that the pickle that begins at `start` is whole, and list every name in it.
 
     Raises:
-        Broken: it is not.
-        Unread: it is too large to be followed, or refers to out-of-band buffers.
+        Broken: the pickle is not whole.
+        Unread: the pickle is too large to be followed, or refers to out-of-band buffers.
     """
     cursor = Cursor(source, start, end)
     machine = PickleMachine(cursor.at)
@@ -74,7 +76,7 @@ def scan(source: Source, start: int, end: int) -> Scan:
 
 
 def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
-    """The opcode's argument, if it is short enough to matter. The cursor is past it in any case."""
+    """Read the opcode's argument if it is short enough to matter. The cursor moves past it in any case."""
     kind = opcode.arg
     if kind is None:
         return None
@@ -102,7 +104,7 @@ def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
 
 
 def _line(cursor: Cursor) -> bytes:
-    """The next line with its newline, truncated once it is longer than anything that is kept."""
+    """Read the next line with its newline, truncated once it is longer than anything that is kept."""
     kept = b""
     while True:
         step = cursor.take(min(256, cursor.left) or 1)

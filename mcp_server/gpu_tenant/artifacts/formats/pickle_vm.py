@@ -55,14 +55,14 @@ _REBUILD_ARGUMENTS = {"torch._utils._rebuild_tensor_v2": 6, "torch._utils._rebui
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """Something the pickle names and would import: `torch.FloatStorage`, `os.system`."""
+    """Something that the pickle names and would import: `torch.FloatStorage`, `os.system`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A run of values that the pickle refers to and does not contain."""
+    """A run of values to which the pickle refers, and which it does not contain."""
 
     key: str
     dtype: str | None
@@ -76,7 +76,7 @@ class Storage:
 
 @dataclass
 class Scan:
-    """What one pickle says, as far as this can be known without unpickling it."""
+    """What one pickle says, as far as that can be known without unpickling it."""
 
     end: int = 0
     result: object = None
@@ -87,7 +87,7 @@ class Scan:
     persistent_ids: int = 0
 
     def report(self, findings: Findings) -> None:
-        """The findings say that the pickle is whole, and which of its imports are not known to be harmless."""
+        """Add to the findings that the pickle is whole, and which of its imports are not known to be harmless."""
         findings.proved.append(f"the pickle is whole: {count_of(self.opcodes, 'opcode')}, to STOP")
         if strange := sorted(self.globals - KNOWN):
             findings.warn(f"unpickling would import and may run {', '.join(strange[:12])}")
@@ -106,7 +106,7 @@ UNSEEN, _MARK = OpaqueValue(), _Mark()
 
 
 class PickleMachine:
-    """The symbolic machine. Names and small values are followed, and everything else is `UNSEEN`."""
+    """The symbolic machine. It follows names and small values. Everything else is `UNSEEN`."""
 
     def __init__(self, at: int) -> None:
         self.scan = Scan(end=at)
@@ -117,7 +117,7 @@ class PickleMachine:
         self._room = _KEPT_VALUES
 
     def step(self, opcode: pickletools.OpcodeInfo, argument: object, cursor: Cursor) -> None:
-        """The stack is as unpickling would leave it: the same shape, though not the same content."""
+        """Change the stack as unpickling would: it gets the same shape, though not the same content."""
         self.scan.opcodes += 1
         if self.scan.opcodes > _MOST_OPCODES or len(self._stack) > _DEEPEST_STACK:
             raise Unread(
@@ -142,13 +142,13 @@ class PickleMachine:
             case "DUP":
                 self._stack += [operands[0], operands[0]]
             case "NEXT_BUFFER" | "READONLY_BUFFER":
-                raise Unread("the pickle stands on buffers that were kept elsewhere")
+                raise Unread("the pickle refers to buffers that are kept elsewhere")
             case _:
                 if opcode.stack_after:
                     self._stack.append(self._value(opcode.name, argument, operands, items))
 
     def _operands(self, opcode: pickletools.OpcodeInfo) -> tuple[list[object], list[object]]:
-        """What the opcode takes off the stack: the part below its MARK, and the part above it."""
+        """Take what the opcode takes off the stack: the part below its MARK, and the part above it."""
         before = opcode.stack_before
         items: list[object] = []
         fixed = len(before)
@@ -207,9 +207,9 @@ class PickleMachine:
                 return self._kept(argument) if isinstance(argument, (str, int)) else UNSEEN
 
     def _kept(self, value: object) -> object:
-        """The value itself.
+        """Return the value itself.
 
-        `UNSEEN` once the allowed memory is used up, because a pickle may hold any number of values.
+        Return `UNSEEN` once the allowed memory is used up, because a pickle may hold any number of values.
         """
         self._room -= len(value) if isinstance(value, (list, tuple)) else 1
         return value if self._room > 0 else UNSEEN
@@ -259,7 +259,7 @@ class PickleMachine:
                 self.scan.labels.setdefault(value.key, f"{key}"[:200])
 
     def _call(self, function: object, arguments: object) -> object:
-        """The storage under a rebuilt tensor, so that its name can be reported."""
+        """Return the storage under a rebuilt tensor, so that its name can be reported."""
         if not isinstance(arguments, tuple):
             return UNSEEN
         if isinstance(function, Global) and function.name.startswith(
@@ -278,10 +278,10 @@ class PickleMachine:
 
 
 def _check_reach(arguments: tuple[object, ...]) -> None:
-    """The tensor's last element is within its storage.
+    """Check that the tensor's last element is within its storage.
 
     Raises:
-        Broken: it is beyond the storage, which torch would refuse as well.
+        Broken: the element is beyond the storage, which torch would refuse as well.
     """
     match arguments:
         case (Storage() as storage, int(offset), tuple(sizes), tuple(strides), *_):

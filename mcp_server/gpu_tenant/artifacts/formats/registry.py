@@ -52,7 +52,7 @@ def _begins(magic: bytes) -> re.Pattern[bytes]:
 
 
 def _torch(source: Source, findings: Findings) -> None:
-    """A torch checkpoint, in the new or the old layout, is whole."""
+    """Check that a torch checkpoint, in the new or the old layout, is whole."""
     head = source.upto(0, len(torch_legacy.MAGIC))
     if head.startswith(b"PK\x03\x04"):
         torch_zip.check(source, findings)
@@ -61,7 +61,7 @@ def _torch(source: Source, findings: Findings) -> None:
     elif head[:1] == b"\x80":
         pickle_file.check(source, findings)
     else:
-        raise Broken("it begins neither as a zip nor as a pickle")
+        raise Broken("it begins neither like a zip nor like a pickle")
 
 
 _REGISTRY = (
@@ -94,14 +94,14 @@ _REGISTRY = (
 TEXT = Format("text", text.check, (".txt", ".log", ".md", ".yaml", ".yml", ".toml", ".out", ".err"))
 _BY_SUFFIX = {suffix: format for format in (*_REGISTRY, TEXT) for suffix in format.suffixes}
 _SILENT = ("", ".bin", ".ckpt", ".db", ".model", ".dat", ".part", ".pdparams")
-"""Suffixes used for so many things that only the content can tell the format."""
+"""Suffixes that are used for so many things that only the content can tell the format."""
 
 FORMATS: tuple[str, ...] = tuple(format.name for format in _REGISTRY)
 SUFFIXES: tuple[str, ...] = tuple(_BY_SUFFIX)
 
 
 def claimed_format(source: Source) -> Format | None:
-    """The format that a file claims: by its suffix, or by how it begins if the suffix does not tell."""
+    """Find the format that a file claims: by its suffix, or by how it begins if the suffix does not tell."""
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]

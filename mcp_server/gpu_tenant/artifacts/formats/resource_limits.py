@@ -1,6 +1,6 @@
 """Limits on memory and CPU time for a process that reads a file from a stranger.
 
-When run as a program, it imports a package, takes on the limits, and runs one of our scripts under them:
+When run as a program, this module imports a package, sets the limits, and runs one of our scripts under them:
 `resource_limits.py PACKAGE COMPUTING_S SCRIPT FILE`. It needs only the standard library.
 """
 
@@ -26,7 +26,7 @@ _taken: list[int] = []
 
 
 def allowance_s(size_bytes: int) -> int:
-    """How many CPU seconds a file of that size may take: many times what a good file needs.
+    """How many CPU seconds reading a file of that size may take: many times what a good file needs.
 
     A small file gets ten seconds. A large one gets half an hour, plus the time to hash it.
     """
@@ -35,21 +35,22 @@ def allowance_s(size_bytes: int) -> int:
 
 
 def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
-    """This process gets at most `most_bytes` beyond what it has now. Returns whether the system enforces that.
+    """Limit this process to `most_bytes` beyond what it has now. Returns whether the system enforces that.
 
-    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such limits
-    without enforcing them, and Windows has none of this kind. There the parent process has to watch.
+    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such
+    limits without enforcing them, and Windows has none of this kind. On those systems the parent process has
+    to watch.
     """
     if not sys.platform.startswith("linux"):
         return False
-    # The sixth field is the data and stack size of the process, which RLIMIT_DATA limits.
+    # The sixth field is the size of the process's data and stack, which RLIMIT_DATA limits.
     fields = Path("/proc/self/statm").read_bytes().split()
     now = int(fields[5]) * os.sysconf("SC_PAGE_SIZE")
     threading.stack_size(_STACK_BYTES)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     soft = (
         now + most_bytes
-    )  # the hard one stays, or a library's own process could not be given its share
+    )  # The hard limit stays, or a library's own process could not be given its share.
     resource.setrlimit(
         resource.RLIMIT_DATA, (soft if most == resource.RLIM_INFINITY else min(soft, most), most)
     )
@@ -58,7 +59,7 @@ def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
 
 
 def limit_computing(seconds: int) -> None:
-    """From now on, the system ends this process after `seconds` more of CPU time, if it supports such a limit."""
+    """Let the system end this process after `seconds` more of CPU time, if it supports such a limit."""
     if sys.platform != "win32":
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
         soft = math.ceil(time.process_time()) + seconds
@@ -68,14 +69,14 @@ def limit_computing(seconds: int) -> None:
 
 
 def lift_memory() -> None:
-    """This process may take memory without this module's limit, as a library needs when it is imported."""
+    """Lift this module's limit from this process, because importing a library may need more."""
     if sys.platform.startswith("linux"):
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def leave_no_dump() -> None:
-    """If this process is killed, no image of its memory is written."""
+    """If this process is killed, let no image of its memory be written."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

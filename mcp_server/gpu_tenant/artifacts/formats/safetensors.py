@@ -1,4 +1,4 @@
-"""safetensors: a JSON header whose offsets must tile the rest of the file exactly.
+"""safetensors: checks that the offsets in the JSON header tile the rest of the file exactly.
 
 Source: the format section of https://github.com/huggingface/safetensors (README) and its
 `TensorIndexInfo` validation: eight bytes of little-endian header length, at most 100 MB of JSON
@@ -47,7 +47,7 @@ _MOST_DIMENSIONS = 64
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The header describes every byte of the file, once.
+    """Check that the header describes every byte of the file exactly once.
 
     Raises:
         Broken: it does not.

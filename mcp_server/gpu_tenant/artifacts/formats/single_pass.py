@@ -1,4 +1,4 @@
-"""One pass over a file on its storage. Every byte is hashed, and can be inspected as it passes."""
+"""One pass over a file on its storage. It hashes every byte, and lets each be inspected as it passes."""
 
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +13,13 @@ class Stopped(Exception):
 
 
 class Passage:
-    """A pass that advances as far as it is asked to, and never goes back.
+    """A pass that moves on as far as it is asked to, and never goes back.
 
     Each block is hashed in a separate thread while it is being inspected.
     """
 
     def __init__(self, stored: Stored, expected: str | None, stop: Event) -> None:
-        """Nothing has been read yet. `expected` is the sha256 that the whole file should have."""
+        """Prepare the pass without reading anything. `expected` is the sha256 that the whole file should have."""
         flush(stored.opened)
         self._stored = stored
         self._expected = expected
@@ -32,13 +32,13 @@ class Passage:
         self._at = self._end = 0
 
     def keep(self) -> None:
-        """The page cache keeps what the pass reads, for a program that reads the file again afterwards."""
+        """Let the page cache keep what the pass reads, for a program that reads the file again afterwards."""
         self._stored.keep()
 
     def piece(self, offset: int, size_bytes: int) -> memoryview | None:
-        """At most `size_bytes` bytes at `offset`. None if the pass is already beyond it, or the file ends before it.
+        """Return at most `size_bytes` bytes at `offset`. None if the pass is beyond it already, or the file ends before it.
 
-        They are valid only until the next piece is requested.
+        The bytes are valid only until the next piece is requested.
 
         Raises:
             OSError: the storage could not be read.
@@ -52,7 +52,7 @@ class Passage:
         return self._block[offset - self._at :][:size_bytes]
 
     def finish(self) -> tuple[int, str]:
-        """The size of the file in bytes, and its sha256. All of it has been read.
+        """Read the rest of the file, and return its size in bytes and its sha256.
 
         Raises:
             OSError: the storage could not be read.
@@ -63,11 +63,11 @@ class Passage:
         return self._end, self._digest.hexdigest()
 
     def is_as_expected(self) -> bool:
-        """Whether the file has the expected hash. The pass is then at its end."""
+        """Whether the file has the expected hash. This moves the pass to its end."""
         return self.finish()[1] == self._expected
 
     def close(self) -> None:
-        """No thread of this pass is left."""
+        """End the pass and its thread."""
         if self._threads is not None:
             self._threads.shutdown()
         if self._blocks is not None:

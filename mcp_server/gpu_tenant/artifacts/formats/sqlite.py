@@ -1,4 +1,4 @@
-"""SQLite databases: the header's page count against the file, then SQLite's own integrity check.
+"""SQLite databases: compares the header's page count with the file, then runs SQLite's own integrity check.
 
 The check evaluates what the file says. An index on an expression can demand any amount of computing.
 
@@ -13,11 +13,11 @@ _WAL = 2
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every page is there, and SQLite finds the database sound.
+    """Check that every page is there, and that SQLite finds the database sound.
 
     Raises:
-        Broken: it does not.
-        Unread: it is not the file that should be proved.
+        Broken: a page is missing, or SQLite finds damage.
+        Unread: this is not the file that was to be proved.
     """
     header = source.read(0, 100)
     if not header.startswith(MAGIC):
@@ -36,8 +36,8 @@ def check(source: Source, findings: Findings) -> None:
     if _WAL in (header[18], header[19]):
         findings.warn("in WAL mode: commits not yet checkpointed are in the -wal file beside it")
     for _ in source.pieces(0, source.size_bytes):
-        """The disk is read here, so that its errors are not SQLite's."""
+        """Read the disk here, so that its errors are not taken for SQLite's."""
     subprocesses.read(source, "sqlite3", "sqlite_check", findings)
     findings.not_proved.append(
-        "values: SQLite keeps no checksum of them, only the hash covers them"
+        "values: SQLite keeps no checksum of its values, only the hash covers them"
     )

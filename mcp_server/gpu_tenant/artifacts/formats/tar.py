@@ -1,4 +1,4 @@
-"""Tar archives: every header by its checksum, every member at its length, and the end marker.
+"""Tar archives: checks every header by its checksum, every member's length, and the end marker.
 
 Source: POSIX.1-2017 `pax`, "ustar Interchange Format", and the GNU tar manual, "Basic Tar Format".
 Headers carry a checksum, contents do not.
@@ -18,16 +18,16 @@ _PAX_SIZE = re.compile(rb"(?:^|\n)\d+ size=(\d{1,19})\n")
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every member is there, and the archive was finished.
+    """Check that every member is there, and that the archive was finished.
 
     Raises:
-        Broken: it was not.
+        Broken: a member or the end marker is missing.
     """
     check_chunks(source.chunks(), findings)
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
-    """Every member of the archive in the chunks is there, up to the marker that ends it.
+    """Check that every member of the archive in the chunks is there, up to the marker that ends it.
 
     Raises:
         Broken: a member or the marker is missing.
@@ -61,7 +61,9 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
     if trailing := blocks.trailing():
         findings.warn(f"{trailing:,} bytes that are not padding follow the end marker")
     findings.proved.append(f"{count_of(members, 'member')}, up to the end marker")
-    findings.not_proved.append("contents: tar keeps no checksum of them, only the hash covers them")
+    findings.not_proved.append(
+        "contents: tar keeps no checksum of contents, only the hash covers them"
+    )
 
 
 class _Blocks:
@@ -74,7 +76,7 @@ class _Blocks:
         self.at = 0
 
     def take(self, size: int = _BLOCK) -> bytes:
-        """The next block, or nothing at the end.
+        """Take the next block. Empty at the end.
 
         Raises:
             Broken: only part of a block is left.
@@ -90,10 +92,10 @@ class _Blocks:
         return bytes(pieces)
 
     def skip(self, size: int) -> None:
-        """The stream is past a member's content, which is padded to whole blocks.
+        """Move past a member's content, which is padded to whole blocks.
 
         Raises:
-            Broken: the archive ends before it.
+            Broken: the archive ends before that.
         """
         size += -size % _BLOCK
         while size:
@@ -105,7 +107,7 @@ class _Blocks:
             size -= step
 
     def trailing(self) -> int:
-        """How many bytes follow that are not padding. All of them have been read."""
+        """Read the rest, and count the bytes in it that are not padding."""
         count = 0
         while self._fill():
             rest = self._rest[self._used :]
@@ -122,7 +124,7 @@ class _Blocks:
 
 
 def _header_size(header: bytes, at: int) -> int:
-    """The size of the member's content. The header's checksum has been compared."""
+    """Compare the header's checksum. Returns the size of the member's content."""
     try:
         claimed = int(header[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError as error:
@@ -141,7 +143,7 @@ def _header_size(header: bytes, at: int) -> int:
 
 
 def _pax_size(blocks: _Blocks, size: int) -> int | None:
-    """The size that an extended header gives for the member after it. None if it gives none."""
+    """Read the size that an extended header gives for the member after it. None if it gives none."""
     if size > _LONGEST_PAX_BYTES:
         blocks.skip(size)
         return None

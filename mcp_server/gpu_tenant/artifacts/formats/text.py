@@ -1,4 +1,4 @@
-"""Plain text: it claims nothing that could be broken. The note says whether it is UTF-8."""
+"""Plain text: it claims nothing that could be broken. The findings say whether it is UTF-8."""
 
 import codecs
 
@@ -6,7 +6,7 @@ from gpu_tenant.artifacts.formats.bounded_file import Findings, Source, Unread
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Never returns. Text has no structure to check, so there is only a note on its encoding.
+    """Note the encoding, and never return: text has no structure to check.
 
     Raises:
         Unread: always.

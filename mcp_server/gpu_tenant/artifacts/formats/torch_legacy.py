@@ -23,10 +23,10 @@ _PROTOCOL = 1001
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The object's pickle is whole, and every storage it refers to follows at its full length.
+    """Check that the object's pickle is whole, and that every storage to which it refers follows at its full length.
 
     Raises:
-        Broken: it is not.
+        Broken: something of this is missing or damaged.
     """
     source.alone(LARGE_BYTES)
     end = 0
@@ -73,7 +73,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _shorten(value: object) -> str:
-    """A value that a file defines, shortened. Written out in full it could be endless."""
+    """Shorten a value that a file defines. Written in full, it could be endless."""
     if isinstance(value, str):
         return repr(value[:40])
     if isinstance(value, int) and value.bit_length() < 64:

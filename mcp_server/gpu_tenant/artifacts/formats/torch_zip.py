@@ -34,13 +34,13 @@ class _Followed:
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every member is whole, and every storage the pickle refers to is there at its full length.
+    """Check that every member is whole, and that every storage to which the pickle refers is there at its full length.
 
     The pickle is followed first, so that the values can be checked while the members pass. Its findings come
     last, because a damaged member explains a damaged pickle.
 
     Raises:
-        Broken: one is not, or there is no `data.pkl`.
+        Broken: a member or a storage is damaged or missing, or there is no `data.pkl`.
     """
     members = _members(source, findings)
     later = Findings()
@@ -76,13 +76,13 @@ def check(source: Source, findings: Findings) -> None:
 def _follow(
     source: Source, members: dict[str, zip_file.Member], findings: Findings
 ) -> _Followed | None:
-    """Everything that `data.pkl` refers to is there. None if it could not be followed.
+    """Check that everything to which `data.pkl` refers is there. None if the pickle could not be followed.
 
     Raises:
-        Broken: something is not, or there is no `data.pkl`.
+        Broken: something is missing, or there is no `data.pkl`.
     """
     if "data.pkl" not in members:
-        raise Broken("no data.pkl: a zip, and no torch checkpoint")
+        raise Broken("no data.pkl: this is a zip, but not a torch checkpoint")
     program = members["data.pkl"]
     if not program.stored:
         findings.not_proved.append(
@@ -97,7 +97,7 @@ def _follow(
 
 
 def _pass(source: Source, member: zip_file.Member, sample: TensorSample | None) -> None:
-    """The member is whole, and the values due in it have been checked."""
+    """Check that the member is whole, and check the values that are due in it."""
     at = member.content_at
     for piece in zip_file.content(source, member):
         if sample is not None:
@@ -116,7 +116,7 @@ def holds_pickle(source: Source) -> bool:
 
 
 def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
-    """The archive's members by their name below the archive's own folder."""
+    """The archive's members, by their names below the archive's own folder."""
     members: dict[str, zip_file.Member] = {}
     for member in zip_file.members(source, findings):
         if len(members) == _MOST_MEMBERS:
@@ -133,7 +133,7 @@ def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
 def _storages(
     source: Source, members: dict[str, zip_file.Member], said: Scan, findings: Findings
 ) -> dict[str, Tensor]:
-    """Where the values of every storage are, by the name of the member that holds nothing else.
+    """Find the values of every storage, by the name of the member that holds nothing else.
 
     Raises:
         Broken: a storage is missing or too short.

@@ -9,10 +9,10 @@ _PIXELS = {b"VP8 ", b"VP8L", b"ANMF"}
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The chunks fill the size RIFF declares.
+    """Check that the chunks fill the size that RIFF declares.
 
     Raises:
-        Broken: they do not.
+        Broken: they do not, or there are no pixels.
     """
     header = source.read(0, 12)
     if header[:4] != b"RIFF" or header[8:] != b"WEBP":

@@ -32,7 +32,7 @@ class _Asker:
         os.dup2(nothing, 1)
 
     def request(self) -> bytes:
-        """The next request. Empty if no more will come."""
+        """Read the next request. Empty if no more will come."""
         line = b""
         while not line.endswith(b"\n"):
             if not select.select([self._asked], [], [], _IDLE_S)[0]:
@@ -44,27 +44,27 @@ class _Asker:
         return line
 
     def tell(self, what: object) -> None:
-        """The other end has been sent `what`."""
+        """Send `what` to the other end."""
         line = json.dumps(what).encode() + b"\n"
         with self._speaking:
             while line:
                 line = line[os.write(self._told, line) :]
 
     def acquire(self) -> None:
-        """Permission to take much memory was given by the other end, which knows all readers."""
+        """Ask the other end, which knows all readers, for permission to use much memory, and wait for it."""
         self._turn.acquire()
         self.tell("turn")
         if os.read(self._asked, 1) != b"\n":
-            os._exit(0)  # the other end is gone
+            os._exit(0)  # The other end is gone.
 
     def release(self) -> None:
-        """The permission was given back."""
+        """Give the permission back to the other end."""
         self.tell("done")
         self._turn.release()
 
 
 def main(memory: str) -> None:
-    """Requests are answered until no more come."""
+    """Answer requests until no more come."""
     asker = _Asker()
     bounded_file.one_at_a_time(asker)
     resource_limits.leave_no_dump()
@@ -90,7 +90,7 @@ def _answer(how: str, is_alone: bool, file: Mapping[str, str]) -> object:
     if not is_alone and (
         resource_limits.is_strained() or resource_limits.NO_MEMORY in json.dumps(answer)
     ):
-        return {"stopped": resource_limits.NO_MEMORY}  # the other file may have used the memory
+        return {"stopped": resource_limits.NO_MEMORY}  # The other file may have used the memory.
     return answer
 
 

@@ -1,7 +1,7 @@
-"""Processes that read kept files for this one, so that no file can hang it or exhaust its memory.
+"""Processes that read kept files for this one, so that no file can hang this process or exhaust its memory.
 
 A process is started for the first file, and is used again for the next. If a file takes more CPU time or
-memory than a good one of its size would, its process is killed, and another takes its place.
+memory than a good file of its size would, the process is killed, and another takes its place.
 """
 
 import atexit
@@ -25,13 +25,13 @@ from gpu_tenant.artifacts.formats.single_pass import Stopped
 
 Memory = Literal["limited", "watched"]
 MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
-"""On Linux the kernel enforces a process's memory limit. Elsewhere its memory is watched from here."""
+"""On Linux the kernel enforces a process's memory limit. Elsewhere this process watches it."""
 _TICK_S = 0.2
 _LONGEST_ANSWER_BYTES = 4 << 20
 _PATIENCE = 20
-"""This factor allows for a reader that gets a twentieth of a core, or waits for a slow disk."""
+"""The factor that allows for a reader that gets a twentieth of a core, or waits for a slow disk."""
 _LARGE = Lock()
-"""Many files are read at once, but only one of those that take much memory."""
+"""Many files are read at once, but only one of those that use much memory."""
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV", "TZ")
 _INHERITED_FAMILIES = ("LC_", "PYTHON", "LD_", "DYLD_", "COVERAGE_")
 
@@ -54,7 +54,7 @@ class Ended(Exception):
 
 
 class _Left(Exception):
-    """The reader had exited before it was asked. It was idle, or its last file was large."""
+    """The reader had exited before it was asked: it was idle, or its last file was large."""
 
 
 class Readers:
@@ -67,15 +67,15 @@ class Readers:
     def ask(
         self, files: Sequence[ReadRequest], how: Literal["prove", "inspect"], stop: Event
     ) -> Sequence[Answer | Ended]:
-        """For each file, what a reader says of it, or why there is no answer.
+        """Ask for each file what a reader says about it, or why there is no answer.
 
         Raises:
             Stopped: `stop` was set.
         """
         answers: list[Answer | Ended] = []
         at_once = len(files)
-        # Small files are asked for in one batch. If one stops the reader, the rest are asked for
-        # one by one.
+        # Small files are asked for in one batch. If one of them stops the reader, the rest are asked
+        # for one by one.
         while left := files[len(answers) : len(answers) + at_once]:
             # A simultaneous call takes another reader, or starts one.
             reader = self._taken()
@@ -85,7 +85,7 @@ class Readers:
             try:
                 for answer in reader.answers(left, how, stop):
                     if at_once > 1 and "stopped" in answer:
-                        break  # alone, this file might have had enough memory
+                        break  # Alone, this file might have had enough memory.
                     answers.append(answer)
                 else:
                     self._idle.append(reader)
@@ -94,10 +94,12 @@ class Readers:
             except Ended as why:
                 if at_once == 1:
                     answers.append(why)
-                at_once = 1  # asking for each file alone shows which one it was
+                at_once = 1  # Asking for each file alone shows which one it was.
             except _Left:
                 if reader.is_new:
-                    answers.append(Ended(f"its reader does not stay: {reader.last_words}"))
+                    answers.append(
+                        Ended(f"its reader exits before it can be asked: {reader.last_words}")
+                    )
             except BaseException:
                 reader.close()
                 raise
@@ -115,12 +117,12 @@ class Readers:
             return why
 
     def close(self) -> None:
-        """No idle reader is left."""
+        """End all idle readers."""
         while self._idle:
             self._idle.pop().close()
 
     def forget(self) -> None:
-        """After a fork: the idle readers belong to the parent process, and are not used here."""
+        """After a fork, drop the idle readers: they belong to the parent process."""
         for reader in self._idle:
             reader.disown()
         self._idle.clear()
@@ -152,7 +154,7 @@ class _Reader:
     def answers(
         self, files: Sequence[ReadRequest], how: Literal["prove", "inspect"], stop: Event
     ) -> Iterator[Answer]:
-        """The answers, in the order of the files.
+        """Yield the answers, in the order of the files.
 
         Raises:
             Ended: there is no answer for this file, and the reader is gone.
@@ -187,14 +189,14 @@ class _Reader:
         self._write(b"\n")
 
     def close(self) -> None:
-        """The reader is gone, and so is everything that it had started."""
+        """End the reader, and everything that it has started."""
         self._kill()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
 
     def disown(self) -> None:
-        """Its pipes are closed in this process, which is not the one that started it."""
+        """Close the pipes in this process, which is not the one that started the reader."""
         self._process.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
@@ -208,7 +210,7 @@ class _Reader:
             raise self._ended() from None
 
     def _line(self, patience_s: float, stop: Event) -> bytes:
-        """The next line of its output."""
+        """Read the next line of the reader's output."""
         assert self._process.stdout is not None
         until = time.monotonic() + patience_s
         pipe = self._process.stdout.fileno()
@@ -226,12 +228,12 @@ class _Reader:
                 raise self._ended()
             self._said += piece
             if len(self._said) > _LONGEST_ANSWER_BYTES:
-                raise Ended("its reader says more than there is to say, and was stopped")
+                raise Ended("its reader wrote far more than an answer, and was stopped")
         line, _, self._said = self._said.partition(b"\n")
         return line
 
     def _ended(self) -> Exception:
-        """The error that says why the reader is gone."""
+        """Make the error that says why the reader is gone."""
         code = self._process.wait()
         assert self._process.stderr is not None
         said = os.read(self._process.stderr.fileno(), 1 << 16).decode(errors="replace").strip()
@@ -239,13 +241,15 @@ class _Reader:
         if code >= 0:
             return _Left()
         if -code == getattr(signal, "SIGXCPU", 0):
-            return Ended("reading it takes more computing than a good file would, and was stopped")
+            return Ended(
+                "reading it took more computing time than a good file would need, and was stopped"
+            )
         if -code == signal.SIGKILL:
             return Ended("its reader was killed from outside")
         return Ended(f"its reader crashed (signal {-code})")
 
     def _weighs(self) -> int:
-        """How many bytes of memory it and its children hold, by the system's process list."""
+        """Add up the memory of the reader and its children, by the system's process list."""
         done = subprocess.run(
             ["ps", "-A", "-o", "pgid=,rss="], capture_output=True, check=False, encoding="ascii"
         )
@@ -276,7 +280,7 @@ def environment() -> dict[str, str]:
 
 def _is_readable(pipe: int) -> bool:
     if not hasattr(select, "poll"):
-        return True  # without `poll`, a pipe can only be waited for
+        return True  # Without `poll`, a pipe can only be waited for.
     poll = select.poll()  # `select` itself takes no descriptor above 1,023
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(_TICK_S * 1000))

@@ -1,4 +1,4 @@
-"""Zip archives: every member is inflated to its declared size and its CRC compared. Nothing is kept.
+"""Zip archives: inflates every member to its declared size, and compares its CRC. Nothing is kept.
 
 Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 (headers) and 4.5.3 (zip64).
 """
@@ -49,10 +49,10 @@ class Member:
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Every member of the archive is whole.
+    """Check that every member of the archive is whole.
 
     Raises:
-        Broken: one is not, or the directory is damaged.
+        Broken: a member is not, or the directory is damaged.
         Unread: a member is encrypted, or compressed in a way that is not supported here.
     """
     count = 0
@@ -70,7 +70,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def members(source: Source, findings: Findings) -> Iterator[Member]:
-    """The archive's members in the order of its directory, none overlapping another.
+    """Yield the archive's members in the order of its directory. None overlaps another.
 
     Raises:
         Broken: the directory is missing, damaged, or points outside the file.
@@ -93,12 +93,12 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
 
 
 def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
-    """The member's bytes in pieces of bounded size. At the end their length and CRC-32 were as declared.
+    """Read the member's bytes in pieces of bounded size. At the end, compare their length and CRC-32 with the header.
 
     A piece is valid only until the next one is requested.
 
     Raises:
-        Broken: they were not.
+        Broken: the length or the CRC-32 differs.
         Unread: the member is encrypted, or compressed in a way that is not supported here.
     """
     if member.encrypted:
@@ -130,7 +130,7 @@ def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
 
 
 def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
-    """Where the archive begins, a cursor on its central directory, and the number of entries in that."""
+    """Find where the archive begins. Returns that, a cursor on its central directory, and its number of entries."""
     tail_at = max(0, source.size_bytes - _END_BYTES - _LONGEST_COMMENT_BYTES)
     tail = source.read(tail_at, source.size_bytes - tail_at)
     found = tail.rfind(_END, 0, len(tail) - _END_BYTES + len(_END))
@@ -165,7 +165,7 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
 
 
 def _member(source: Source, cursor: Cursor, start: int) -> Member:
-    """The next entry of the directory. It agrees with the header before the member's bytes."""
+    """Read the next entry of the directory, and compare it with the header before the member's bytes."""
     fields = _ENTRY.unpack(cursor.take(_ENTRY.size))
     signature, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, *_, offset = (
         fields
@@ -186,7 +186,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
 
 
 def _widen(extra: bytes, *fields: int) -> list[int]:
-    """The fields. Those that did not fit are taken from the zip64 extra field, in their order."""
+    """Return the fields. Those that did not fit are taken from the zip64 extra field, in their order."""
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)

@@ -16,8 +16,8 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.credentials import read_table, resolve
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
-# The name of a remote, and no connection string: that could hold a password and would be visible in
-# `ps`.
+# This is the name of a remote, and not a connection string: that could contain a password, and
+# would be visible in `ps`.
 _RCLONE = re.compile(r"rclone:(?P<remote>[\w.+@][\w.+@ -]*:[^\r\n]*)")
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 
@@ -36,13 +36,14 @@ class Settings(Record):
 
 
 def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) -> DurableStore:
-    """The store that the owner means by `said`. It has not been contacted yet.
+    """Open the store that the owner means by `said`. It is not contacted yet.
 
-    `said` is a directory here, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under `[stores]` in the
-    configuration. A bucket without a name there is reached with the usual AWS variables and files.
+    `said` is a directory on this computer, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under
+    `[stores]` in the configuration. A bucket without a name there is reached with the usual AWS variables and
+    files.
 
     Raises:
-        BadRequest: it is none of these, its directory does not exist, or a key reference leads nowhere.
+        BadRequest: `said` is none of these, its directory does not exist, or a key reference leads nowhere.
         LocalTrouble: the configuration cannot be read.
     """
     name, settings = _settings(said, configuration)
@@ -56,8 +57,8 @@ def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) ->
         return DirectoryStore(directory, words=words)
     if directory.is_absolute():
         raise BadRequest(
-            f"the store {settings.url} is no directory here",
-            remedy=f"mount it, or make it: `mkdir -p {settings.url}`",
+            f"the store {settings.url} is not a directory on this computer",
+            remedy=f"mount that directory, or make it: `mkdir -p {settings.url}`",
         )
     raise _no_store(said, configuration)
 
@@ -65,12 +66,13 @@ def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) ->
 def box_store(
     said: str, lease_id: LeaseId, *, configuration: Path, environ: Mapping[str, str]
 ) -> dict[str, JsonValue]:
-    """The store in the form that `scripts/keep.py` takes, with the key that its owner made for boxes.
+    """Describe the store in the form that `scripts/keep.py` takes, with the key that its owner made for boxes.
 
-    It holds that key in clear text, so it goes to the box on a stream and is never shown or written down.
+    The answer has that key in clear text, so it goes to the box on a stream, and is never shown or written
+    down.
 
     Raises:
-        BadRequest: the store cannot be reached from a box, or its owner has made no such key.
+        BadRequest: the store cannot be reached from a box, or its owner has made no key for boxes.
         SecretRefused: the key for boxes is the owner's own.
         LocalTrouble: the configuration cannot be read.
     """
@@ -78,22 +80,22 @@ def box_store(
     bucket = _S3.fullmatch(settings.url)
     if name is None or bucket is None:
         raise BadRequest(
-            f"a box cannot keep anything in {said}: only in a bucket that has a name and a key for boxes",
-            remedy=f'name it in {configuration}: `[stores.archive]`, `url = "s3://bucket/prefix"`, '
+            f"a box cannot copy to {said}: it can copy only to a bucket with a name and a key for boxes",
+            remedy=f'name the bucket in {configuration}: `[stores.archive]`, `url = "s3://bucket/prefix"`, '
             "`endpoint`, `region`, `box_access_key_id`, `box_secret_access_key`",
         )
     key = _key(settings, name, "box_", configuration, environ)
     if key is None:
         raise BadRequest(
             f"[stores.{name}] has no key for boxes",
-            remedy="make one that may put and get below that prefix and nothing else, then add "
+            remedy="make a key that may put and get below that prefix and nothing else, then add "
             f"box_access_key_id and box_secret_access_key, as env: or file:, in {configuration}",
         )
     own = _key(settings, name, "", configuration, environ)
     if own is not None and (key[0] == own[0] or key[1] == own[1]):
         raise SecretRefused(
             f"the key for boxes of [stores.{name}] is your own",
-            remedy="make one that may put and get below that prefix and nothing else",
+            remedy="make a key that may put and get below that prefix and nothing else",
         )
     region = settings.region or "us-east-1"
     prefix = (bucket["prefix"] or "").strip("/")
@@ -118,7 +120,7 @@ def _s3(
     environ: Mapping[str, str],
 ) -> RcloneStore:
     key = None if name is None else _key(settings, name, "", configuration, environ)
-    # A store with a key of its own uses that key alone, whatever else is in this environment.
+    # A store with a key of its own uses only that key, whatever else is in this environment.
     ours = {"RCLONE_"} if key is None else {"RCLONE_", "AWS_"}
     surroundings = {
         variable: value
@@ -158,7 +160,7 @@ def _aws(region: str) -> str:
 
 
 def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
-    """What was said, as settings, and its name if it has one."""
+    """Return the settings that were meant, and their name if they have one."""
     if "/" in said or ":" in said or not said:
         return None, Settings(url=said)
     named = read_table(configuration, "stores")
@@ -167,11 +169,11 @@ def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
     try:
         return said, Settings.model_validate(named[said])
     except ValidationError as error:
-        # The input is left out of the message, because it may contain a written-out key.
+        # Leave the input out of the message, because it may contain a key in clear text.
         first = error.errors(include_input=False, include_url=False)[0]
         raise LocalTrouble(
             f"{configuration}: [stores.{said}] is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}",
-            remedy=f"mend that file; it takes {', '.join(Settings.model_fields)}",
+            remedy=f"correct that file; the section takes {', '.join(Settings.model_fields)}",
         ) from None
 
 
@@ -192,7 +194,7 @@ def _key(
         # What is not a reference may be the key itself, so it is not repeated in the message.
         if reference is None or not _REFERENCE.fullmatch(reference):
             raise BadRequest(
-                f"{half} of [stores.{name}] is not a reference to where it lies",
+                f"{half} of [stores.{name}] is not a reference to the place of the key",
                 remedy=f'write {half} = "env:VARIABLE", "file:PATH", "keyring:SERVICE/USER" or '
                 f'"cmd:COMMAND" in {configuration}',
             )
@@ -200,12 +202,12 @@ def _key(
             value = resolve(f"{half} of [stores.{name}]", reference, environ=environ).strip()
         except BadRequest as error:
             raise BadRequest(
-                error.message, remedy=f"set it, or mend [stores.{name}] in {configuration}"
+                error.message, remedy=f"set that, or correct [stores.{name}] in {configuration}"
             ) from None
         if not re.fullmatch(r"[!-~]{1,4096}", value):
             raise BadRequest(
-                f"{half} of [stores.{name}] leads to what is no key: it is empty, or not of plain letters",
-                remedy="put the key there",
+                f"{half} of [stores.{name}] leads to something that is not a key: it is empty, or not plain letters",
+                remedy="put the key in that place",
             )
         values.append(value)
     return values[0], values[1]
@@ -214,7 +216,7 @@ def _key(
 def _no_store(said: str, configuration: Path, named: tuple[str, ...] = ()) -> BadRequest:
     known = f" (named: {', '.join(sorted(named))})" if named else ""
     return BadRequest(
-        f"{said!r} is no store{known}",
+        f"{said!r} is not a store{known}",
         remedy="write /a/directory, rclone:REMOTE:path, s3://bucket/prefix, or a name under "
         f"[stores] in {configuration}",
     )

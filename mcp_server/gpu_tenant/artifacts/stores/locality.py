@@ -14,21 +14,21 @@ _Host = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where the top of a store is. With no field set it is a service that cannot be a box."""
+    """Where the top of a store is. With no field set, the store is a service that cannot be a box."""
 
     directory: Path | None = None
-    """Its directory, if it is on this computer."""
+    """The store's directory, if that is on this computer."""
     host: str | None = None
-    """The computer that holds it, if one is named."""
+    """The computer that holds the store, if one is named."""
     unknown: str | None = None
-    """Why its place cannot be told, in words. None if it can."""
+    """Why the place of the store cannot be told, in words. None if it can."""
 
 
 ELSEWHERE = Whereabouts()
 
 
 def whereabouts_of(directory: Path) -> Whereabouts:
-    """Where the bytes of a directory here really are."""
+    """Find where the bytes of a directory on this computer really are."""
     mount = mount_of(directory)
     if mount is None:
         return Whereabouts(directory=directory)
@@ -40,28 +40,31 @@ def whereabouts_of(directory: Path) -> Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class StoreDoubt:
-    """Why a store alone is not proof enough."""
+    """Why a store alone is not enough proof."""
 
     words: str
     is_the_box: bool
 
 
 async def store_doubt(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
-    """Why a store there may vanish with the lease's box. None if it cannot, or is a directory here."""
+    """Say why a store there may vanish with the lease's box. None if it cannot, or is a directory on this computer."""
     if where.unknown is not None:
         return StoreDoubt(where.unknown, is_the_box=False)
     if where.host is None:
         return None
-    if where.host == lease.id:  # the name that `ssh LEASE` uses
+    if where.host == lease.id:  # This is the name that `ssh LEASE` uses.
         return StoreDoubt("it is on the box itself", is_the_box=True)
     theirs = await _addresses(where.host)
     if not theirs:
-        return StoreDoubt(f"its host {where.host} has no address here", is_the_box=False)
-    if any(address.is_loopback or address.is_unspecified for address in theirs):
-        # A tunnel to the box would start here, and so would a server over one of the box's
-        # directories.
         return StoreDoubt(
-            f"its host {where.host} is this computer, or a way from it", is_the_box=False
+            f"its host {where.host} has no address known on this computer", is_the_box=False
+        )
+    if any(address.is_loopback or address.is_unspecified for address in theirs):
+        # A tunnel to the box would begin on this computer, and so would a server over one of the
+        # box's directories.
+        return StoreDoubt(
+            f"its host {where.host} is this computer, from which a tunnel may lead to the box",
+            is_the_box=False,
         )
     if not isinstance(lease.address, SshAddress):
         return None
@@ -70,12 +73,12 @@ async def store_doubt(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
     if box == where.host or ours & theirs:
         return StoreDoubt("it is on the box itself", is_the_box=True)
     if not ours:
-        return StoreDoubt(f"the address of {box} is unknown here", is_the_box=False)
+        return StoreDoubt(f"the address of {box} is unknown", is_the_box=False)
     return None
 
 
 def host_of(address: SshAddress) -> str:
-    """The host in `user@host:port`, `[host]:port` or an alias."""
+    """Return the host in `user@host:port`, `[host]:port` or an alias."""
     host = address.target.rpartition("@")[2]
     if host.startswith("["):
         return host[1:].partition("]")[0]

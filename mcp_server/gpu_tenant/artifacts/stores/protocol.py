@@ -1,6 +1,6 @@
 """The owner's durable store, which outlives every box and this computer, and what it may be trusted to prove.
 
-Nothing that a store says counts: no listing, no size, no checksum. Only bytes that were read back do.
+Nothing that a store says counts: no listing, no size, no checksum. Only bytes that were read back count.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class DurableStore(Protocol):
 
     @property
     def words(self) -> str:
-        """The store as its owner named it. Contains no secret."""
+        """The store as its owner named it. This contains no secret."""
         ...
 
     async def where(self) -> Whereabouts:
@@ -46,27 +46,28 @@ class DurableStore(Protocol):
         ...
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """`name` holds the bytes of `source`. What it held before is now under `superseded`.
+        """Store the bytes of `source` under `name`. What the store had there before is moved to `superseded`.
 
         Raises:
-            StoreTrouble: the store did not take it; what `name` held is still there, or under `superseded`.
+            StoreTrouble: the store did not take it; what it had under `name` is still there, or under
+                `superseded`.
         """
         ...
 
     async def get(self, name: str, into: Path) -> None:
-        """The new file `into` holds the bytes that the store has just given for `name`.
+        """Write the bytes that the store gives for `name` into the new file `into`.
 
         Raises:
             NotStored: the store has nothing under that name.
-            StoreTrouble: it could not be asked, or did not give it.
+            StoreTrouble: the store could not be asked, or did not give the file.
         """
         ...
 
     async def names(self, directory: str) -> frozenset[str]:
-        """Every name below `directory`, as the store lists it. This helps to save work, and proves nothing.
+        """List every name below `directory`, as the store reports it. This helps to save work, and proves nothing.
 
         Raises:
-            StoreTrouble: it could not be asked.
+            StoreTrouble: the store could not be asked.
         """
         ...
 
@@ -90,13 +91,15 @@ def superseded_as(lease_id: LeaseId, stamp: str, name: str) -> str:
 async def brought_back(
     store: DurableStore, name: str, *, size_bytes: int, scratch: Path
 ) -> AsyncIterator[Path]:
-    """A file below `scratch` with the bytes that the store gives now. It is deleted afterwards.
+    """Fetch the bytes that the store gives now into a file below `scratch`. The file is deleted afterwards.
 
     Raises:
         NotStored, StoreTrouble: as `DurableStore.get`.
-        DiskFull: there is no room here for `size_bytes`.
+        DiskFull: there is no room on this computer for `size_bytes`.
     """
-    require_room(scratch, size_bytes, remedy=f"free some: {name} is re-read from {store.words}")
+    require_room(
+        scratch, size_bytes, remedy=f"free some space: {name} is re-read from {store.words}"
+    )
     with tempfile.TemporaryDirectory(
         dir=scratch, prefix=".brought-back-", ignore_cleanup_errors=True
     ) as directory:
@@ -108,7 +111,7 @@ async def brought_back(
 async def reread_held(
     store: DurableStore, name: str, *, like: Reread, scratch: Path
 ) -> Reread | None:
-    """What the store's bytes for `name` are now, expected to equal `like`. None if the store has none.
+    """Re-read the store's bytes for `name`, which should equal `like`. None if the store has none.
 
     Raises:
         StoreTrouble, DiskFull: as `brought_back`.
@@ -128,19 +131,19 @@ class DirectoryStore:
         self.words = words
 
     async def where(self) -> Whereabouts:
-        """As `DurableStore.where`."""
+        """Do as `DurableStore.where`."""
         return await asyncio.to_thread(whereabouts_of, self._root)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """As `DurableStore.put`. The file appears by rename, durably."""
+        """Do as `DurableStore.put`. The file appears by a rename, durably."""
         await asyncio.to_thread(self._put, source, self._at(name), self._at(superseded))
 
     async def get(self, name: str, into: Path) -> None:
-        """As `DurableStore.get`. The bytes are read from the disk, not from the page cache."""
+        """Do as `DurableStore.get`. The bytes are read from the disk, not from the page cache."""
         await asyncio.to_thread(self._get, name, into)
 
     async def names(self, directory: str) -> frozenset[str]:
-        """As `DurableStore.names`."""
+        """Do as `DurableStore.names`."""
         return await asyncio.to_thread(self._names, directory)
 
     def _at(self, name: str) -> Path:
@@ -148,9 +151,9 @@ class DirectoryStore:
 
     def _put(self, source: Path, final: Path, superseded: Path) -> None:
         try:
-            # The root is never created: an empty mount point is not the disk that should be mounted there.
+            # The root is never created: an empty mount point is not the disk that should be mounted on it.
             if not self._root.is_dir():
-                raise self._trouble("there is no such directory now")
+                raise self._trouble("that directory does not exist now")
             handle, arrived = tempfile.mkstemp(dir=self._root, prefix=_PARTIAL)
             try:
                 with os.fdopen(handle, "wb") as to, source.open("rb") as of:
@@ -169,13 +172,13 @@ class DirectoryStore:
 
     def _get(self, name: str, into: Path) -> None:
         if not self._root.is_dir():
-            raise self._trouble("there is no such directory now")
+            raise self._trouble("that directory does not exist now")
         try:
             path = self._at(name)
             opened = open_cold(path) if is_reached(self._root, path) else None
             if opened is None:
                 raise NotStored(
-                    f"{self.words} has no file {name}", remedy="keep it there again, or collect it"
+                    f"{self.words} has no file {name}", remedy="store it again, or collect it"
                 )
             with opened as of, into.open("xb") as to:
                 shutil.copyfileobj(of, to, CHUNK_BYTES)
@@ -192,6 +195,6 @@ class DirectoryStore:
 
     def _trouble(self, why: str) -> StoreTrouble:
         return StoreTrouble(
-            f"{self.words} did not do its part: {why}",
-            remedy="see that it is mounted, has room and may be written to, then the same again",
+            f"{self.words} failed: {why}",
+            remedy="check that it is mounted, has room and is writable, then run the same command again",
         )

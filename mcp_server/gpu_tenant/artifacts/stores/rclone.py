@@ -19,7 +19,7 @@ from gpu_tenant.files.paths import is_unseen
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds
 
 S3_REMOTE = "tenant"
-"""The remote for a bucket. It is defined only in the environment of one process."""
+"""The name of the remote for a bucket. It is defined only in the environment of one process."""
 _ABSENT = (3, 4)
 """rclone's exit statuses for a directory that does not exist, and for a file that does not."""
 _SHOWN, _READ = 300, 30_000
@@ -31,7 +31,7 @@ _DUMP = TypeAdapter(dict[str, dict[str, str]])
 
 
 class RcloneStore:
-    """Files below one path of a remote, with one rclone process for each call.
+    """Files below one path of a remote. Each call runs one rclone process.
 
     Secrets are in the environment of that process, never in its arguments and never in a file.
     """
@@ -51,7 +51,8 @@ class RcloneStore:
         self._root = root.rstrip("/")
         self.words = words
         self._environ = dict(environ)
-        # rclone fails on this variable for a certificate bundle, but takes the same file under its own name.
+        # rclone fails on this variable for a certificate bundle, but takes the same file under a
+        # variable of its own.
         bundle = self._environ.pop("AWS_CA_BUNDLE", None)
         if bundle:
             self._environ.setdefault("RCLONE_CA_CERT", bundle)
@@ -60,7 +61,7 @@ class RcloneStore:
         self._where = where
 
     def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
-        """The same store, tried `attempts` times, with further settings as rclone's variables."""
+        """Return the same store, tried `attempts` times, with further settings as rclone's variables."""
         return RcloneStore(
             self._root,
             words=self.words,
@@ -72,7 +73,7 @@ class RcloneStore:
         )
 
     async def where(self) -> Whereabouts:
-        """As `DurableStore.where`, according to the owner's rclone configuration."""
+        """Do as `DurableStore.where`, by the owner's rclone configuration."""
         if self._where is None:
             self._where = await self._found()
         return self._where
@@ -88,15 +89,16 @@ class RcloneStore:
         return leads(self._root, settings, self._environ)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """As `DurableStore.put`."""
+        """Do as `DurableStore.put`."""
         status, said = await self._run("lsjson", "--stat", self._place(name))
         if status == 0 and _is_file(said):
             await self._must("moveto", self._place(name), self._place(superseded), within_s=_FILE_S)
         elif status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # Times are ignored: by default rclone takes equal size and time for equal bytes, and sends nothing.
+        # Ignore times: by default rclone takes equal size and time for equal bytes, and sends nothing.
         with tempfile.TemporaryDirectory() as plainly:
-            # A link with a name of our own: rclone rewrites some quotation marks, and then finds no such file.
+            # Use a link with a name of our own: rclone rewrites some quotation marks, and then
+            # finds no such file.
             link = Path(plainly) / "source"
             link.symlink_to(source.absolute())
             await self._must(
@@ -109,28 +111,29 @@ class RcloneStore:
             )
 
     async def get(self, name: str, into: Path) -> None:
-        """As `DurableStore.get`."""
+        """Do as `DurableStore.get`."""
         status, said = await self._run(
             "copyto", self._place(name), str(into.absolute()), within_s=_DAY_S
         )
         if status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # If the name is only a prefix of others, a directory arrives. If it is absent, rclone reports success.
+        # If the name is only a prefix of others, a directory arrives. If the name is absent, rclone
+        # reports success.
         if into.is_dir():
             await asyncio.to_thread(shutil.rmtree, into)
         if not into.is_file():
             raise NotStored(
-                f"{self.words} has no file {name}", remedy="keep it there again, or collect it"
+                f"{self.words} has no file {name}", remedy="store it again, or collect it"
             )
 
     async def names(self, directory: str) -> frozenset[str]:
-        """As `DurableStore.names`."""
+        """Do as `DurableStore.names`."""
         status, said = await self._run("lsf", "-R", "--files-only", self._place(directory))
         if status in _ABSENT:
             return frozenset()
         if status:
             raise self._trouble(said)
-        # Our names are plain, so a name that is not was never written by us.
+        # Our names are plain, so we never wrote a name that is not plain.
         return frozenset(
             f"{directory}/{_read(line)}"
             for line in said.split("\n")
@@ -147,7 +150,7 @@ class RcloneStore:
             raise self._trouble(said)
 
     async def _run(self, *words: str, within_s: float | None = None) -> tuple[int, str]:
-        """The exit status and the output. That is standard output if the status is 0, otherwise the complaint.
+        """Run rclone. Returns the exit status, and standard output if the status is 0, otherwise the complaint.
 
         Raises:
             StoreTrouble: there is no rclone; or it did not end within the limit (by default that of a list),
@@ -156,8 +159,8 @@ class RcloneStore:
         program = shutil.which("rclone", path=self._environ.get("PATH"))
         if program is None:
             raise StoreTrouble(
-                f"{self.words} is spoken to by rclone, and there is none here",
-                remedy="install rclone (`apt-get install rclone`, `brew install rclone`), then the same again",
+                f"{self.words} is reached by rclone, but rclone is not installed on this computer",
+                remedy="install rclone (`apt-get install rclone`, `brew install rclone`), then run the same command again",
             )
         running = await asyncio.create_subprocess_exec(
             program,
@@ -192,7 +195,7 @@ class RcloneStore:
         return status, (err if status else out).decode(errors="replace")
 
     async def _said(self, stream: StreamReader, running: Process) -> bytes:
-        """The whole output. A process that says too much is killed, and the rest of its output is dropped."""
+        """Read the whole output. A process that writes too much is killed, and the rest of its output is dropped."""
         said, most = bytearray(), self._bounds.answer_bytes
         while piece := await stream.read(1 << 16):
             if len(said) <= most:
@@ -206,17 +209,17 @@ class RcloneStore:
     def _trouble(self, said: str) -> StoreTrouble:
         for secret in self._secrets:
             said = said.replace(secret, "***")
-        # The last lines say what ended it. The lines before are its attempts.
+        # The last lines say what ended it. The lines before them are its attempts.
         end = said[-_READ:]
-        words = " ".join(plain(end.strip()).split())[-_SHOWN:] or "it said nothing"
+        words = " ".join(plain(end.strip()).split())[-_SHOWN:] or "rclone said nothing"
         return StoreTrouble(
-            f"{self.words} did not do its part: {words}",
-            remedy="see that its address and its key are right and that it answers, then the same again",
+            f"{self.words} failed: {words}",
+            remedy="check its address and its key, and that it answers, then run the same command again",
         )
 
 
 def _quote_name(name: str) -> str:
-    """`name` as rclone takes it. rclone uses one kind of quotation mark for its own purposes."""
+    """Write `name` as rclone takes it. rclone uses one kind of quotation mark for its own purposes."""
     return name.replace("‛", "%E2%80%9B")
 
 
@@ -225,7 +228,7 @@ def _read(name: str) -> str:
 
 
 def _is_file(said: str) -> bool:
-    """Whether `lsjson --stat` describes a file. In a bucket an absent name is shown as a directory."""
+    """Whether `lsjson --stat` describes a file. In a bucket, an absent name is shown as a directory."""
     try:
         entry = json.loads(said)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where an rclone remote leads, by its owner's configuration. Nothing else of the configuration is kept."""
+"""Finds where an rclone remote leads, by its owner's configuration. Nothing else of that configuration is kept."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts
 
 Settings = Mapping[str, Mapping[str, str]]
-"""What the configuration says about each remote. It holds keys, so it is never shown or kept."""
+"""What the configuration says about each remote. It contains keys, so it is never shown or kept."""
 
 _WRAPS = frozenset({"alias", "crypt", "chunker", "compress", "hasher"})
-"""Remotes that keep everything in the one remote that they name."""
+"""Kinds of remotes that keep everything in the one remote that they name."""
 _HOST_IN: Mapping[str, str] = {
     "sftp": "host",
     "ftp": "host",
@@ -33,19 +33,21 @@ _SERVICES: Mapping[str, str] = {
     "pcloud": "",
     "mega": "",
 }
-"""A service of some provider, unless the given setting names another host."""
+"""Services of some provider, unless the given setting names another host."""
 _NAMED = re.compile(r"(?P<name>[\w.+@][\w.+@ -]*):(?P<path>.*)", re.DOTALL)
 _DEEPEST = 8
 
 
 def leads(root: str, settings: Settings, environ: Mapping[str, str]) -> Whereabouts:
-    """Where `REMOTE:path` leads in the end, through every remote that only wraps another."""
+    """Find where `REMOTE:path` leads in the end, through every remote that only wraps another."""
     for _ in range(_DEEPEST):
         named = _NAMED.fullmatch(root)
         if root.startswith("/") or (root and ":" not in root and not root.startswith("~")):
             return Whereabouts(directory=Path(os.path.abspath(root)))  # noqa: PTH100  as rclone has it
         if named is None:
-            return Whereabouts(unknown="it leads on by words that are not read here")
+            return Whereabouts(
+                unknown="it leads to another remote in a way that is not understood here"
+            )
         name, path = named["name"], named["path"]
         says = _settings_of(name, settings, environ)
         kind = says.get("type", "")
@@ -58,7 +60,7 @@ def leads(root: str, settings: Settings, environ: Mapping[str, str]) -> Whereabo
             root = _join(_upstream(says.get("upstreams", ""), first), rest)
         else:
             return _whereabouts_of(kind, says)
-    return Whereabouts(unknown="it leads on and on")
+    return Whereabouts(unknown="it leads from remote to remote without end")
 
 
 def _whereabouts_of(kind: str, says: Mapping[str, str]) -> Whereabouts:
@@ -72,7 +74,7 @@ def _whereabouts_of(kind: str, says: Mapping[str, str]) -> Whereabouts:
         return Whereabouts(
             unknown="its remote is not configured here"
             if not kind
-            else "its kind of remote may be anywhere"
+            else "a remote of its kind may be anywhere"
         )
     try:
         host = urlsplit(said if "://" in said else f"//{said}").hostname
@@ -82,7 +84,7 @@ def _whereabouts_of(kind: str, says: Mapping[str, str]) -> Whereabouts:
 
 
 def _settings_of(name: str, settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """A remote's settings. Its own variables win over those of its kind, and these win over the file."""
+    """Return a remote's settings. Its own variables win over those of its kind, and these win over the file."""
     own = _variables(f"RCLONE_CONFIG_{name.upper()}_", environ)
     of_file = settings.get(name, {})
     kind = own.get("type") or of_file.get("type", "")
@@ -97,7 +99,7 @@ def _variables(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _upstream(said: str, directory: str) -> str:
-    """What a `combine` remote has under that name. Empty if it has nothing."""
+    """Return what a `combine` remote has under that name. Empty if it has nothing."""
     try:
         found = dict(each.partition("=")[::2] for each in shlex.split(said))
     except ValueError:

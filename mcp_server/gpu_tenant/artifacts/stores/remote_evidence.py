@@ -1,4 +1,4 @@
-"""What the durable store proves about a seal: its bytes, re-read now, and never what it merely says."""
+"""What the durable store proves about a seal: by its bytes, re-read now, and never by what it merely says."""
 
 import asyncio
 import tempfile
@@ -20,7 +20,7 @@ from gpu_tenant.domain.model import Evidence, Lease, Manifest, SealedFile, Verdi
 from gpu_tenant.files.paths import below
 
 _SEAL_BYTES = 1 << 30
-"""Larger than the seal of a million files."""
+"""The most that a seal may have. The seal of a million files is smaller."""
 
 
 class Witness:
@@ -39,26 +39,26 @@ class Witness:
         return None if directory is None else below(directory, self._name(entry))
 
     async def doubt(self) -> str | None:
-        """Why the store may vanish with the box itself. None if it cannot, or is a directory here."""
+        """Say why the store may vanish with the box itself. None if it cannot, or is a directory on this computer."""
         doubt = await store_doubt(await self._store.where(), self._lease)
         return None if doubt is None else doubt.words
 
     async def proves(self, entry: SealedFile) -> Evidence | str:
-        """What the store's bytes for the entry prove, or why they prove nothing, in words."""
+        """Re-read the store's bytes for the entry. Returns what they prove, or why they prove nothing, in words."""
         if self._silent is not None:
             return self._silent
         try:
             return await (self._link(entry) if entry.kind == "link" else self._file(entry))
         except NotStored:
-            return f"{self.words} has it not"
+            return f"{self.words} does not have it"
         except StoreTrouble as trouble:
-            # Remembered: otherwise each of a thousand files would wait just as long for no answer.
+            # Remember this: otherwise each of a thousand files would wait just as long for no answer.
             self._silent = f"{self.words} could not be re-read: {trouble.message}"
             return self._silent
         except LocalTrouble as trouble:
-            return f"{self.words} could not be re-read here: {trouble.message}"
+            return f"{self.words} could not be re-read on this computer: {trouble.message}"
         except OSError as error:
-            return f"{self.words} could not be re-read here: {error.strerror}"
+            return f"{self.words} could not be re-read on this computer: {error.strerror}"
 
     async def _file(self, entry: SealedFile) -> Evidence | str:
         async with brought_back(
@@ -67,7 +67,9 @@ class Witness:
             found = await asyncio.to_thread(prove, path, name=entry.name, sha256=entry.sha256)
             if found is None or found.size_bytes != entry.size_bytes:
                 size = found.size_bytes if found else 0
-                return f"{self.words} has {size:,} bytes of it, and the box {entry.size_bytes:,}"
+                return (
+                    f"{self.words} has {size:,} bytes of it, but the box has {entry.size_bytes:,}"
+                )
             if found.sha256 != entry.sha256:
                 return f"{self.words} has other bytes than the box"
             return Evidence(
@@ -83,11 +85,11 @@ class Witness:
             self._store, self._name(entry), size_bytes=0, scratch=self._scratch()
         ) as path:
             if path.stat().st_size > _SEAL_BYTES:
-                return f"{self.words} has a seal that is none"
+                return f"{self.words} has a seal that cannot be read"
             try:
                 kept = Manifest.model_validate_json(path.read_bytes())
             except ValidationError:
-                return f"{self.words} has a seal that is none"
+                return f"{self.words} has a seal that cannot be read"
         # The digest covers every entry, and where each link points. So if it is equal, this link is right.
         if digest_of(kept) != self._seal.digest:
             return f"{self.words} has another seal"

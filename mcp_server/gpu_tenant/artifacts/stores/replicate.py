@@ -1,4 +1,4 @@
-"""Brings what was collected to the durable store, and proves by re-reading that it is there."""
+"""Copies what was collected to the durable store, and proves by re-reading that it is there."""
 
 import asyncio
 import shutil
@@ -26,11 +26,11 @@ from gpu_tenant.files.state_dir import Reread, reread
 from gpu_tenant.ledger import Ledger
 
 _DOWN = 3
-"""This many failures in a row mean that the store is the problem, not a file."""
+"""After this many failures in a row, the store is taken to be the problem, and not a file."""
 
 
 class StoreCopy(Record):
-    """What the durable store holds now, each file re-read from it."""
+    """What the durable store holds now. Each file was re-read from it."""
 
     lease: str
     seal: str
@@ -40,7 +40,7 @@ class StoreCopy(Record):
     sent_files: int
     sent_bytes: int
     not_here: tuple[str, ...]
-    """Files that are missing here, or differ from the box, and so could not be kept there."""
+    """Files that are missing on this computer, or differ from the box, and so could not be copied to the store."""
 
 
 async def keep_safe(
@@ -52,14 +52,15 @@ async def keep_safe(
     ledger: Ledger,
     progress: Callable[[int, int], None],
 ) -> StoreCopy:
-    """Every entry of `seal` that is here unchanged is in the store, and was re-read from it, hash by hash.
+    """Copy every entry of `seal` that is here unchanged into the store, and re-read it from there, hash by hash.
 
-    `seal` is the last one filed for the lease, and `directory` is what collect filled. What the store already holds,
-    by the same proof, is not sent again. `progress` is called with the bytes proved there and the total.
+    `seal` is the last one filed for the lease, and `directory` is what collect filled. What the store already
+    holds, by the same proof, is not sent again. `progress` is called with the bytes proved there and the
+    total.
 
     Raises:
         BadRequest: the store is on the box, or is `directory` itself.
-        StoreTrouble: something that is here is not proved to be there; what was proved is on record.
+        StoreTrouble: a file that is here is not proved to be in the store; what was proved is on record.
         LocalTrouble: `directory` does not exist, or cannot be written to.
     """
     await _require_elsewhere(lease, seal, directory, store)
@@ -116,7 +117,7 @@ async def keep_safe(
     )
     if last is not None:
         raise StoreTrouble(
-            f"{missing} of {len(files)} files are not safe in {store.words}, {failed[0]} first: {last.message}",
+            f"{missing} of {len(files)} files are not safe in {store.words}, such as {failed[0]}: {last.message}",
             remedy=last.remedy,
         )
     return StoreCopy(
@@ -133,13 +134,13 @@ async def keep_safe(
 
 @contextmanager
 def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
-    """A directory with room on the disk of what was collected. It is deleted afterwards."""
+    """Make a directory with room on the disk of what was collected. It is deleted afterwards."""
     try:
         made = tempfile.mkdtemp(dir=directory, prefix=".keeping-")
     except OSError as error:
         raise LocalTrouble(
-            f"what was collected is not to be kept from {directory}: {error.strerror}",
-            remedy=f"{Command('collect', lease.id)}, then the same again",
+            f"what was collected in {directory} cannot be copied: {error.strerror}",
+            remedy=f"{Command('collect', lease.id)}, then run the same command again",
         ) from error
     try:
         yield Path(made)
@@ -157,7 +158,7 @@ async def _keep(
     store: DurableStore,
     scratch: Path,
 ) -> bool:
-    """The entry is in the store, as it was read back. Returns whether it had to be sent."""
+    """Put the entry into the store, and read it back. Returns whether it had to be sent."""
     name = stored_as(lease.id, entry.name)
     wanted = Reread(entry.size_bytes, entry.sha256 or "")
     if name in there and await reread_held(store, name, like=wanted, scratch=scratch) == wanted:
@@ -171,7 +172,7 @@ async def _keep(
 async def _keep_seal(
     lease: Lease, seal: Manifest, *, stamp: str, store: DurableStore, scratch: Path
 ) -> None:
-    """The seal itself is stored next to the files. It says what they are, and only it records the links."""
+    """Store the seal itself next to the files. It says what they are, and only it records the links."""
     paper = scratch / "seal.json"
     paper.write_text(seal.model_dump_json(by_alias=True), encoding="utf-8")
     name, wanted = seal_stored_as(lease.id, seal.digest), reread(paper)
@@ -185,8 +186,8 @@ async def _keep_seal(
 
 def _other_bytes(store: DurableStore, name: str) -> StoreTrouble:
     return StoreTrouble(
-        f"{store.words} took {name} and does not give the same bytes back",
-        remedy="the same again; where it goes on, that store or the way to it is broken",
+        f"{store.words} took {name}, but does not return the same bytes",
+        remedy="run the same command again; if it fails again, that store or the way to it is broken",
     )
 
 
@@ -200,7 +201,7 @@ async def _require_elsewhere(
     where = await store.where()
     doubt = await store_doubt(where, lease)
     on_the_box = BadRequest(
-        f"the store {store.words} is on the box itself and would go with it",
+        f"the store {store.words} is on the box itself and would be lost with it",
         remedy="name a store that outlives the box",
     )
     if doubt is not None and doubt.is_the_box:
@@ -213,6 +214,6 @@ async def _require_elsewhere(
             raise on_the_box
         if place.parent.resolve() == below(directory, entry.name).parent.resolve():
             raise BadRequest(
-                f"the store {store.words} is what collect fills, and no second copy",
+                f"the store {store.words} is the directory that collect fills, and so no second copy",
                 remedy="name a store elsewhere: another disk, a remote, a bucket",
             )

@@ -1,4 +1,4 @@
-"""The audit of a box: what the probe saw is read (`probe`) and judged (`checks`, `gpu_checks`) into `findings`."""
+"""The audit of a box: `probe` reads what the probe saw, and `checks` and `gpu_checks` judge it into `findings`."""
 
 from gpu_tenant.box.audit.checks import Audit, audit, judge, no_python
 from gpu_tenant.box.audit.findings import Finding, Needs

@@ -73,7 +73,7 @@ def audit(
     answered_at: datetime,
     caps: Mapping[str, int | None] = NO_CAPS,
 ) -> Audit:
-    """The findings of `judge`, and the sizes on which they rest."""
+    """Return the findings of `judge`, and the sizes that they are based on."""
     findings = judge(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at)
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     ram_bytes = _ram_bytes(observed)
@@ -99,13 +99,14 @@ def judge(
     answered_at: datetime,
     caps: Mapping[str, int | None] = NO_CAPS,
 ) -> tuple[Finding, ...]:
-    """Every finding, blockers first.
+    """Judge every part of the observation. Blockers come first.
 
-    A part that could not be seen is a warning, and never counts as sound. The one exception is the kernel log,
-    which most containers cannot read.
+    A part that could not be seen is a warning, and never counts as sound. The one exception is the kernel
+    log, which most containers cannot read.
 
-    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps` are
-    the paths that the platform names, each with the number of files it may hold. None is no limit.
+    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps`
+    are the paths that the platform names, each with the number of files that it may hold. None means no
+    limit.
     """
     findings = (
         *judge_gpus(observed, needs),
@@ -125,7 +126,7 @@ def judge(
 
 
 def no_python() -> Finding:
-    """The finding for a box on which the probe itself could not run."""
+    """Make the finding for a box on which the probe itself could not run."""
     return Finding(
         subject="python",
         level="blocker",
@@ -147,10 +148,8 @@ def _cpu(observed: Mapping[str, object]) -> Iterator[Finding]:
         yield no_answer("cpu", cpu)
     elif math.ceil(usable) < shown:
         threads = max(1, int(usable))
-        reason = (
-            f"libraries start {shown} threads on {usable:g} cores: set OMP_NUM_THREADS={threads}"
-        )
-        yield warning("cpu", f"a quota of {usable:g} cores, {shown} shown", reason)
+        reason = f"libraries will start {shown} threads on {usable:g} cores: set OMP_NUM_THREADS={threads}"
+        yield warning("cpu", f"a quota of {usable:g} cores, though {shown} are shown", reason)
     elif cgroup.error:
         yield no_answer("cpu quota", cgroup)
     else:
@@ -177,11 +176,11 @@ def _memory(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
         return
     seen = f"{gib(ours):.1f} GiB"
     if host and ours < host:
-        seen += f" by its control group; the host's {gib(host):.0f} GiB are not ours"
+        seen += f" allowed by its control group; the host's {gib(host):.0f} GiB are not for us"
     if needs.ram_gib is not None and gib(ours) < needs.ram_gib * CARD_ROUNDING:
         yield blocker("memory", seen, f"the job needs {needs.ram_gib:g} GiB")
     elif limits.oom_kills:
-        reason = f"{limits.oom_kills} processes were killed here for want of memory"
+        reason = f"{limits.oom_kills} processes were killed on this box because memory ran out"
         yield warning("memory", seen, reason)
     else:
         yield ok("memory", seen)
@@ -199,7 +198,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
         return
     work = _work_place(disks.places)
     measured: set[int | None] = set()
-    # The job's own directory comes first, so that it is named if several places share its filesystem.
+    # The job's own directory comes first, so that it is the one named if several places share its filesystem.
     for place in sorted(disks.places, key=lambda place: place != work):
         if place.error:
             yield no_answer(f"disk {quote_text(place.path)}", place)
@@ -215,7 +214,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
 def _platform_paths(
     observed: Mapping[str, object], caps: Mapping[str, int | None]
 ) -> Iterator[Finding]:
-    """Yields a finding for each path that the platform promises and that is missing, or has nearly too many files."""
+    """Find the paths that the platform promises and that are missing, or that have nearly too many files."""
     disks = part(observed, "disks", SeenDisks)
     seen = {place.path: place for place in disks.places if place.role == "platform"}
     for path, cap in caps.items():
@@ -223,11 +222,11 @@ def _platform_paths(
         if place is None or disks.error:
             continue
         if place.error:
-            reason = "this platform's runbook speaks of it: another image, or not attached here"
+            reason = "this platform's runbook names this path: this is another image, or the disk is not attached"
             yield warning(subject, "not there", reason)
         elif cap and place.files is not None and place.files >= cap * 0.8:
             level = blocker if place.files >= cap * 0.98 else warning
-            reason = "no file can be made beyond that, however many bytes are free"
+            reason = "beyond that number no file can be made, however many bytes are free"
             yield level(subject, f"{place.files} of {cap} files", reason)
 
 
@@ -245,7 +244,7 @@ def _disk(place: SeenPlace, wanted_gib: float) -> Finding:
 
 
 def _inodes(place: SeenPlace) -> Iterator[Finding]:
-    if place.total_inodes <= 0:  # btrfs and some network mounts report none
+    if place.total_inodes <= 0:  # btrfs and some network mounts report no inodes.
         return
     seen = f"{place.free_inodes} of {place.total_inodes} inodes free"
     if place.free_inodes == 0:
@@ -261,7 +260,9 @@ def _shm(place: SeenPlace, needs: Needs) -> Finding:
     if needs.shm_gib is not None and gib(place.total_bytes) < needs.shm_gib * CARD_ROUNDING:
         return blocker("shared memory", size, f"the job needs {needs.shm_gib:g} GiB")
     if place.total_bytes <= 64 * MIB:
-        reason = "data loader workers die of SIGBUS: a larger --shm-size, or file_system sharing"
+        reason = (
+            "data loader workers die of SIGBUS: use a larger --shm-size, or file_system sharing"
+        )
         return warning("shared memory", size, reason)
     return ok("shared memory", size)
 
@@ -293,7 +294,7 @@ def _clock(clock: SeenClock, asked_at: datetime, answered_at: datetime) -> Itera
     if clock.started_s is None or clock.ended_s is None:
         yield no_answer("clock", clock)
         return
-    # The box read its clock between our two times, which bounds how far off the clock can be.
+    # The box read its clock between our two times. That limits how far off its clock can be.
     most_s = clock.started_s - asked_at.timestamp()
     least_s = clock.ended_s - answered_at.timestamp()
     skew_s = least_s if least_s > 0 else most_s if most_s < 0 else 0.0
@@ -320,7 +321,11 @@ def _neighbours(observed: Mapping[str, object]) -> Iterator[Finding]:
         seen = f"programs of {', '.join(map(quote_text, users[:5]))}" + ", and others" * (
             len(users) > 5
         )
-        yield warning("neighbours", seen, "they share its memory, and may read what is not locked")
+        yield warning(
+            "neighbours",
+            seen,
+            "they share the box's memory, and may read files that are not protected",
+        )
     else:
         yield ok("neighbours", "no other user's programs")
 
@@ -348,14 +353,16 @@ def _reach(observed: Mapping[str, object]) -> Iterator[Finding]:
         seen = "; ".join(
             f"{quote_text(host)}: {quote_text(reach.error or '')}" for host, reach in told.items()
         )
-        yield warning("network", seen, "nothing asked for was reached: push what the job needs")
+        yield warning(
+            "network", seen, "none of the tested hosts was reached: push what the job needs"
+        )
         return
     for host, reach in told.items():
         if reach.error:
             yield warning(
                 f"network {quote_text(host)}",
                 quote_text(reach.error),
-                "use a mirror, or push what it would fetch",
+                "use a mirror, or push what the job would fetch",
             )
         else:
             yield ok(

@@ -17,7 +17,7 @@ Level = Literal["ok", "warning", "blocker"]
 class Finding(Record):
     """One thing that the audit looked at: what was seen, and why that is good or bad.
 
-    Its texts are one plain line each, whatever the box calls its GPUs, mounts and users. A name from the box is in
+    Each text is one plain line, whatever the box calls its GPUs, mounts and users. A name from the box is in
     quotation marks where it could be taken for a sentence of ours.
     """
 
@@ -28,7 +28,7 @@ class Finding(Record):
 
 
 class Needs(Record):
-    """What a job needs of a box. None makes no demand."""
+    """What a job needs of a box. None means no demand."""
 
     gpu_count: int | None = Field(default=None, ge=0)
     vram_gib: float | None = Field(default=None, gt=0, description="free memory of each GPU")
@@ -39,26 +39,26 @@ class Needs(Record):
 
 
 def ok(subject: str, seen: str) -> Finding:
-    """A finding that all is well."""
+    """Make a finding that all is well."""
     return Finding(subject=subject, level="ok", seen=seen, reason="as it should be")
 
 
 def warning(subject: str, seen: str, reason: str) -> Finding:
-    """A finding that the tenant should know."""
+    """Make a finding that the tenant should know."""
     return Finding(subject=subject, level="warning", seen=seen, reason=reason)
 
 
 def blocker(subject: str, seen: str, reason: str) -> Finding:
-    """A finding that the job should not be launched here."""
+    """Make a finding because of which the job should not be launched on this box."""
     return Finding(subject=subject, level="blocker", seen=seen, reason=reason)
 
 
 def no_answer(subject: str, seen: ProbePart) -> Finding:
-    """A finding that the probe could not tell about a part."""
+    """Make the finding that the probe could not learn about a part."""
     return warning(
         subject,
-        f"not seen: {quote_text(seen.error) if seen.error else 'nothing was told'}",
-        "unknown is not well: look by hand",
+        f"not seen: {quote_text(seen.error) if seen.error else 'the probe said nothing'}",
+        "unknown does not mean good: look yourself",
     )
 
 

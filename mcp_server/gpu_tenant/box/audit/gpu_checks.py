@@ -29,7 +29,7 @@ from gpu_tenant.box.audit.probe import (
 from gpu_tenant.domain.untrusted_text import quote_text
 
 GHOST_BYTES = GIB
-"""More memory than a driver takes for itself on an unused card."""
+"""More memory than a driver uses for itself on an unused card."""
 
 XIDS: dict[int, tuple[Level, str]] = {
     48: ("blocker", "an uncorrectable memory error: re-rent"),
@@ -45,7 +45,7 @@ XIDS: dict[int, tuple[Level, str]] = {
 
 
 def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
-    """Yields whether the GPUs are there, as many as needed, healthy, and free."""
+    """Judge whether the GPUs are there, as many as needed, healthy, and free."""
     smi = part(observed, "smi", SeenSmi)
     devices = part(observed, "devices", SeenDevices)
     driver = read_smi(smi.out) if not smi.error else None
@@ -113,10 +113,10 @@ def _gpu_memory(gpu: Gpu, processes: SeenProcesses, needs: Needs) -> Iterator[Fi
         who = ", ".join(map(quote_text, sorted(names)[:5]))
         yield warning(subject, f"{seen}; in use by {who}", "somebody's programs are on this GPU")
     else:
-        hidden = "the driver names pids of the host, so it may be a neighbour" * (
+        hidden = "the driver names process ids of the host, so it may be a neighbour's" * (
             processes.pids_seen_from == "container"
         )
-        reason = hidden or "a dead process may have left it: reboot, or re-rent"
+        reason = hidden or "a dead process may still hold the memory: reboot, or re-rent"
         yield warning(subject, f"{seen}; in use by no process we can see", reason)
 
 
@@ -136,7 +136,7 @@ def _gpu_health(gpu: Gpu) -> Iterator[Finding]:
         yield warning(f"{subject} temperature", seen, "it will not run at full speed")
     # Low clocks when idle, and a power cap, are normal for a healthy GPU.
     if held := [r for r in gpu.throttles if re.fullmatch(r"hw_.*|sw_thermal_slowdown", r)]:
-        reason = "heat or power holds its clocks down: slower than paid for"
+        reason = "heat or power holds its clocks down: it is slower than what you pay for"
         yield warning(f"{subject} throttle", ", ".join(held), reason)
 
 
@@ -144,7 +144,7 @@ def _gpu_xids(gpu: Gpu, log: SeenKernelLog) -> Iterator[Finding]:
     for xid in read_xids(log.lines):
         if xid.bus == gpu.bus:
             level, reason = XIDS.get(
-                xid.number, ("warning", "most often a fault of some program's")
+                xid.number, ("warning", "this is most often a fault of some program")
             )
             subject = f"gpu {gpu.index} xid {xid.number}"
             yield Finding(subject=subject, level=level, seen=quote_text(xid.line), reason=reason)
@@ -154,19 +154,23 @@ def _foreign_xids(driver: Driver, log: SeenKernelLog) -> Iterator[Finding]:
     ours = {gpu.bus for gpu in driver.gpus}
     for xid in read_xids(log.lines):
         if xid.bus not in ours and XIDS.get(xid.number, ("ok", ""))[0] == "blocker":
-            reason = "not a GPU of the list: one of ours that was lost, or a neighbour's"
+            reason = (
+                "this GPU is not in the list: it is one of ours that was lost, or a neighbour's"
+            )
             yield warning(f"xid {xid.number}", quote_text(xid.line), reason)
 
 
 def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
-    """Yields whether PyTorch, if it is installed, sees the GPUs."""
+    """Judge whether PyTorch, if it is installed, sees the GPUs."""
     torch = part(observed, "torch", SeenTorch)
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     if torch.missing:
         yield ok("torch", "not installed")
     elif torch.error:
         yield warning(
-            "torch", f"not imported: {quote_text(torch.error)}", "a slow disk, or a broken install"
+            "torch",
+            f"not imported: {quote_text(torch.error)}",
+            "the disk is slow, or the installation is broken",
         )
     elif driver and driver.gpus and not torch.cuda_available:
         seen = f"torch {_word(torch.version)}, built for CUDA {_word(torch.built_for_cuda)}, sees no GPU"

@@ -13,17 +13,17 @@ from gpu_tenant.domain.untrusted_text import plain
 GIB = 1024**3
 MIB = 1024**2
 _MOST = 64
-"""At most so many GPUs, places and kinds of faults are reported. A box may list any number."""
+"""The most GPUs, places and kinds of faults that are reported. A box may list any number."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**63)]
-"""A number from a box, limited so that we can always calculate with it."""
+"""A number from a box, limited so that calculating with it is always possible."""
 
 
 class ProbePart(BaseModel):
     """A part of the probe's answer. A part that failed has an error and nothing else.
 
-    Unlike our own records it allows unknown fields: the probe on a box may be a newer one.
+    Unlike our own records, a part may have unknown fields: the probe on a box may be a newer one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=2_000_000)
@@ -32,14 +32,14 @@ class ProbePart(BaseModel):
 
 
 class SeenClock(ProbePart):
-    """The box's own clock when it began to look and when it had looked, in seconds since 1970."""
+    """The box's own clock when the probe began and when it ended, in seconds since 1970."""
 
     started_s: float | None = Field(default=None, allow_inf_nan=False)
     ended_s: float | None = Field(default=None, allow_inf_nan=False)
 
 
 class SeenSystem(ProbePart):
-    """The kernel, and how long it has been up."""
+    """The kernel, and how long the system has been up."""
 
     kernel: str | None = None
     boot_id: str | None = None
@@ -48,7 +48,7 @@ class SeenSystem(ProbePart):
 
 
 class SeenCpu(ProbePart):
-    """The cores of the host, and those that we may run on."""
+    """The cores of the host, and the cores that we may run on."""
 
     model: str | None = None
     host_cores: Count | None = None
@@ -64,7 +64,7 @@ class SeenGroup(ProbePart):
 
 
 class SeenCgroup(ProbePart):
-    """Every control group that we are in, of both versions."""
+    """Every control group to which we belong, of both versions."""
 
     groups: tuple[SeenGroup, ...] = ()
 
@@ -85,7 +85,7 @@ class SeenSmi(ProbePart):
 
 
 class SeenDevices(ProbePart):
-    """GPUs as the kernel shows them, whatever the driver's own tool says."""
+    """The GPUs as the kernel shows them, whatever the driver's own tool says."""
 
     nodes: tuple[str, ...] = ()
     buses: tuple[str, ...] = ()
@@ -121,14 +121,14 @@ class SeenDisks(ProbePart):
 
 
 class SeenWrite(ProbePart):
-    """Whether a few bytes that were written there were read back unchanged."""
+    """Whether a few bytes that were written to a directory were read back unchanged."""
 
     path: str = ""
     same: bool = False
 
 
 class SeenWrites(ProbePart):
-    """A write test in each directory that we will write to."""
+    """A write test in each directory to which we will write."""
 
     home: SeenWrite | None = None
     work: SeenWrite | None = None
@@ -193,12 +193,12 @@ AnyPart = TypeVar("AnyPart", bound=ProbePart)
 
 
 def part(observed: Mapping[str, object], name: str, kind: type[AnyPart]) -> AnyPart:
-    """The part of that name, or a part that says why it cannot be read.
+    """Return the part of that name, or a part that says why it cannot be read.
 
-    Nothing that a box sends raises an error.
+    Nothing that a box sends raises an error here.
     """
     if name not in observed:
-        return kind(error="the probe did not look")
+        return kind(error="the probe did not report this part")
     try:
         return kind.model_validate(observed[name])
     except ValidationError as trouble:
@@ -207,7 +207,7 @@ def part(observed: Mapping[str, object], name: str, kind: type[AnyPart]) -> AnyP
 
 
 class GpuProcess(Record):
-    """A process that the driver lists on a GPU. Inside a container its pid is the host's."""
+    """A process that the driver lists on a GPU. Inside a container, its pid is the host's."""
 
     pid: int
     name: str
@@ -215,7 +215,7 @@ class GpuProcess(Record):
 
 
 class Gpu(Record):
-    """One GPU as its driver describes it. None is what the driver does not say."""
+    """One GPU, as its driver describes it. None where the driver says nothing."""
 
     index: int
     name: str
@@ -233,7 +233,7 @@ class Gpu(Record):
 
 
 class Driver(Record):
-    """What nvidia-smi told of the driver and all its GPUs."""
+    """What nvidia-smi reported about the driver and all its GPUs."""
 
     version: str | None
     cuda: str | None
@@ -241,7 +241,7 @@ class Driver(Record):
 
 
 def read_smi(xml: str) -> Driver | None:
-    """The driver and its GPUs. None if the text is not what `nvidia-smi -q -x` prints."""
+    """Read the driver and its GPUs. None if the text is not what `nvidia-smi -q -x` prints."""
     if "<!ENTITY" in xml:
         return None
     try:
@@ -277,7 +277,7 @@ def _gpu(index: int, gpu: ET.Element) -> Gpu:
 
 
 def _ecc(gpu: ET.Element) -> int | None:
-    """The number of uncorrectable errors of all kinds: newer drivers name them by memory, older ones by bits."""
+    """Count the uncorrectable errors of all kinds. Newer drivers name them by memory, older ones by bits."""
     volatile = gpu.find("ecc_errors/volatile")
     counts = [
         _number(volatile, path)
@@ -315,7 +315,7 @@ def _processes(gpu: ET.Element) -> list[GpuProcess]:
 
 
 def _text_at(element: ET.Element, path: str) -> str | None:
-    """The text there. None if the driver says that it does not know."""
+    """Read the text at that path. None if the driver says that it does not know it."""
     said = plain(element.findtext(path) or "", max_line=120).replace("\n", " ").strip()
     return None if said in ("", "N/A", "[N/A]", "Unknown Error", "Not Supported") else said
 
@@ -331,7 +331,7 @@ def _mebibytes(element: ET.Element, path: str) -> int | None:
 
 
 def pci_address(text: str) -> str:
-    """A PCI address in the form of the kernel log: 00000000:3B:00.0 is 0000:3b:00."""
+    """Write a PCI address in the form of the kernel log: 00000000:3B:00.0 becomes 0000:3b:00."""
     match = re.search(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})", text)
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}".lower() if match else ""
 
@@ -345,7 +345,7 @@ class Xid(Record):
 
 
 def read_xids(lines: tuple[str, ...]) -> tuple[Xid, ...]:
-    """The Xid errors among the kernel's lines, each once."""
+    """Find the Xid errors among the kernel's lines, each once."""
     found: dict[tuple[str, int], Xid] = {}
     for line in lines:
         if len(found) == _MOST:
@@ -357,7 +357,7 @@ def read_xids(lines: tuple[str, ...]) -> tuple[Xid, ...]:
 
 
 class CgroupLimits(Record):
-    """What the control groups allow us. None is no limit."""
+    """What the control groups allow us. None means no limit."""
 
     cpus: float | None
     memory_bytes: int | None
@@ -366,7 +366,7 @@ class CgroupLimits(Record):
 
 
 def read_limits(groups: tuple[SeenGroup, ...]) -> CgroupLimits:
-    """The tightest of all limits, of either version. A group is also bound by the groups above it."""
+    """Find the tightest of all limits, of either version. A group is also bound by the groups above it."""
     cpus: list[float] = []
     memory: list[tuple[int, int | None]] = []
     oom_kills = 0
@@ -378,7 +378,7 @@ def read_limits(groups: tuple[SeenGroup, ...]) -> CgroupLimits:
             cpus.append(int(quota) / int(period))
         most = _bytes(files.get("memory.max") or files.get("memory.limit_in_bytes"))
         used = _bytes(files.get("memory.current") or files.get("memory.usage_in_bytes"))
-        if most is not None and most < 2**60:  # in version 1, a huge number means no limit
+        if most is not None and most < 2**60:  # In version 1, a huge number means no limit.
             memory.append((most, used))
         kills = re.search(r"^oom_kill (\d{1,9})$", files.get("memory.events", ""), re.MULTILINE)
         oom_kills = max(oom_kills, int(kills[1]) if kills else 0)
@@ -396,6 +396,6 @@ def _bytes(text: str | None) -> int | None:
 
 
 def read_meminfo(text: str) -> dict[str, int]:
-    """Bytes by name: MemTotal, MemAvailable and the others."""
+    """Read the bytes by name: MemTotal, MemAvailable and the others."""
     rows = re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)
     return {name: int(kib) * 1024 for name, kib in rows}

@@ -1,4 +1,4 @@
-"""Looks at a box before it is trusted: the probe observes on the box, and the findings are judged here."""
+"""Looks at a box before it is trusted: the probe observes on the box, and the findings are judged on this computer."""
 
 import json
 
@@ -9,27 +9,28 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.skill_files import script
 
 _PROBE_WITHIN_S = 60
 
 REACHED_FOR = ("package-index", "huggingface.co")
-"""The package index and the model hub: the sites that jobs most often need to reach."""
+"""The package index and the model hub: the sites that jobs most often need."""
 
 
 class Audited(Audit):
-    """What was found on a box."""
+    """The result of an audit of one lease's box."""
 
     lease: str
     next: str
 
 
 async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
-    """Every finding about the box, for a job with those needs. Nothing on the box is changed.
+    """Audit the box for a job with those needs. Nothing on the box is changed.
 
     Raises:
         BoxUnreachable: the box did not answer.
-        BoxTrouble: the probe ran and gave no observation.
+        BoxTrouble: the probe ran, but gave no observation.
     """
     lease = session.lease
     asked_at = clock.now()
@@ -38,6 +39,11 @@ async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
     caps = {place.path: place.inode_cap for place in session.profile.places if place.path != "/"}
     argv += ["--place", *caps] if caps else []
     argv += ["--count", *(path for path, cap in caps.items() if cap)]
+    wait_for(
+        f"the box of {lease.id} looks at itself",
+        ends=f"{_PROBE_WITHIN_S:g} s",
+        usd_h=lease.price_usd_h,
+    )
     finished = await session.transport.run(
         argv, stdin=script("probe.py").read_bytes(), timeout_s=_PROBE_WITHIN_S
     )
@@ -74,7 +80,7 @@ async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
 
 def _answer(lease: Lease, audit: Audit) -> Audited:
     step = (
-        "mend the blockers before anything is launched here, or take another box"
+        "remove the blockers before anything is launched on this box, or take another box"
         if audit.blockers
         else str(Command("push", "DIR", lease.id))
     )

@@ -1,1 +1,1 @@
-"""The environment that a job runs in, as the work tree asks for it."""
+"""The environment in which a job runs, as the work tree asks for it."""

@@ -1,4 +1,4 @@
-"""The repository that a person wants cloned: its address, and the commit to check out."""
+"""The repository that a person wants to clone: its address, and the commit to check out."""
 
 import re
 
@@ -11,11 +11,11 @@ _SCP_LIKE = re.compile(r"(?:git@)?[\w.-]+:[^\s:]+")
 
 
 def repository(asked: str) -> dict[str, JsonValue]:
-    """The address and the ref of `URL[@REF]`.
+    """Split `URL[@REF]` into the address and the ref.
 
     Raises:
         SecretRefused: the address holds a user's secret.
-        BadRequest: it is not an address that git accepts.
+        BadRequest: git does not accept the address.
     """
     scheme, separator, rest = asked.partition("://")
     place = rest if separator else asked
@@ -25,7 +25,7 @@ def repository(asked: str) -> dict[str, JsonValue]:
     if at and (separator or ":" in user) and not (scheme == "ssh" and ":" not in user):
         raise SecretRefused(
             "the clone's address holds a user's name or secret",
-            remedy=f"give it without; for a private repository clone here, and {Command('push', 'DIR', 'LEASE')}",
+            remedy=f"give the address without these; to use a private repository, clone it on this computer, and {Command('push', 'DIR', 'LEASE')}",
         )
     url = f"{scheme}://{head}{slash}{path}" if separator else f"{head}{slash}{path}"
     known = (
@@ -33,7 +33,7 @@ def repository(asked: str) -> dict[str, JsonValue]:
     )
     if not known or not path or ref.startswith("-") or any(c.isspace() for c in asked):
         raise BadRequest(
-            f"{url!r} is no repository's address",
+            f"{url!r} is not the address of a repository",
             remedy="write https://HOST/OWNER/NAME.git, with @REF for a branch, tag or commit",
         )
     return {"url": url, "ref": ref or None}

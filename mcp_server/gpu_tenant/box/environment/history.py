@@ -1,4 +1,4 @@
-"""What the ledger knows about the environments on boxes: the newest one, and how to use it."""
+"""What the ledger knows about the environments on boxes: the newest environment, and how to use it."""
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -10,7 +10,7 @@ from gpu_tenant.ledger import Ledger
 
 
 class Recorded(BaseModel):
-    """`prepared.json`: what was requested and what it led to. Enough to do the same elsewhere."""
+    """`prepared.json`: what was requested and what came of it. This is enough to do the same on another box."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -33,10 +33,10 @@ class Recorded(BaseModel):
 
 
 def newest_recorded(ledger: Ledger, lease_id: str) -> Recorded:
-    """What the newest environment of that lease was made from.
+    """Return what the newest environment of that lease was made from.
 
     Raises:
-        BadRequest: no environment was made on its box.
+        BadRequest: no environment was made on the lease's box.
     """
     found = ledger.lease(lease_id)
     for _, event in reversed(ledger.events(found.id)):
@@ -49,11 +49,11 @@ def newest_recorded(ledger: Ledger, lease_id: str) -> Recorded:
 
 
 def activation(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
-    """The variable that makes a job run in the lease's environment. Empty if none was asked for.
+    """Return the variable that makes a job run in the lease's environment. Empty if none was asked for.
 
     Raises:
         JobRunning: by the last look, the environment is still being made.
-        Refused: the last attempt to make it failed.
+        Refused: the last attempt to make the environment failed.
     """
     last = newest(ledger, lease_id)
     if last is None:
@@ -71,7 +71,7 @@ def activation(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
 
 
 def newest(ledger: Ledger, lease_id: LeaseId) -> timeline.Preparing | timeline.Prepared | None:
-    """The newest event about the lease's environment: it was begun, or how that ended. None if there is none."""
+    """The newest event about the lease's environment: its start, or its outcome. None if there is none."""
     for _, event in reversed(ledger.events(lease_id)):
         if isinstance(event, timeline.Preparing | timeline.Prepared):
             return event

@@ -12,9 +12,9 @@ _VARIABLES = {"pip": "PIP_INDEX_URL", "hf": "HF_ENDPOINT"}
 
 
 def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that point pip and the model hub's client to the owner's mirrors.
+    """Return the variables that point pip and the model hub's client to the owner's mirrors.
 
-    There are none if the platform needs none. `[mirrors]` in the configuration comes first (`pip = "..."`,
+    Returns none if the platform needs no mirror. `[mirrors]` in the configuration comes first (`pip = "..."`,
     `hf = "..."`), then this computer's own PIP_INDEX_URL and HF_ENDPOINT.
 
     Raises:
@@ -28,12 +28,12 @@ def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -
         said = {}
     except (OSError, ValueError) as error:
         raise LocalTrouble(
-            f"{configuration} cannot be read: {error}", remedy="mend that file"
+            f"{configuration} cannot be read: {error}", remedy="correct that file"
         ) from error
     if not isinstance(said, dict) or not all(isinstance(url, str) for url in said.values()):
         raise LocalTrouble(
-            f"{configuration}: `mirrors` is no table of addresses",
-            remedy='begin it with a line `[mirrors]`, then `pip = "https://..."`',
+            f"{configuration}: `mirrors` is not a table of addresses",
+            remedy='begin the table with a line `[mirrors]`, then write `pip = "https://..."`',
         )
     named: dict[str, str] = {}
     for key, variable in _VARIABLES.items():
@@ -41,9 +41,10 @@ def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -
         if url is not None and _has_password(url):
             raise LocalTrouble(
                 f"{configuration}: the mirror {key} holds a password",
-                remedy=f"take it out, and pass `--env {variable}=file:PATH` instead",
+                remedy=f"remove the password there, and pass `--env {variable}=file:PATH` instead",
             )
-        # A private index of this computer, with a password in its address, does not go to other people's boxes.
+        # A private index of this computer, with a password in its address, must not go to other
+        # people's boxes.
         url = url or environ.get(variable)
         if url and not _has_password(url):
             named[variable] = url

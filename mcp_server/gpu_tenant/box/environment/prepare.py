@@ -1,4 +1,4 @@
-"""Makes the environment that the work tree asks for on the box, on top of what the image has."""
+"""Makes the environment that the work tree asks for on the box, in addition to what the image has."""
 
 import json
 import re
@@ -42,7 +42,7 @@ _DISCARD = (
     *(".git/index", ".git/logs/", ".git/FETCH_HEAD"),
     *("~/.rustup/", "~/.cargo/", "~/.local/share/uv/"),
 )
-"""Files that git rewrites in a clone whenever it looks, and files that installers leave in a home directory.
+"""Files that git rewrites in a clone at every look, and files that installers leave in a home directory.
 
 For example, pip asks `rustc` for its version at every run, and rustup then saves its settings.
 """
@@ -80,7 +80,7 @@ class EnvironmentRequest(Record):
 
 
 class Prepared(Record):
-    """The environment of a lease: made, or being made by a job that runs without us."""
+    """The environment of a lease: ready, or being made by a job that runs without this computer."""
 
     lease: str
     state: Literal["ready", "running"]
@@ -100,7 +100,7 @@ class Prepared(Record):
 
 
 class Setup:
-    """Makes one lease's environment: checks what is there, starts the job that makes it, and waits for it."""
+    """Makes one lease's environment: checks what is there, starts the job that makes it, and waits for that job."""
 
     def __init__(self, session: Session, script: Path, *, ledger: Ledger) -> None:
         self._session = session
@@ -117,16 +117,16 @@ class Setup:
         wait_s: float,
         hold: Callable[[], AbstractContextManager[None]],
     ) -> Prepared:
-        """The environment is there as asked for, or a job on the box is making it.
+        """Make the environment that is asked for, or wait for the job on the box that makes it.
 
-        Start and poll: the same call continues to wait, also for another caller. An environment that is there as
-        asked for is not made again. It is made anew if the tree asks for something else now.
+        Call it again to continue to wait, also as another caller. An environment that fits the request is not
+        made again. It is made anew if the tree asks for something else now.
 
         Raises:
             BadRequest: nothing says what to install, or the clone's address holds a password.
-            JobRunning: a job is running in the environment that would be made anew.
+            JobRunning: a job is running that may use the environment, which would have to be made anew.
             Refused: the deadline has passed.
-            BoxTrouble: it could not be made; the message has the end of the log.
+            BoxTrouble: the environment could not be made; the message has the end of the log.
         """
         until = self._ledger.now() + timedelta(seconds=wait_s)
         request = self._request(asked)
@@ -139,8 +139,8 @@ class Setup:
                 return self._ready(seen.record)
             if started:
                 raise CaretakerFailed(
-                    "the tree asks for something else than what was just installed",
-                    remedy=f"{Command('prepare', self._lease.id)} again, when nobody pushes",
+                    "the tree now asks for something else than what was just installed",
+                    remedy=f"{Command('prepare', self._lease.id)} again, while nobody pushes",
                 )
             job = self._under_way(command)
             if job is None:
@@ -186,7 +186,7 @@ class Setup:
         env: Mapping[str, str],
         env_from: tuple[str, ...],
     ) -> Job:
-        """The job that makes the environment runs on the box, in its own session."""
+        """Start the job that makes the environment on the box, in its own session."""
         lease = self._lease
         if self._ledger.now() >= lease.terms.deadline_at:
             raise Refused(
@@ -243,7 +243,7 @@ class Setup:
         )
 
     def _under_way(self, command: str) -> Job | None:
-        """The job that was started for this and whose outcome is not on record yet. None if there is none."""
+        """The job that was started for this command and whose outcome is not yet on record. None if there is none."""
         last = newest(self._ledger, self._lease.id)
         if not isinstance(last, timeline.Preparing):
             return None
@@ -303,10 +303,10 @@ class Setup:
         self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     async def _note_made(self) -> None:
-        """What the setup put in the work directory, such as a clone, counts as sent from here.
+        """Record what the setup put in the work directory, such as a clone, as sent from this computer.
 
-        This is done only before any job of the owner's has run. After that, what the box says about these files may
-        come from a job.
+        This is done only before any job of the owner has run. After that, what the box says about these files
+        may come from a job.
         """
         begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
         if begun and all(_IS_SETUP(job.id) for job in begun):
@@ -349,7 +349,7 @@ class Setup:
             state="running",
             job=job.id,
             log=_tail(status, 600),
-            next=f"{Command('prepare', self._lease.id)} with the same arguments: it goes on without you",
+            next=f"{Command('prepare', self._lease.id)} with the same arguments; the job runs on without you",
         )
 
     def _failed(self, job: Job, status: JobStatus) -> BoxTrouble | BadRequest:
@@ -371,7 +371,7 @@ _WORDS = {
     "NO_VENV": "the box's python cannot make an environment",
     "NO_PYTHON": "there is no python3 on this box",
     "NOT_CLONED": "the repository could not be cloned",
-    "SHADOWED": "a package brought its own build of what the image has",
+    "SHADOWED": "a package installed its own build of what the image has",
     "NO_SOURCE": "nothing says what to install",
     "SECRET": "the requirements hold a password",
     "NOT_TAKEN": "what was made in the work directory could not be put on record",
@@ -379,31 +379,31 @@ _WORDS = {
 
 
 def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTrouble | BadRequest:
-    """The error for that code, with the next command."""
+    """Make the error for that code, with the next command."""
     again = str(Command("prepare", lease.id))
     remedies = {
-        "NO_PYTHON": f"install it (`apt-get install python3 python3-venv python3-pip`), then {again}",
+        "NO_PYTHON": f"install python3 (`apt-get install python3 python3-venv python3-pip`), then {again}",
         "NO_VENV": f"on the box: `apt-get install python3-venv python3-pip`, then {again}",
-        "NOT_RESOLVED": f"mend the requirements, {Command('push', 'DIR', lease.id)}, then {again}; a"
-        " conflict with what the image has is ended by another pin, or by another image",
+        "NOT_RESOLVED": f"correct the requirements, {Command('push', 'DIR', lease.id)}, then {again}; a"
+        " conflict with what the image has needs another pin, or another image",
         "DISK_FULL": f"{Command('audit', lease.id)} shows its disks; make room, then {again}",
-        "NOT_CLONED": f"clone it here, {Command('push', 'DIR', lease.id)}, then {again}",
-        "SHADOWED": "pin that package to a build that takes the image's, or take an image that has"
-        f" what it wants; then {again}",
+        "NOT_CLONED": f"clone it on this computer, {Command('push', 'DIR', lease.id)}, then {again}",
+        "SHADOWED": "pin that package to a build that uses the image's version, or take an image that has"
+        f" the version it needs; then {again}",
         "KILLED": f"{Command('audit', lease.id)} looks at the box; then {again}",
     }
     match code:
         case "NO_SOURCE":
             return BadRequest(
                 words,
-                remedy=f"push a tree that has one ({Command('push', 'DIR', lease.id)}), or name the file:"
+                remedy=f"push a tree that has a requirements file ({Command('push', 'DIR', lease.id)}), or name the file:"
                 f" {Command('prepare', lease.id, source='FILE')}",
                 log=log,
             )
         case "SECRET":
             return SecretRefused(
                 words,
-                remedy="write ${NAME} there instead, and pass `--env NAME=file:PATH`",
+                remedy="write ${NAME} in place of the password, and pass `--env NAME=file:PATH`",
                 log=log,
             )
         case _:
@@ -411,7 +411,7 @@ def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTroubl
 
 
 def _tail(status: JobStatus, limit: int) -> str:
-    """The end of the setup's log, marked as output of the box."""
+    """Return the end of the setup's log, marked as output of the box."""
     if status.log is None or not status.log.raw:
         return ""
     text = plain(status.log.raw.decode(errors="replace"))[-limit:]

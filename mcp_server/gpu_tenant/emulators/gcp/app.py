@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
@@ -31,7 +31,8 @@ class GcpEmulator:
         "rate_limit": "the request is refused with rateLimitExceeded",
         "stuck_termination": "a delete is accepted and the box stays, until struck with amount 0",
         "soft_failure": "the delete answers 200, and its operation ends in an error",
-        "preempted": "Google takes a Spot box back: 30 seconds, then it is stopped",
+        "preempted": "Google takes a Spot box back: the notice it was rented with, 30 seconds, then it is stopped",
+        "no_notice": "the insert is refused for the notice that it asks for, as where the project may not have it",
         "host_lost": "the host fails, and the box is stopped",
         "never_ready": "the next box never leaves STAGING",
         "unknown_status": "a box shows a status that nobody knows",
@@ -187,6 +188,8 @@ class GcpEmulator:
         if key in asked and not key.endswith("/"):
             return self._operation(asked[key])
         gce.check(zone, body)
+        if gce.notice_s(body) and self._once("no_notice", request):
+            raise gce.no_notice()
         fault = self._next("insert", request)
         if body["name"] in {box.name for box in self._world.things() if box.facts["zone"] == zone}:
             raise Refusal(
@@ -281,6 +284,9 @@ class GcpEmulator:
                 self._unreachable(thing)
                 thing.status, thing.phase, thing.facts["going"] = "TERMINATED", "parked", None
                 self._world.bill(thing, disk=gce.disk_usd_h(gce.body_of(thing)))
+            # One of an earlier run must not stop a later run.
+            case _ if event == f"preempt-{thing.facts['starts']}" and thing.status == "RUNNING":
+                self._stopping(thing, _PREEMPT_S)
             case "deleted":
                 self._sites.delete(_site(thing))
                 self._unreachable(thing)
@@ -298,6 +304,7 @@ class GcpEmulator:
         run = int(str(box.facts["starts"])) + 1
         box.status, box.phase, box.facts["starts"] = "RUNNING", "running", run
         box.facts["started_at"] = self._world.now
+        box.facts["preempted"] = False
         box.facts["ip"] = f"203.0.113.{1 + self._world.number() % 250}"
         keys = [line.partition(":") for line in gce.ssh_keys(box)]
         if keys:
@@ -322,6 +329,15 @@ class GcpEmulator:
         """As `SwitchedOff.switched_off`."""
         if thing.status == "RUNNING":
             self._stopping(thing, _STOP_S)
+
+    def metadata(self, thing: Thing, path: str, request: Request) -> Response:
+        """As `HasMetadata.metadata`. A request that does not say what it is may be a forwarded one."""
+        if request.headers.get("metadata-flavor") != "Google":
+            return PlainTextResponse("Missing Metadata-Flavor:Google header.", 403)
+        named = {"Metadata-Flavor": "Google"}
+        if path != "computeMetadata/v1/instance/preempted":
+            return PlainTextResponse("", 404, named)
+        return PlainTextResponse("TRUE" if thing.facts.get("preempted") else "FALSE", 200, named)
 
     def _unreachable(self, box: Thing) -> None:
         self._world.state.routes.pop(box.target or "", None)
@@ -371,8 +387,12 @@ class GcpEmulator:
                 facts["quotas"] = {"GPUS_ALL_REGIONS": fault.amount or 0}
             case "list_lag":
                 world.state.list_lag_s = fault.seconds
-            case "preempted" | "host_lost" if box is not None:
-                self._stopping(box, _PREEMPT_S if fault.do == "preempted" else 0)
+            case "preempted" if box is not None:
+                box.facts["preempted"] = True
+                notice_s = gce.notice_s(gce.body_of(box))
+                world.later(notice_s, f"preempt-{box.facts['starts']}", box.id)
+            case "host_lost" if box is not None:
+                self._stopping(box, 0)
             case "unknown_status" if box is not None:
                 box.status = "CONVALESCING"
             case "foreign_box":

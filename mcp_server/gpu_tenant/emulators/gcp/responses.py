@@ -270,12 +270,29 @@ def check(zone: str, body: Body) -> None:
     limit = ends.get("maxRunDuration")
     if limit and not 30 <= int(limit["seconds"]) <= 120 * 86400:
         raise _invalid("resource.scheduling.maxRunDuration", limit["seconds"])
+    if notice_s(body) not in (0, 120) or (notice_s(body) and not spot(body)):
+        raise _invalid("resource.scheduling.preemptionNoticeDuration", notice_s(body))
     if _disk(body)[1] < IMAGE_GB and "sourceImage" in body["disks"][0]["initializeParams"]:
         raise Refusal(
             400,
             "badRequest",
             f"Requested disk size cannot be smaller than the image size ({IMAGE_GB} GB)",
         )
+
+
+def notice_s(body: Body) -> int:
+    """How long before it shuts a Spot box down Google says so at the box's metadata server."""
+    said = body.get("scheduling", {}).get("preemptionNoticeDuration") or {}
+    return int(said.get("seconds", 0))
+
+
+def no_notice() -> Refusal:
+    """The answer to a project that may not ask for a notice."""
+    return Refusal(
+        400,
+        "badRequest",
+        "Required 'preemption notice duration' feature is not enabled: resource.scheduling.preemptionNoticeDuration",
+    )
 
 
 def _invalid(field: str, value: object) -> Refusal:

@@ -24,6 +24,7 @@ SUMMARIES = {
     "launch": "Start a job that survives us, with its outputs declared.",
     "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
     "monitor": "Look at a job: state, progress, new log, GPU, cost.",
+    "logs": "The log of a job: its end, what came since, or the lines with a text.",
     "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
     "stop": "End a job: asked first, killed after the grace.",
     "collect": "Seal the box and fetch every declared artifact.",
@@ -56,8 +57,8 @@ OTHER_NAMES = {
     "list": "leases",
     "ps": "leases",
     "status": "leases",
-    "log": "monitor",
-    "logs": "monitor",
+    "log": "logs",
+    "tail": "logs --follow",
     "watch": "monitor --follow",
     "queue": "monitor",
     "search": "offers",
@@ -87,7 +88,7 @@ OTHER_NAMES = {
     "mcp": "serve",
     "check": "doctor",
 }
-"""What other tools call the same; nothing runs under these names, because a destroy must be meant."""
+"""Names that other tools use for our commands. Nothing runs under these names, because a destroy must be meant."""
 
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
@@ -127,7 +128,8 @@ def _unknown(name: str) -> str:
     asked = name.casefold()
     meant = OTHER_NAMES.get(asked)
     if meant is None:
-        # `lease` is nearer to `leases` than to `teardown`, which `release` is short of as well.
+        # `lease` is nearer to `leases` than to `teardown`, for which `release`, another of these
+        # names, stands.
         near = get_close_matches(asked, [*SUMMARIES, *OTHER_NAMES], n=1, cutoff=0.6)
         meant = next((OTHER_NAMES.get(one, one) for one in near), None)
     hint = f"; did you mean `gpu-tenant {meant}`?" if meant else ""
@@ -148,7 +150,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """The command in this process's arguments was run. The exit status says how it ended."""
+    """Run the command in this process's arguments. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
@@ -161,7 +163,7 @@ def main() -> None:
             remedy = f"put `--` before the job's own command; {remedy}"
         _tell("BAD_REQUEST", error.format_message(), remedy, error.exit_code)
     except Exception as error:
-        # Imported here because only a failure needs it, although it is light.
+        # Imported here because only a failure needs this, although it is light.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
@@ -170,7 +172,7 @@ def main() -> None:
 
 
 def _tell(code: str, message: str, remedy: str, exit_status: int) -> NoReturn:
-    """The error and the way on were printed on stderr, and as JSON on stdout where the answer was to be JSON."""
+    """Print the error and the next command on stderr, and as JSON on stdout if the answer was to be JSON."""
     click.echo(f"error: {code}: {message}\nhint: {remedy}", err=True)
     given = sys.argv[1:]
     if "--json" in given[: given.index("--") if "--" in given else None]:

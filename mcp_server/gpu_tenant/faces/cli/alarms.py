@@ -1,4 +1,4 @@
-"""The command that shows open alarms, and tests the channels over which they are told."""
+"""The command that shows open alarms, and tests the channels over which alarms are sent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OpenAlarm(Record):
 
 
 class Alarms(Record):
-    """What a person must hear of, oldest first; then what a look at everything has found just now."""
+    """What a person must hear: open alarms, the oldest first, and then what a look at everything found just now."""
 
     alarms: tuple[OpenAlarm, ...]
     seen_now: tuple[str, ...] = Field(
@@ -51,7 +51,7 @@ class Alarms(Record):
 
 
 class Tried(Record):
-    """One channel, and the result of a message sent over it."""
+    """One channel, and the result of a message that was sent over it."""
 
     channel: str
     taken: bool
@@ -87,7 +87,7 @@ async def alarms(tested: str | None, as_json: bool) -> None:
                 sys.exit(1)
             return
         now, alarms = tenancy.clock.now(), tenancy.ledger.open_alarms()
-        # Without a watchdog nobody opens an alarm, and what is wrong is seen by looking alone.
+        # Without a watchdog nobody opens an alarm, so what is wrong shows only by looking.
         seen = (await tenancy.list_leases()).alarms
         known = {f"{alarm.lease_id or 'the account'}: {alarm.words}" for alarm in alarms}
         output.answer(
@@ -113,7 +113,7 @@ def _open(alarm: Alarm, now: datetime) -> OpenAlarm:
 
 
 async def _test(tenancy: Tenancy, named: str) -> Trial:
-    """A message was sent over that channel, or over every one, whatever level and hours are set for it.
+    """Send a message over that channel, or over every channel, whatever level and hours are set for it.
 
     Raises:
         BadRequest: there is no such channel.
@@ -168,7 +168,7 @@ def _alarms(shown: Alarms) -> None:
     for words in shown.seen_now:
         click.echo(f"seen now: {words}")
     if not shown.alarms and not shown.seen_now:
-        click.echo("no alarm is open, and a look at everything found none")
+        click.echo("no alarm is open, and a look at everything found nothing wrong")
 
 
 def _trial(shown: Trial) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees while they wait: bars on stderr, for bytes that move and for a job that runs."""
+"""What a person sees while they wait: bars on stderr for moving bytes and for a running job."""
 
 import asyncio
 import sys
@@ -12,6 +12,7 @@ from rich.progress import (
     BarColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     Task,
     TextColumn,
     TimeElapsedColumn,
@@ -21,7 +22,8 @@ from rich.text import Text
 
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BoxUnreachable
-from gpu_tenant.domain.wording import with_dates
+from gpu_tenant.domain.waiting import Wait, waits_to
+from gpu_tenant.domain.wording import span, with_dates
 from gpu_tenant.faces.cli.output import progress_of, state_of, step, usd
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
@@ -32,54 +34,114 @@ errors = Console(stderr=True, highlight=False)
 
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10
-"""How often a line is written where nobody looks at a bar, so that a log grows slowly."""
+"""How often a line is written if stderr is not a terminal. It is rare, so that a log grows slowly."""
+
+
+class Waiting:
+    """What is waited for, since when, what it has cost, and what ends it; or how far the bytes are."""
+
+    def __init__(self, eta: Eta) -> None:
+        self.eta = eta
+        self._wait: Wait | None = None
+        self._since_s = 0.0
+        self._is_moving = False
+
+    def waits(self, wait: Wait, *, at_s: float) -> None:
+        """That is waited for now. The same thing goes on from when it began."""
+        self._is_moving = False
+        if self._wait is None or _subject(wait) != _subject(self._wait):
+            self._since_s = at_s
+        self._wait = wait
+
+    def moves(self) -> None:
+        """Bytes move now."""
+        self._is_moving = True
+
+    def words(self, *, at_s: float) -> str:
+        """The same in one line; empty before anything is known."""
+        if self._is_moving and self.eta.total_bytes:
+            return self.eta.words(at_s=at_s)
+        if self._wait is None:
+            return ""
+        past_s = max(0.0, at_s - self._since_s)
+        told = f"{self._wait.words}; {span(past_s)} so far"
+        if self._wait.usd_h:
+            told += f", about {self._wait.usd_h * Decimal(past_s) / 3600:.4f} USD"
+        return f"{told}; {self._wait.ends}" if self._wait.ends else told
+
+
+def _subject(wait: Wait) -> str:
+    """What a wait is for, without the last word of whoever is waited for."""
+    return wait.words.partition(" (")[0]
 
 
 class _Words(ProgressColumn):
-    """The words as of the moment they are drawn, so that a stall shows although nothing reports it."""
+    """The words as of the moment when they are drawn, so that a stall shows although nothing reports it."""
 
-    def __init__(self, eta: Eta) -> None:
-        super().__init__(table_column=Column(no_wrap=True))
-        self._eta = eta
+    def __init__(self, waiting: Waiting) -> None:
+        super().__init__(table_column=Column(overflow="fold"))
+        self._waiting = waiting
 
     def render(self, task: Task) -> Text:
-        return Text(self._eta.words(at_s=task.get_time()) if task.total else "")
+        return Text(self._waiting.words(at_s=task.get_time()))
 
 
 @contextmanager
 def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
-    """Bytes, rate, time left and what that costs, on stderr, while the block moves files."""
-    eta = Eta(usd_h)
+    """Bytes, rate, time left and what that costs, on stderr, while the block moves files; and what it waits for."""
+    with _shown(verb, usd_h, BarColumn(bar_width=None)):
+        yield
+
+
+@contextmanager
+def waits(verb: str) -> Iterator[None]:
+    """What the block waits for, since when, what that costs, and what ends it, on stderr."""
+    with _shown(verb, None, SpinnerColumn()):
+        yield
+
+
+@contextmanager
+def _shown(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[None]:
+    waiting = Waiting(Eta(usd_h))
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        _Words(eta),
+        column,
+        _Words(waiting),
         console=errors,
         transient=True,
         disable=not errors.is_terminal,
     ) as bar:
-        task, told_s = bar.add_task(verb, total=None), bar.get_time()
+        task = bar.add_task(verb, total=None)
 
         def hear(done: int, total: int) -> None:
-            nonlocal told_s
-            at_s = bar.get_time()
-            eta.heard(done, total, at_s=at_s)
+            waiting.eta.heard(done, total, at_s=bar.get_time())
+            waiting.moves()
             bar.update(task, completed=done, total=total)
-            if not errors.is_terminal and at_s - told_s >= _TOLD_EVERY_S:
-                told_s = at_s
-                click.echo(f"{verb}: {eta.words(at_s=at_s)}", err=True)
 
-        token = progress_to.set(hear)
+        moving = progress_to.set(hear)
+        waited = waits_to.set(lambda wait: waiting.waits(wait, at_s=bar.get_time()))
+        telling = None if errors.is_terminal else asyncio.create_task(_tell(verb, waiting, bar))
         try:
             yield
         finally:
-            progress_to.reset(token)
+            if telling is not None:
+                telling.cancel()
+            waits_to.reset(waited)
+            progress_to.reset(moving)
+
+
+async def _tell(verb: str, waiting: Waiting, bar: Progress) -> None:
+    """A line every few seconds, where nobody looks at a bar."""
+    while True:
+        await asyncio.sleep(_TOLD_EVERY_S)
+        if words := waiting.words(at_s=bar.get_time()):
+            click.echo(f"{verb}: {words}", err=True)
 
 
 async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
-    """The job has ended. Its log went to stdout as it came, its progress to a bar on stderr.
+    """Follow the job until it has ended. Its log goes to stdout as it comes, its progress to a bar on stderr.
 
-    A box that does not answer is asked again until it does. The job goes on meanwhile.
+    A box that does not answer is asked again until it does. The job runs on meanwhile.
     """
     with Progress(
         TextColumn("{task.description}"),
@@ -100,7 +162,7 @@ async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | No
                 continue
             cursor, job = seen.cursor, seen.job
             if seen.log and errors.is_terminal and sys.stdout.isatty():
-                # Above the bar, which would otherwise be drawn into the line.
+                # Print above the bar, which would otherwise be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
             elif seen.log:
                 click.echo(seen.log, nl=False)

@@ -1,4 +1,4 @@
-"""One line for each of many leases, and the part of an answer that must be shown below the lines."""
+"""One line for each of many leases, and the part of an answer that must be shown below these lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def audit_line(shown: Audited) -> str:
 
 
 def blockers(shown: Audited) -> str | None:
-    """What must be fixed before anything is launched there. None if nothing must."""
+    """What must be fixed before anything is launched on the box. None if nothing must."""
     found = [f"{f.subject}: {f.seen} ({f.reason})" for f in shown.findings if f.level == "blocker"]
     return "; ".join(found) or None
 
@@ -49,7 +49,7 @@ def push_line(shown: Pushed) -> str:
 
 
 def collect_line(shown: Collected) -> str:
-    """What is now kept here."""
+    """What is now kept on this computer."""
     return f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"
 
 
@@ -69,6 +69,6 @@ def snapshot(shown: Snapshot) -> str:
 
 
 def torn_down(shown: TornDown) -> str:
-    """On what grounds the box was destroyed, what is kept, and what it cost."""
+    """The ground on which the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
     return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {usd(r.cost_usd)}"

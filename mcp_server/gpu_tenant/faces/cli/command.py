@@ -1,4 +1,4 @@
-"""The parts that every command uses: the decorator, the shared options, the lease that was meant."""
+"""What every command uses: the decorator, the shared options, and the choice of the lease."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ lease_option = click.option("--lease", help="as LEASE; none is needed while only
 
 
 def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
-    """The command takes its lease as an argument or as --lease."""
+    """Let the command take its lease as an argument or as --lease."""
 
     def noted(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         ctx.meta["lease"] = value
@@ -43,10 +43,10 @@ def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def one_lease(first: str | None, second: str | None) -> str | None:
-    """The lease that was named in either way, or None.
+    """Return the lease that was named in either way, or None.
 
     Raises:
-        BadRequest: two were named.
+        BadRequest: two leases were named.
     """
     if first and second and first != second:
         raise BadRequest(f"two leases are named: {first} and {second}", remedy="name one")
@@ -55,17 +55,18 @@ def one_lease(first: str | None, second: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The leases that were named on a command line, in any way."""
+    """The leases that were named on a command line, in any of the possible ways."""
 
     names: tuple[str, ...]
     fleet: str | None
     every: bool
 
     def leases(self, tenancy: Tenancy) -> list[str]:
-        """Their ids, each once. A fleet gives its live leases. Without a name it is the only live lease.
+        """Return their ids, each once. A fleet stands for its live leases. Without a name, the only live lease is meant.
 
         Raises:
-            BadRequest: nothing was named, and not exactly one lease is live; or no lease of the fleet is.
+            BadRequest: no name was given, and not exactly one lease is live; or no lease of the fleet is
+                live.
         """
         if self.every:
             return [lease.id for lease in tenancy.ledger.leases("live")]
@@ -85,13 +86,13 @@ class Chosen:
         return list(dict.fromkeys(named)) or [the_lease(None, tenancy)]
 
     def are_several(self, leases: list[str]) -> bool:
-        """Whether more than one was asked for, or the way of naming could have meant more."""
+        """Whether more than one lease was named, or the way of naming could have meant more than one."""
         named_otherwise = any(name not in leases for name in self.names)
         return self.every or self.fleet is not None or len(leases) > 1 or named_otherwise
 
 
 def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
-    """The command takes leases and fleets as arguments, or as --lease, --fleet and --all."""
+    """Let the command take leases and fleets as arguments, or as --lease, --fleet and --all."""
 
     def noted(ctx: click.Context, param: click.Parameter, value: object) -> None:
         ctx.meta[str(param.name)] = value
@@ -100,7 +101,10 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
         names = (*value, *ctx.meta["named"])
         given = Chosen(names, ctx.meta["fleet"], ctx.meta["every"])
         if given.every and (names or given.fleet):
-            raise BadRequest("--all leaves none to be named", remedy="name some, or say --all")
+            raise BadRequest(
+                "--all means every live lease, so none can be named besides",
+                remedy="name some leases, or say --all",
+            )
         return given
 
     for declared, more in (
@@ -113,7 +117,28 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
     return click.argument("leases", nargs=-1, callback=chosen, metavar="[LEASE|FLEET]...")(function)
 
 
-def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
+class WithCommand(click.Command):
+    """A command line whose words after `--` are another's, even where no word stands before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What stands before `--` is parsed, and the rest is kept for `command_words`."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_THEN] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
+_THEN = f"{__name__}.then"
+
+
+def command_words() -> tuple[str, ...]:
+    """What stood after `--`."""
+    words: tuple[str, ...] = click.get_current_context().meta[_THEN]
+    return words
+
+
+def verb(
+    name: str, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
     """Makes the coroutine the command `name`, with its summary, and adds it to the list of commands."""
 
     def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
@@ -128,7 +153,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
         run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         help_text = "\n\n".join([SUMMARIES[name], inspect.cleandoc(function.__doc__ or "")])
         command = click.command(
-            name, help=help_text, context_settings={"ignore_unknown_options": False}
+            name, cls, help=help_text, context_settings={"ignore_unknown_options": False}
         )(run)
         COMMANDS[name] = command
         return command
@@ -137,17 +162,17 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
 
 
 def join_words(words: tuple[str, ...]) -> str:
-    """The command line that was meant. A single word is taken as it is; several words are quoted again."""
+    """Return the command line that was meant. A single word is taken as it is; several words are quoted again."""
     import shlex
 
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def the_lease(named: str | None, tenancy: Tenancy) -> str:
-    """The lease that was named, or the only live one.
+    """Return the lease that was named, or the only live lease.
 
     Raises:
-        BadRequest: none was named, and not exactly one is live.
+        BadRequest: no lease was named, and not exactly one is live.
     """
     if named is not None:
         return named

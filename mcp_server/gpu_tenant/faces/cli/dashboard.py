@@ -50,6 +50,6 @@ async def dashboard(port: int, no_open: bool) -> None:
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open a window, and not take over this terminal."""
+    """Whether a browser would open a window, and not run inside this terminal."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)

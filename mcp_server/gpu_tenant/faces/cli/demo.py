@@ -24,7 +24,7 @@ _KILL_AFTER = 0.45
 """The progress at which the run is killed, so that there is something to resume from."""
 
 _MARK = f"demo-{os.getpid()}"
-"""The first run carries this in its environment, so that only that run is killed."""
+"""The first run has this in its environment, so that the demo kills only that run."""
 
 _JOB = (
     "The job trains a small network to tell Python, Markdown\nand JSON apart by 64 characters of this "
@@ -32,11 +32,11 @@ _JOB = (
 )
 
 _PRETENDED_PRICE = Decimal("2.00")
-"""So that the meter has something to show. A local box costs only electricity."""
+"""A price for the meter to show. A local box costs only electricity."""
 
 
 async def tour(keep: str | None, provider: str) -> None:
-    """A box was leased, used, interrupted, verified and torn down, and its receipt was shown."""
+    """Lease a box, use it, interrupt its job, verify, tear it down, and show the receipt."""
     kept = Path(keep or tempfile.mkdtemp(prefix="gpu-tenant-demo-", dir=lasting_scratch()))
     if provider == "local":
         click.echo(
@@ -63,7 +63,7 @@ async def tour(keep: str | None, provider: str) -> None:
 
 
 async def _lease(kept: Path, stage: Stage | None) -> None:
-    """One lease ran from the smoke test to the receipt. At the emulator `stage`, if there is one."""
+    """Run one lease from the smoke test to the receipt, at the emulator `stage` if there is one."""
     async with output.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _phase(2, "smoke: the job's own command, here, before anything is rented")
         smoked = await tenancy.smoked(os.fspath(JOB), "python3 train.py --smoke", 60)
@@ -129,7 +129,7 @@ def _phase(number: int, words: str) -> None:
 async def _watch(
     tenancy: Tenancy, lease: str, job: str, *, kill_after: float | None
 ) -> tuple[Watched, str]:
-    """The job has ended, by itself or by kill -9 at the given progress. Returns the last look and the whole log."""
+    """Watch the job until it ends, or kill it at the given progress. Returns the last look and the whole log."""
     cursor: int | None = None
     log = ""
     with Progress(
@@ -160,7 +160,7 @@ async def _watch(
 
 
 def _kill() -> None:
-    """The demo's training process was killed, as a dying host would do it."""
+    """Kill the demo's training process, as a dying host would do it."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.errors import BadRequest, LedgerCorrupt
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     as_json,
@@ -60,8 +60,15 @@ async def leases(
 
         await live(which, every_s or _EVERY_S)
         return
-    async with output.tenancy(purpose="look") as tenancy:
-        output.answer(await tenancy.list_leases(which, limit, older), as_json, lease_table.leases)
+    try:
+        async with output.tenancy(purpose="look") as tenancy:
+            found = await tenancy.list_leases(which, limit, older)
+    except LedgerCorrupt:
+        # Whoever hears that needs to know what bills, more than anything else.
+        async with output.tenancy(purpose="salvage") as tenancy:
+            output.answer(await tenancy.list_leases("all", limit), as_json, lease_table.leases)
+        sys.exit(LedgerCorrupt.exit_status)
+    output.answer(found, as_json, lease_table.leases)
 
 
 @verb("reconcile")
@@ -78,6 +85,7 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
 
     async with output.tenancy() as tenancy:
         if same_account is not None:
+            tenancy.context.set_up(same_account)
             typed = prompts.signature(
                 f"Type {same_account} if its key and its address of now are of the account that your boxes "
                 "there are of: what its list omits is then gone",

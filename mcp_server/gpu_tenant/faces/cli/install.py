@@ -49,7 +49,7 @@ class KeepingWatch(Record):
     changes: list[FileChange]
     diff: str
     runs: list[str]
-    """The commands that start it, or end it."""
+    """The commands that start the watchdog, or end it."""
     done: bool
     notes: list[str]
     next: str

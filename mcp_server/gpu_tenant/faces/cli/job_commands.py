@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -27,6 +28,7 @@ from gpu_tenant.faces.cli.quantities import GIB, HOURS, Number
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.snapshot import Snapshot
+    from gpu_tenant.leases.cards import TornDown
 
 _LOG_BYTES = 65_536
 
@@ -69,6 +71,7 @@ async def audit(
             brief=brief_lines.audit_line,
             wrong=brief_lines.blockers,
             status=lambda audited: 1 if audited.blockers else 0,
+            waits="audit",
         )
 
 
@@ -272,7 +275,7 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--to",
     type=click.Path(),
-    help="a directory here; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
+    help="a directory here, and DIR/LEASE for several; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
 )
 @click.option("--artifact", multiple=True, help="also keep this pattern")
 @click.option("--discard", multiple=True, help="give this pattern up")
@@ -323,13 +326,16 @@ async def collect(
 
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
-        if to is not None:
-            must_be_one(leases, tenancy, "--to names the directory of one lease")
+        several = leases.are_several(leases.leases(tenancy))
+
+        def place(lease: str) -> str | None:
+            return str(Path(to) / lease) if to is not None and several else to
+
         if not live:
             await on_each(
                 leases,
                 tenancy,
-                lambda lease: tenancy.collect(lease, to, list(artifact), list(discard)),
+                lambda lease: tenancy.collect(lease, place(lease), list(artifact), list(discard)),
                 as_json=as_json,
                 words=output.print_collected,
                 brief=brief_lines.collect_line,
@@ -346,7 +352,7 @@ async def collect(
             lambda lease: pull(
                 tenancy.context,
                 lease,
-                to=to,
+                to=place(lease),
                 policy=policy,
                 on_the_box="prune" if prune_box else "keep",
             ),
@@ -358,7 +364,7 @@ async def collect(
 
 
 def _snapshot(shown: Snapshot) -> None:
-    """It was printed what was pulled, what was not, and what that proves."""
+    """Print what was pulled, what was not, and what that proves."""
     rows: list[tuple[str, object]] = [
         ("came", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         *(("", name) for name in shown.names),
@@ -403,6 +409,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
                     words=output.receipt,
                     brief=brief_lines.torn_down,
                     begun="goes on",
+                    waits="teardown",
                 )
             except OwnerMustAct as asked:
                 if not sys.stdin.isatty() or as_json:
@@ -429,7 +436,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
-    from gpu_tenant.faces.cli import sign
+    from gpu_tenant.faces.cli import bars, sign
 
     if lease is None:  # the person must name the lease, even if only one is live
         raise BadRequest("which lease?", remedy=f"name it: {Command('leases')} lists them")
@@ -446,5 +453,10 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
             output.answer(policy_of(tenancy.context, lease), as_json, output.policy)
             return
         purpose = "to destroy the box and lose all of this"
-        ended = await sign.with_signature(tenancy, purpose, lambda: tenancy.waive(lease))
+
+        async def waived() -> TornDown:
+            with bars.waits("waive"):
+                return await tenancy.waive(lease)
+
+        ended = await sign.with_signature(tenancy, purpose, waived)
         output.answer(ended, as_json, output.receipt)

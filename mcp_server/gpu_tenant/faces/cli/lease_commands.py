@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -33,6 +33,10 @@ from gpu_tenant.faces.cli.quantities import (
     USD,
     Number,
 )
+
+if TYPE_CHECKING:
+    from gpu_tenant.leases.cards import Card
+    from gpu_tenant.service import Tenancy
 
 
 @verb("smoke")
@@ -159,7 +163,7 @@ _DONE = (
 
 
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
-    """Adds the options for the terms of a new lease."""
+    """Add the options for the terms of a new lease."""
     for option in (
         click.option(
             "--hours",
@@ -233,16 +237,18 @@ async def provision(
     **terms: Any,
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
+    import asyncio
+
+    from gpu_tenant.faces.cli import bars
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.faces.cli.standing import stayed
 
     async with output.tenancy() as tenancy:
-        card = await as_owner(
-            tenancy,
-            lambda: stayed(
-                tenancy,
-                quotes,
-                lambda wait_s: tenancy.provision(
+        before = tenancy.ledger.lease_ids()
+
+        async def provisioned(wait_s: float) -> Card:
+            with bars.waits("provision"):
+                return await tenancy.provision(
                     provider,
                     quotes=list(quotes),
                     smoke=smoke,
@@ -251,13 +257,39 @@ async def provision(
                     unguarded=unguarded,
                     recover=list(recover),
                     **terms,
-                ),
-                is_wait=wait_h is not None,
-            ),
-        )
+                )
+
+        try:
+            card = await as_owner(
+                tenancy,
+                lambda: stayed(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+            )
+        except asyncio.CancelledError:
+            for line in _what_stands(tenancy, before):
+                click.echo(line, err=True)
+            raise
         output.answer(card, as_json, lease_table.print_provisioned)
     if card.together is not None and card.together.missing:
         sys.exit(1)
+
+
+def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
+    """What a provision that was left has begun: each lease that was not there `before`, and what ends its bill."""
+    for lease in tenancy.ledger.leases("live"):
+        if lease.id in before:
+            continue
+        how = (
+            "its box may be being made" if lease.box_id is None else f"its box {lease.box_id} boots"
+        )
+        if lease.ready_at is not None:
+            how = f"its box {lease.box_id} runs"
+        price = "at a price that is not known yet"
+        if lease.price_usd_h is not None:
+            price = f"at {lease.price_usd_h} USD/h"
+        yield (
+            f"{lease.id} stands: {how}, and bills {price} until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC; "
+            f"{Command('leases')} goes on with it, {Command('teardown', lease.id)} gives it back"
+        )
 
 
 @verb("call-off")

@@ -1,4 +1,4 @@
-"""All leases at once for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
+"""All leases for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from gpu_tenant.domain.wording import some, span
 from gpu_tenant.faces.cli.output import card, columns, complain, print_list, until, usd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from gpu_tenant.leases.cards import Card, Leases
 
 _SHOWN = 3
+NOBODY = "nobody bills"
+"""What a box costs that is one's own, in a column."""
 
 
 def print_provisioned(shown: Card) -> None:
-    """What was rented was printed: one lease, or of several how many there are and why."""
+    """Print what was rented: one lease, or for a fleet how many boxes there are, and why any are missing."""
     card(shown)
     whole = shown.together
     if whole is None:
@@ -35,6 +39,8 @@ def print_provisioned(shown: Card) -> None:
 
 def leases(shown: Leases) -> None:
     """A table of leases was printed, with the alarms and the totals."""
+    for words in to_do(shown.leases):
+        click.echo(f"do this: {words}")
     if shown.leases:
         _table(shown)
     else:
@@ -69,13 +75,13 @@ def _table(shown: Leases) -> None:
         (
             row.lease,
             *((row.fleet or "-",) if in_fleets else ()),
-            row.phase,
+            row.condition.word + (", bills on" if row.condition.is_wasted else ""),
             row.box or "-",
             span(row.age_s),
-            until(row.deadline_in_s) if row.state.live else "-",
-            "unknown" if row.price_usd_h is None else str(row.price_usd_h),
-            usd(row.cost_usd),
-            usd(row.forecast_deadline_usd) if row.state.live else "-",
+            "-" if row.deadline_in_s is None else until(row.deadline_in_s),
+            rate_words(row),
+            spent_words(row),
+            usd(row.forecast_deadline_usd) if row.bills in ("box", "disk", "unknown") else "-",
             ", ".join(row.jobs) or "-",
         )
         for row in shown.leases
@@ -83,23 +89,53 @@ def _table(shown: Leases) -> None:
     columns(rows)
 
 
+def to_do(cards: Iterable[Card]) -> Iterator[str]:
+    """For each lease that needs a person: what it is about, what that costs, and the command that goes on."""
+    for row in cards:
+        if row.condition.group == "attention":
+            bills = row.condition.is_wasted or row.bills == "disk"
+            costs = f", which bills on, {row.price_words}" if bills else ""
+            yield f"{row.lease}: {row.condition.word}{costs}: {row.next}"
+
+
+def rate_words(row: Card) -> str:
+    """What it costs an hour now, in a column: a number, or why there is none."""
+    if row.bills in ("nobody", "no more"):
+        return NOBODY if row.bills == "nobody" else "-"
+    return "unknown" if row.price_usd_h is None else f"{row.price_usd_h.normalize():f}"
+
+
+def spent_words(row: Card) -> str:
+    """What it has cost so far, in a column."""
+    return NOBODY if row.bills == "nobody" and not row.cost_usd else usd(row.cost_usd)
+
+
 def sum_line(shown: Leases) -> str:
     """What bills, what bills unused and what is spent, in one line. Unknown sums are named."""
-    burning = [row for row in shown.leases if row.state.live and row.leaking_usd_month is None]
+    burning = [row for row in shown.leases if row.bills in ("box", "unknown")]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
     lacks = list(shown.not_counted[:_SHOWN])
     if len(shown.not_counted) > _SHOWN:
         lacks.append(f"and {len(shown.not_counted) - _SHOWN} more")
     return "; ".join(
         (
-            f"{boxes} {_sum(shown.burning_usd_h)} USD/h" if burning else "no box burns",
+            f"{boxes if burning else 'no box burns'}{_in_all(shown, burning)}",
             f"parked and left over: {_sum(shown.leaking_usd_month)} USD a month",
-            f"spent {_sum(shown.spent_usd)} USD",
+            f"spent in all {_sum(shown.spent_usd)} USD",
             *([f"not counted: {', '.join(lacks)}"] if lacks else []),
         )
     )
 
 
+def _in_all(shown: Leases, burning: Sequence[Card]) -> str:
+    """The rate of everything that bills by the hour, and that disks of stopped boxes are in it."""
+    disks = sum(row.bills == "disk" for row in shown.leases)
+    if not burning and not disks:
+        return ""
+    held = f" with the disks of {some(disks, 'stopped box')}" if disks else ""
+    return f"{',' if not burning else ''} {_sum(shown.burning_usd_h)} USD/h{held}"
+
+
 def _sum(amount: Decimal | None) -> str:
-    """The sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
+    """Write the sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
     return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"

@@ -27,7 +27,7 @@ _AT_A_TERMINAL = (
 
 
 class OneLimit(Record):
-    """One limit, and what is used of it."""
+    """One limit, and how much of it is used."""
 
     name: str
     value: str
@@ -36,7 +36,7 @@ class OneLimit(Record):
 
 
 class Shown(Record):
-    """Every limit of the owner's."""
+    """Every limit of the owner."""
 
     limits: tuple[OneLimit, ...]
 
@@ -65,10 +65,10 @@ async def limits(as_json: bool, **given: Any) -> None:
 
 
 async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
-    """The result of `act`. If it needed the owner's decision, the person at this terminal was asked for it.
+    """Run `act` and return its result. If it needs the owner's decision, ask the person at this terminal for it first.
 
     Raises:
-        Limit, SignatureWanted: nobody is at a terminal, or they did not agree.
+        Limit, SignatureWanted: nobody is at a terminal, or the person did not agree.
     """
     while True:
         try:
@@ -91,7 +91,7 @@ def _somebody_is_here() -> bool:
 
 
 def _raise_limit(tenancy: Tenancy, limit: Limit) -> bool:
-    """Whether the owner has set a new value for the limit."""
+    """Ask the owner for a new value of the limit. Returns whether they set one."""
     from gpu_tenant.leases.spending_limits import TABLE
     from gpu_tenant.providers.credentials import read_table
 

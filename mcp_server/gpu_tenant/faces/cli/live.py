@@ -43,18 +43,18 @@ _MOVES = {b"\x1b[A": -1, b"k": -1, b"\x1b[B": 1, b"j": 1, b"\x1b[5~": -_PAGE, b"
 
 
 async def live(which: Literal["live", "all"], every_s: float) -> None:
-    """The person has left with q, and the terminal is as it was. So it is after Ctrl-C or a signal.
+    """Show the leases until the person leaves with q. Afterwards the terminal is as it was, also after Ctrl-C or a signal.
 
-    Providers are asked every `every_s` seconds, boxes with a running job every few seconds. An unexpected failure is
-    shown in words on the screen, and its traceback is printed after the person has left.
+    Providers are asked every `every_s` seconds, boxes with a running job every few seconds. An unexpected
+    failure is shown in words on the screen, and its traceback is printed after the person has left.
 
     Raises:
-        BadRequest: this is not a terminal, or it cannot be drawn on.
+        BadRequest: this is not a terminal, or nothing can be drawn on it.
     """
     console = Console(highlight=False)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
         raise BadRequest(
-            "--live draws on a terminal, and this is none",
+            "--live draws on a terminal, but this is not one",
             remedy=f"{Command('leases', json=True)}, as often as needed",
         )
     notes: deque[str] = deque(maxlen=NOTES)
@@ -72,7 +72,7 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
 
 @contextmanager
 def _keys_alone() -> Iterator[None]:
-    """Each key arrives at once and is not echoed. Afterwards the terminal is as it was."""
+    """Let each key arrive at once and without an echo. Afterwards the terminal is as it was."""
     if not sys.stdin.isatty():
         yield
         return
@@ -80,7 +80,7 @@ def _keys_alone() -> Iterator[None]:
     try:
         tty.setcbreak(sys.stdin)
         told = termios.tcgetattr(sys.stdin)
-        # Ctrl-Z is off: it would leave the shell on the alternate screen.
+        # Turn Ctrl-Z off: it would leave the shell on the alternate screen.
         told[6][termios.VSUSP] = os.fpathconf(sys.stdin.fileno(), "PC_VDISABLE").to_bytes(1, "big")
         termios.tcsetattr(sys.stdin, termios.TCSANOW, told)
         yield
@@ -105,10 +105,10 @@ class _View:
         self._left = asyncio.Event()
         self._asking: set[str] = set()
         self.unforeseen: Exception | None = None
-        """The last failure that was not one of our own errors."""
+        """The last failure that was none of our own errors."""
 
     async def run(self, screen: Live) -> None:
-        """Runs until q, the end of the input, or a signal to end."""
+        """Run until q, the end of the input, or a signal to end."""
         loop = asyncio.get_running_loop()
         status = 0
 
@@ -155,13 +155,13 @@ class _View:
             frame = Frame(self._seen, now, from_line=self._from_line, keys=keys)
             try:
                 screen.update(frame, refresh=True)
-            except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+            except Exception as error:  # noqa: BLE001 - the view continues, and shows the error
                 screen.update(Text(f"{self._words_of(error)}; {keys}"), refresh=True)
             self._from_line = frame.from_line
             await _set_within(self._changed, _FRAME_S)
 
     def _words_of(self, error: Exception) -> str:
-        """The words for a person. An unexpected failure is also kept, to be shown at the end."""
+        """Return the words for a person. An unexpected failure is also kept, to be shown at the end."""
         if isinstance(error, TenantError):
             return f"{error.message}; {error.remedy}"
         self.unforeseen = error
@@ -171,7 +171,7 @@ class _View:
         while True:
             try:
                 await self._look()
-            except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+            except Exception as error:  # noqa: BLE001 - the view continues, and shows the error
                 self._seen.trouble = self._words_of(error)
             self._changed.set()
             await asyncio.sleep(_RARELY_S)
@@ -187,12 +187,12 @@ class _View:
         seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
 
     async def _look_at_jobs(self) -> None:
-        """Jobs are looked at for ever. A slow box delays no other, and is not asked again until it has answered."""
+        """Look at jobs for ever. A slow box delays no other box, and is not asked again until it has answered."""
         async with asyncio.TaskGroup() as rounds:
             while True:
                 try:
                     due = self._due()
-                except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                except Exception as error:  # noqa: BLE001 - the view continues, and shows the error
                     due, self._seen.trouble = [], self._words_of(error)
                 self._asking |= set(due)
                 rounds.create_task(each(due, self._job_of, heard=self._heard))
@@ -233,7 +233,7 @@ class _View:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    """The event was set and is cleared again, or `seconds` have passed."""
+    """Wait until the event is set, and clear it, or until `seconds` have passed."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await event.wait()

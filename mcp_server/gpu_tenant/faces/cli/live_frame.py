@@ -18,9 +18,10 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span
-from gpu_tenant.faces.cli.lease_table import sum_line
+from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line, to_do
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
+from gpu_tenant.leases.condition import Tone
 
 _SOON_S = 1800
 _BAR_WIDTH = 20
@@ -39,7 +40,7 @@ class SilentBox:
 
 @dataclass(slots=True)
 class LiveState:
-    """The last state seen of everything, and when it was seen."""
+    """The last seen state of everything, and when it was seen."""
 
     titles: Mapping[str, str]
     leases: Leases | None = None
@@ -63,7 +64,7 @@ class Frame:
         self._now = now
         self._keys = keys
         self.from_line = from_line
-        """The first line of the middle that is shown. Drawing limits it to what can be scrolled."""
+        """The first shown line of the middle. Drawing limits it to what can be scrolled to."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
@@ -107,11 +108,11 @@ class Frame:
     def _rows_in_sight(
         self, console: Console, options: ConsoleOptions, end: int
     ) -> list[list[Segment]]:
-        """The table's lines in sight, down to `end`. Only the leases shown are laid out: there may be thousands."""
+        """Draw the table's lines that are in sight, down to `end`. Only these are laid out: there may be thousands."""
         first = self.from_line
         cards = self._cards[max(0, first - 1) : end - 1]
         table = _fit_table(cards, self._seen, self._now, console, options)
-        # The table's head is the middle's first line.
+        # The head of the table is the first line of the middle.
         return console.render_lines(table, options)[min(first, 1) :]
 
     def _below_the_table(self) -> Iterator[RenderableType]:
@@ -120,9 +121,11 @@ class Frame:
             return
         if not shown.leases:
             yield Text("no lease is live: no box of ours is billing that this ledger knows of")
-        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
+        cards = [_as_seen(card, seen) for card in shown.leases]
+        yield from _with_title("DO THIS", [_plain_text(words, "bold") for words in to_do(cards)])
         yield from _with_title("ALARMS", [_plain_text(words, "red") for words in shown.alarms])
         yield from _with_title("JOBS", list(self._jobs(shown.leases)))
+        yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
         leaks = [
             f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
             for card in shown.leases
@@ -143,8 +146,8 @@ class Frame:
             watched, blind = self._seen.jobs.get(card.lease), self._seen.blind.get(card.lease)
             if blind is not None:
                 yield _plain_text(
-                    f"{card.lease}: no answer since {blind.since:%H:%M:%S} UTC, which is not an end; "
-                    f"it is asked again ({blind.words})",
+                    f"{card.lease}: no answer since {blind.since:%H:%M:%S} UTC, which does not mean that it has ended; "
+                    f"its box is asked again ({blind.words})",
                     "yellow",
                 )
             if watched is not None:
@@ -161,16 +164,16 @@ _COLUMNS: tuple[_Column, ...] = (
         "PLATFORM",
         lambda card, seen, past_s: _plain_text(seen.titles.get(card.provider, card.provider)),
     ),
-    ("STATE", lambda card, seen, past_s: _state(card)),
+    ("STATE", lambda card, seen, past_s: _state(card, seen)),
     ("GPU", lambda card, seen, past_s: _plain_text(_gpus(card, seen))),
     ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
-    ("USD/H", lambda card, seen, past_s: Text(_rate(card.price_usd_h))),
+    ("USD/H", lambda card, seen, past_s: Text(rate_words(card))),
     ("SPENT", lambda card, seen, past_s: Text(_spent_words(card, past_s))),
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
-"""The columns to leave out first on a narrow terminal. All others are always shown."""
+"""The columns that are left out first on a narrow terminal. All other columns are always shown."""
 
 
 def _fit_table(
@@ -180,7 +183,7 @@ def _fit_table(
     console: Console,
     options: ConsoleOptions,
 ) -> Table:
-    """The table, with as many columns as there is room for."""
+    """Build the table, with as many columns as fit."""
     for count in range(len(_LEFT_OUT_FIRST) + 1):
         columns = [column for column in _COLUMNS if column[0] not in _LEFT_OUT_FIRST[:count]]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -201,7 +204,7 @@ def _with_title(title: str, lines: Sequence[RenderableType]) -> Iterator[Rendera
 
 
 def _meters(cards: tuple[Card, ...]) -> list[Text]:
-    """What ends each bill if this computer dies. Leases with the same answer share a line."""
+    """Say what ends each bill if this computer dies. Leases with the same answer share a line."""
     said: dict[str, list[str]] = {}
     for card in cards:
         if card.state.live:
@@ -216,7 +219,7 @@ def _of_others(box: Foreign) -> str:
 
 
 def _course(card: Card, past_s: float) -> str:
-    """When its job will have ended and what it will have cost by then. Empty if that is unknown."""
+    """Say when the lease's job will have ended and what it will have cost by then. Empty if that is unknown."""
     if card.job_ends_in_s is None:
         return ""
     left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
@@ -271,14 +274,38 @@ def _amount(amount: float | None) -> str:
     return "unknown" if amount is None else f"{amount:g}"
 
 
-def _state(card: Card) -> Text:
-    return (
-        _plain_text(f"{card.phase}, alarm", "bold red") if card.alarm else _plain_text(card.phase)
-    )
+_STYLES: Mapping[Tone, str] = {
+    "good": "green",
+    "accent": "cyan",
+    "warn": "yellow",
+    "bad": "bold red",
+    "soft": "dim",
+}
+
+
+def _as_seen(card: Card, seen: LiveState) -> Card:
+    """The card by the newest look at its job and its box."""
+    watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
+    if watched is None and blind is None:
+        return card
+    return card.with_job(watched.state if watched else None, blind=blind.words if blind else None)
+
+
+def _state(card: Card, seen: LiveState) -> Text:
+    """How it stands, by the newest look at its job and its box."""
+    blind, card = seen.blind.get(card.lease), _as_seen(card, seen)
+    said = [card.condition.word]
+    if blind is not None:
+        said.append("no answer")
+    if card.alarm:
+        said.append("alarm")
+    elif card.condition.is_wasted:
+        said.append("bills on")
+    return _plain_text(", ".join(said), _STYLES.get(card.condition.tone, ""))
 
 
 def _gpus(card: Card, seen: LiveState) -> str:
-    """The lease's GPUs, by its quote or else by what a job's box reported."""
+    """Name the lease's GPUs, by its quote or else by what a job's box reported."""
     watched = seen.jobs.get(card.lease)
     # A row has one line, even if a box reports a GPU name with line breaks.
     names = [" ".join(gpu.name.split()) for gpu in watched.gpus] if watched else []
@@ -286,7 +313,7 @@ def _gpus(card: Card, seen: LiveState) -> str:
 
 
 def gpu_count(gpu: str, count: int) -> str:
-    """That GPU with its count, in short."""
+    """Write that GPU with its count, in short."""
     return gpu if count == 1 else f"{gpu} x{count}"
 
 
@@ -295,7 +322,7 @@ def _age(card: Card, past_s: float) -> str:
 
 
 def _deadline(card: Card, past_s: float) -> Text:
-    if not card.state.live:
+    if card.deadline_in_s is None:
         return Text("-")
     left_s = card.deadline_in_s - past_s
     if left_s < 0:
@@ -314,11 +341,13 @@ def _money(amount: Decimal | None) -> str:
 
 
 def _spent_words(card: Card, past_s: float) -> str:
-    return "unknown" if card.cost_usd is None else _money(card.cost_usd + _since(card, past_s))
+    if card.cost_usd is None or card.bills == "nobody":
+        return spent_words(card)
+    return _money(card.cost_usd + _since(card, past_s))
 
 
 def _since(card: Card, past_s: float) -> Decimal:
-    """What it has cost since it was seen. 0 if that is unknown."""
+    """What the lease has cost since it was seen. 0 if that is unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)

@@ -33,18 +33,25 @@ async def on_each(
     status: Callable[[R], int] = lambda answer: 0,
     begun: Literal["is cut", "goes on"] = "is cut",
     moves: str | None = None,
+    waits: str | None = None,
 ) -> None:
-    """The verb was carried out on every lease that was chosen. The process exits with the worst status.
+    """Carry out the verb on every chosen lease. The process exits with the worst status.
 
     For one lease nothing is special: its words or its record are printed, and its error is raised. For several, each
     has a line, in order, and problems are printed below the lines. As JSON they are an array, with the error in place
     of a lease that failed. `wrong` gives the problem in an answer, if there is one. After Ctrl-C no other lease is
-    started, and the results so far are shown. If the verb `moves` bytes, a single lease has a progress bar.
+    started, and the results so far are shown. If the verb `moves` bytes, a single lease has a progress bar; if it `waits`, it is
+    shown what for.
     """
     leases = chosen.leases(tenancy)
     if not chosen.are_several(leases):
-        if moves is None:
+        if moves is None and waits is None:
             answer = await do(leases[0])
+        elif moves is None:
+            from gpu_tenant.faces.cli import bars
+
+            with bars.waits(str(waits)):
+                answer = await do(leases[0])
         else:
             from gpu_tenant.faces.cli import bars
 
@@ -68,14 +75,14 @@ async def on_each(
 
 
 def must_be_one(chosen: Chosen, tenancy: Tenancy, why: str) -> str:
-    """The one lease that was chosen.
+    """Return the one lease that was chosen.
 
     Raises:
-        BadRequest: several were chosen; `why` says why that cannot be.
+        BadRequest: several were chosen; `why` says why that is not possible.
     """
     leases = chosen.leases(tenancy)
     if len(leases) > 1:
-        raise BadRequest(f"{why}, and {some(len(leases), 'lease')} are named", remedy="name one")
+        raise BadRequest(f"{why}, but {some(len(leases), 'lease')} are named", remedy="name one")
     return leases[0]
 
 
@@ -105,7 +112,7 @@ def _tell(
         click.echo("no lease is live", err=True)
     if len(told) < len(leases):
         left = ", ".join(lease for lease in leases if lease not in came)
-        click.echo(f"not ended, or not begun: {left}", err=True)
+        click.echo(f"interrupted before it ended, or not begun: {left}", err=True)
 
 
 def _plain(lease: str, what: Record | Exception) -> object:

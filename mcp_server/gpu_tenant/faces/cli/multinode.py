@@ -1,4 +1,4 @@
-"""The commands for one job over several boxes: whether they can talk, and the launch on all of them."""
+"""The commands for one job over several boxes: the test whether they can talk, and the launch on all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _port = click.option(
 
 
 def options(function: Callable[P, T]) -> Callable[P, T]:
-    """Adds the options of a launch of one job over several leases."""
+    """Add the options of a launch of one job over several leases."""
     for option in (
         click.option(
             "--together",
@@ -57,12 +57,12 @@ def is_meant(over: Mapping[str, object]) -> bool:
     """Whether one job over several leases was asked for.
 
     Raises:
-        BadRequest: it was not, but one of its options was given.
+        BadRequest: it was not asked for, but one of its options was given.
     """
     if over["launcher"] is None and (over["processes"] or over["interface"]):
         raise BadRequest(
             "--per-node and --interface are for one job over several leases",
-            remedy="with --together torchrun, or without them",
+            remedy="add --together torchrun, or leave these options out",
         )
     return over["launcher"] is not None
 
@@ -100,7 +100,7 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> LaunchedTogether:
-    """The job is launched on all the leases: `words` are lease ids first, and then the job's own command."""
+    """Launch the job on all the leases. `words` are first lease ids, and then the job's own command."""
     from gpu_tenant.leases.multinode_launch import launch_together
 
     known = {lease.id for lease in tenancy.ledger.leases()}
@@ -123,7 +123,7 @@ async def launch(
 
 
 def print_launched(shown: LaunchedTogether) -> None:
-    """What was started, and where."""
+    """Print what was started, and where."""
     rows: list[tuple[str, object]] = [
         (member.lease, "was already started" if member.already else member.command)
         for member in shown.members
@@ -146,5 +146,5 @@ def _print_checked(shown: Preflight) -> None:
         rows.append((f"{pair.source} -> {pair.target}", f"{pair.words}{rate}"))
     rows += [("wrong", words) for words in shown.trouble if not shown.pairs]
     rows += [("warning", words) for words in shown.warnings]
-    how = "they can talk" if shown.passed else "they cannot train together"
+    how = "these boxes can talk" if shown.passed else "these boxes cannot train together"
     output.print_list(f"{how}, on {shown.network}", [*rows, ("next", shown.next)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -11,38 +11,64 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpu_tenant.domain.wording import span
 from gpu_tenant.faces.cli.output import complain, step
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Found, Ranked
 
 
-def print_found(shown: Found) -> None:
-    """A table of offers was printed, best first. Below it stand what was left out, and who did not answer."""
-    table = Table(box=None, pad_edge=False)
-    for column, justify in (
-        *(("QUOTE", "left"), ("PROVIDER", "left"), ("GPU", "left"), ("REGION", "left")),
-        *(("USD/H", "right"), ("GPU + DISK", "right"), ("IN ALL", "right")),
-        *(("RELIABLE", "right"), ("KIND", "left")),
-    ):
-        table.add_column(column, justify="right" if justify == "right" else "left")
-    for row in shown.offers:
-        table.add_row(*(Text(cell) for cell in _cells(row)))
+_ESSENTIAL = ("QUOTE", "PROVIDER", "GPU", "USD/H", "IN ALL")
+_BY_NEED = ("VRAM", "KIND", "REGION", "ENDS", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK")
+"""The other columns, as far as the terminal has room. The first are the last to be left out."""
+_RIGHT = frozenset({"VRAM", "USD/H", "IN ALL", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"})
+
+
+def print_found(shown: Found, width: int | None = None) -> None:
+    """A table of offers was printed, best first. Below it stand what was left out, and who did not answer.
+
+    It has as many columns as fit in `width`: the terminal's, if none is given. A pipe has them all.
+    """
+    cells = [_cells(row) for row in shown.offers]
+    console = Console(highlight=False, soft_wrap=True)
+    if width is None and console.is_terminal:
+        width = console.width
+    left_out: list[str] = []
+    table = _table(cells, left_out)
+    while width is not None and cells and _wide(table) > width and len(left_out) < len(_BY_NEED):
+        left_out.append(_BY_NEED[-1 - len(left_out)])
+        table = _table(cells, left_out)
     if shown.offers:
         # At full width: a terminal wraps a long line, and a pipe keeps it whole. Long notes are
         # printed once, below the table.
-        width = max(Console().width, Console(width=10_000).measure(table).maximum)
-        Console(highlight=False, soft_wrap=True, width=width).print(table)
+        full = max(console.width, _wide(table))
+        Console(highlight=False, soft_wrap=True, width=full).print(table)
     else:
         click.echo("nothing fits")
+    if left_out:
+        click.echo(f"a wider terminal shows {', '.join(reversed(left_out))}; so does --json")
     for note, rows in _notes_by_offer(shown.offers).items():
         whose = "each" if len(rows) == len(shown.offers) > 1 else ", ".join(rows)
         click.echo(f"note: {note} ({whose})")
     _rest(shown)
 
 
+def _table(rows: Sequence[Mapping[str, str]], left_out: Collection[str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    names = [name for name in (*_ESSENTIAL, *_BY_NEED) if name not in left_out]
+    for name in names:
+        table.add_column(name, justify="right" if name in _RIGHT else "left")
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in names))
+    return table
+
+
+def _wide(table: Table) -> int:
+    return Console(width=10_000).measure(table).maximum
+
+
 def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
-    """Every note, with the offers that it is about."""
+    """Collect every note, with the offers that it is about."""
     noted: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):
@@ -51,7 +77,7 @@ def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
 
 
 def print_explained(shown: Found) -> None:
-    """Each offer was printed with the terms that make up its expected cost."""
+    """Print each offer with the terms that make up its expected cost."""
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
         title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"
@@ -64,21 +90,29 @@ def print_explained(shown: Found) -> None:
     _rest(shown)
 
 
-def _cells(row: Ranked) -> tuple[str, ...]:
+def _cells(row: Ranked) -> dict[str, str]:
     kind = ["interruptible"] if row.interruptible else []
     host = [f"{row.trust} host"] if row.trust == "unverified" else []
-    ends = [] if row.max_hours is None else [f"for {row.max_hours:g} h at most"]
-    return (
-        row.quote or "-",
-        row.provider,
-        _gpu(row),
-        row.region or "-",
-        _usd(row.running_usd_h),
-        f"{_usd(row.price.gpu_usd_h)} + {_usd(row.price.disk_usd_h)}",
-        "unknown" if row.expected_usd is None else f"{row.expected_usd:.2f}",
-        "unknown" if row.reliability is None else f"{row.reliability:.1%}",
-        "; ".join((*kind, *host, *ends)) or "-",
-    )
+    return {
+        "QUOTE": row.quote or "-",
+        "PROVIDER": row.provider,
+        "GPU": _gpu(row),
+        "USD/H": _usd(row.running_usd_h),
+        "IN ALL": "unknown" if row.expected_usd is None else f"{row.expected_usd:.2f}",
+        "VRAM": _number(row.vram_gib, " GiB"),
+        "KIND": "; ".join((*kind, *host)) or "-",
+        "REGION": row.region or "-",
+        "ENDS": "-" if row.max_hours is None else f"in {span(row.max_hours * 3600)}",
+        "RELIABLE": "?" if row.reliability is None else f"{row.reliability:.1%}",
+        "CPUS": _number(row.cpus),
+        "RAM": _number(row.ram_gib, " GiB"),
+        "MBIT/S": _number(row.download_mbps),
+        "GPU + DISK": f"{_usd(row.price.gpu_usd_h)} + {_usd(row.price.disk_usd_h)}",
+    }
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return "?" if value is None else f"{value:.0f}{unit}"
 
 
 def _gpu(row: Ranked) -> str:

@@ -13,7 +13,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import size, some, span, with_dates
 
-# What a verb shows is imported by the verb that shows it.
+# What a verb shows is imported only by the command of that verb.
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
     from gpu_tenant.artifacts.push import Pushed
@@ -39,7 +39,7 @@ async def tenancy(
     environ: Mapping[str, str] | None = None, *, purpose: Purpose = "work"
 ) -> AsyncIterator[Tenancy]:
     """This user's tenancy, closed at the end. Its notices go to stderr."""
-    # Here, because `--help` and a wrong call need no tenancy, and it is most of the program.
+    # Imported here, because `--help` and a wrong call need no tenancy, and a tenancy is most of the program.
     from gpu_tenant.app import open_tenancy
 
     opened = open_tenancy(
@@ -52,7 +52,7 @@ async def tenancy(
 
 
 def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
-    """The answer was printed to stdout, as JSON or in words."""
+    """Print the answer to stdout, as JSON or in words."""
     if as_json:
         click.echo(record.model_dump_json(indent=2))
     else:
@@ -60,7 +60,7 @@ def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
 
 
 def complain(who: str, words: str) -> None:
-    """What a person must hear was printed to stderr, with the one who says it in red."""
+    """Print to stderr what a person must hear, with the name of the one who says it in red."""
     click.echo(f"{click.style(f'{who}:', fg='red')} {words}", err=True)
 
 
@@ -69,23 +69,23 @@ def _found(level: str, words: str) -> None:
 
 
 def until(seconds: float) -> str:
-    """A time that is `seconds` ahead, or past if negative, in words."""
+    """Write a time that is `seconds` ahead, or past if negative, in words."""
     return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
 
 
 def usd(amount: Decimal | None) -> str:
-    """A sum for a person. Unknown is never shown as 0."""
+    """Write a sum for a person. Unknown is never shown as 0."""
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
 def step(words: str) -> str:
-    """The next step; a command alone stands without its backticks, so that the line can be pasted."""
+    """Write the next step. A command alone is written without its backticks, so that the line can be pasted."""
     alone = words[1:-1]
     return alone if words == f"`{alone}`" and "`" not in alone else words
 
 
 def print_list(title: str, lines: Sequence[tuple[str, object]]) -> None:
-    """A title was printed, and below it a line for each name and value."""
+    """Print a title, and below it a line for each name and value."""
     click.echo(click.style(title, bold=True))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
@@ -93,7 +93,7 @@ def print_list(title: str, lines: Sequence[tuple[str, object]]) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:
-    """A table was printed, its first row as the heading; a terminal wraps a long line, and a pipe keeps it whole."""
+    """Print a table with its first row as the heading. A terminal wraps a long line, and a pipe keeps it whole."""
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = (
@@ -104,12 +104,12 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal it takes: a Chinese character takes two."""
+    """How many columns of a terminal the text takes. A Chinese character takes two."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def smoke(receipt: SmokeReceipt) -> None:
-    """A smoke test's outcome was printed."""
+    """Print a smoke test's outcome."""
     how = "passed" if receipt.passed else "failed"
     ended = (
         "ran into its time limit"
@@ -131,11 +131,11 @@ def smoke(receipt: SmokeReceipt) -> None:
 
 
 def card(shown: Card) -> None:
-    """One lease was printed."""
+    """Print one lease."""
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        ("deadline", until(shown.deadline_in_s)),
+        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
@@ -164,14 +164,14 @@ def _foretold(shown: Card) -> str:
 
 
 def policy(shown: Policy) -> None:
-    """The terms in force for a lease were printed."""
+    """Print the terms in force for a lease."""
     for words in shown.terms:
         click.echo(f"{shown.lease}: {words}")
     click.echo(f"{shown.lease}: if this computer dies: {shown.if_this_computer_dies}")
 
 
 def look(shown: WatchReport) -> None:
-    """What one look of a watchdog did was printed, with its notices."""
+    """Print what one look of a watchdog did, with its notices."""
     for words in shown.did:
         click.echo(words)
     for alarm in shown.alarms:
@@ -180,7 +180,7 @@ def look(shown: WatchReport) -> None:
 
 
 def audit(shown: Audited) -> None:
-    """Findings were printed, the worst last, where the eye ends."""
+    """Print findings. The worst come last, where the eye ends."""
     order = {"ok": 0, "warning": 1, "blocker": 2}
     for finding in sorted(shown.findings, key=lambda f: order[f.level]):
         reason = f" ({finding.reason})" if finding.level != "ok" else ""
@@ -191,7 +191,7 @@ def audit(shown: Audited) -> None:
 
 
 def print_pushed(shown: Pushed) -> None:
-    """What a push did was printed."""
+    """Print what a push did."""
     click.echo(
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
         f"{shown.unchanged_files} unchanged; next: {step(shown.next)}"
@@ -199,11 +199,11 @@ def print_pushed(shown: Pushed) -> None:
     for line in shown.left_out:
         click.echo(f"left out: {line}")
     if shown.left_out:
-        click.echo(f"sent all the same: {Command('push', 'DIR', include='NAME')}")
+        click.echo(f"send such a file nevertheless: {Command('push', 'DIR', include='NAME')}")
 
 
 def print_launched(shown: Launched) -> None:
-    """What was started was printed."""
+    """Print what was started."""
     state = "was already started" if shown.already else "started"
     if shown.died:
         state = "started, and ended at once"
@@ -221,9 +221,9 @@ def print_launched(shown: Launched) -> None:
 
 
 def print_watched(shown: Watched) -> None:
-    """One look at a job was printed: its log on stdout, then its state."""
+    """Print one look at a job: its log on stdout, then its state."""
     if shown.log_skipped_bytes:
-        click.echo(f"... {size(shown.log_skipped_bytes)} of log passed over ...", err=True)
+        click.echo(f"... {size(shown.log_skipped_bytes)} of the log skipped ...", err=True)
     if shown.log:
         click.echo(shown.log.rstrip("\n"))
     rows: list[tuple[str, object]] = [("state", state_of(shown))]
@@ -264,7 +264,7 @@ def progress_of(shown: Watched) -> str:
 
 
 def print_collected(shown: Collected) -> None:
-    """What is kept here now was printed, and what stands in the way of a teardown."""
+    """Print what is now kept on this computer, and what keeps the box from being torn down."""
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),
@@ -284,16 +284,12 @@ def print_collected(shown: Collected) -> None:
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
     rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
-    rows += [
-        ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
-        for pattern in shown.discarded_nothing
-    ]
     rows.append(("next", shown.next))
     print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
 
 def receipt(shown: TornDown) -> None:
-    """The proof of the end was printed."""
+    """Print the proof of the end."""
     r = shown.receipt
     rows: list[tuple[str, object]] = [
         ("ground", r.ground),
@@ -324,6 +320,6 @@ def receipt(shown: TornDown) -> None:
 
 
 def checkup(shown: Checkup) -> None:
-    """The findings of `doctor` were printed."""
+    """Print the findings of `doctor`."""
     for finding in shown.findings:
         _found(finding.level, f"{finding.subject}: {finding.words}")

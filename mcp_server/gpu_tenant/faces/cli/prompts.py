@@ -1,4 +1,4 @@
-"""Input that only a person types: a password that becomes a key, a signature at a terminal."""
+"""Input that only a person types: a password that is replaced by a key, and a signature at a terminal."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ from gpu_tenant.process_hardening import UNATTENDED
 
 
 def password() -> str:
-    """The first line of stdin. If stdin is a terminal, it was typed without echo.
+    """Read the first line of stdin. At a terminal, it is typed without an echo.
 
     Raises:
-        BadRequest: there was none.
+        BadRequest: there was no line.
     """
     if sys.stdin.isatty():
         return str(click.prompt("Password of the box", hide_input=True, err=True))
@@ -24,7 +24,7 @@ def password() -> str:
     if not line:
         raise BadRequest(
             "stdin held no password",
-            remedy="`... --password-stdin < FILE`, or run it in a terminal",
+            remedy="run the command with `--password-stdin < FILE`, or in a terminal",
         )
     return line
 
@@ -35,29 +35,29 @@ def is_at_terminal() -> bool:
 
 
 def at_terminal(*, instead: str) -> None:
-    """A person is at a terminal, sees what is shown, and can type.
+    """Check that a person is at a terminal, sees what is shown, and can type.
 
     Raises:
-        Refused: nobody is; `instead` is what to do.
+        Refused: nobody is at a terminal; `instead` is what to do.
     """
     if not is_at_terminal():
-        raise Refused("a person signs at a terminal, and this is none", remedy=instead)
-    # asyncio would only record the first Ctrl-C, and these prompts must stop at it.
+        raise Refused("a person has to sign at a terminal, but this is not one", remedy=instead)
+    # asyncio would only record the first Ctrl-C, but these prompts must stop at it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def signature(question: str, *, instead: str, default: str | None = None) -> str:
-    """What a person typed at a terminal.
+    """Ask the person at the terminal, and return what they typed.
 
     Raises:
-        Refused: nobody is there to type; `instead` is what to do.
+        Refused: nobody is at a terminal; `instead` is what to do.
     """
     at_terminal(instead=instead)
     return str(click.prompt(question, err=True, default=default, show_default=False))
 
 
 def shown_whole(lines: Sequence[str]) -> None:
-    """Every line was shown at the terminal, a screenful at a time, before anything is asked."""
+    """Show every line at the terminal, a screenful at a time, before anything is asked."""
     columns, rows = shutil.get_terminal_size()
     room = max(rows - 2, 5)
     for number, page in enumerate(_pages(lines, columns, room)):

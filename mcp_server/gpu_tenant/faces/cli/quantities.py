@@ -1,4 +1,4 @@
-"""The kinds of quantities that options take: money, numbers and lengths of time, each within sane bounds."""
+"""The kinds of values that options take: money, numbers and lengths of time, each within sensible bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Usd(click.ParamType[Decimal]):
         try:
             return amount(Decimal(str(value)))
         except InvalidOperation:
-            self.fail(f"{value!r} is no amount of money", param, ctx)
+            self.fail(f"{value!r} is not an amount of money", param, ctx)
         except ValueError as error:
             self.fail(f"{value!r}: {error}", param, ctx)
 
@@ -38,7 +38,7 @@ class Number(click.FloatRange):
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no finite number", param, ctx)
+            self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
 
 
@@ -55,12 +55,16 @@ class Hours(click.ParamType[float]):
     ) -> float:
         read = _TIME.fullmatch(str(value).strip().casefold())
         if read is None or read.group(2) not in _UNIT_H:
-            self.fail(f"{value!r} is no length of time: `2h`, `90m`, `1d`, or hours", param, ctx)
+            self.fail(
+                f"{value!r} is not a length of time: write `2h`, `90m`, `1d`, or a number of hours",
+                param,
+                ctx,
+            )
         hours = float(read.group(1)) * _UNIT_H[read.group(2)]
         if hours > _YEAR_H:
             self.fail(f"{value!r} is more than a year", param, ctx)
         if hours == 0 and not self._zero:
-            self.fail(f"{value!r}: it must be longer than nothing", param, ctx)
+            self.fail(f"{value!r}: it must be more than 0", param, ctx)
         return hours
 
 
@@ -80,10 +84,10 @@ class _OnFailure(click.ParamType[str]):
 
 USD = _Usd()
 ON_FAILURE = _OnFailure()
-"""What becomes of a box whose job failed, as `end after 15m`."""
+"""What happens to a box whose job failed, as in `end after 15m`."""
 HOURS = Hours()
 HOURS_OR_NONE = Hours(zero=True)
-"""0 means never."""
+"""Hours, of which 0 means never."""
 GIB = Number(min=0, min_open=True, max=1e6)
-"""Of memory or disk."""
+"""GiB of memory or disk."""
 GB_MOVED = Number(min=0, max=1e6)

@@ -1,4 +1,4 @@
-"""Where each command is. Its module is imported when it is asked for, and no other."""
+"""Where each command is. A module is imported only when its command is asked for."""
 
 from importlib import import_module
 
@@ -43,6 +43,7 @@ _MODULES = {
         "recover",
     ),
     "limits": ("limits",),
+    "logs": ("logs",),
     "multinode": ("preflight",),
     "prepare": ("prepare",),
     "report": ("report",),
@@ -55,6 +56,6 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def command(name: str) -> click.Command:
-    """The command of that name, one of `SUMMARIES`."""
+    """Return the command of that name, one of `SUMMARIES`."""
     import_module(f"gpu_tenant.faces.cli.{_PLACES[name]}")
     return COMMANDS[name]

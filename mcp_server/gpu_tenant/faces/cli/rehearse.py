@@ -17,7 +17,7 @@ from gpu_tenant.files.mounts import lasting_scratch
 
 
 async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
-    """The rehearsal ran until Ctrl-C, and nothing of it runs any more.
+    """Run the rehearsal until Ctrl-C, and then end everything that belongs to it.
 
     Raises:
         BadRequest: that provider cannot be rehearsed.
@@ -35,7 +35,7 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
                 click.echo(f"export {name}={shlex.quote(value)}")
             click.echo(Command("offers", hours=2).line)
             click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
-            click.echo(f"# Afterwards: unset {' '.join(stage.environment)}")
+            click.echo(f"# When it has ended: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
             click.echo(
                 f"# Faults: curl -s {stage.url}/_rehearsal/faults lists them; one is sent as "
@@ -46,6 +46,6 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
         here = asyncio.current_task()
         assert here is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
-        # Ctrl-C cancels only this wait. The `with` block is left normally, and its boxes end.
+        # Ctrl-C cancels only this wait. The `with` block is left normally, and ends its boxes.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.to_thread(stage.wait)

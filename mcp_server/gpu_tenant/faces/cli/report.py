@@ -59,7 +59,7 @@ def _print_written(written: Reported) -> None:
 
 
 def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Path]]:
-    """The form and the path of each file to write.
+    """Choose the form and the path of each file to write.
 
     Raises:
         BadRequest: the file's name has the ending of another form.
@@ -85,11 +85,11 @@ def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Pa
 
 
 def _require_ours(place: Path, lease: str, form: Form) -> None:
-    """At `place` there is nothing, or an earlier report of the same lease.
+    """Check that there is nothing at `place`, or an earlier report of the same lease.
 
     Raises:
         BadRequest: another file is there, or something that is not a file.
-        LocalTrouble: it could not be looked at.
+        LocalTrouble: the place could not be looked at.
     """
     try:
         seen = place.lstat()
@@ -106,21 +106,21 @@ def _require_ours(place: Path, lease: str, form: Form) -> None:
         ) from error
     if mark_of(lease, form).encode() not in head:
         raise BadRequest(
-            f"{place} is no report of {lease}, and was left alone",
+            f"{place} is not a report of {lease}, and was left alone",
             remedy=str(Command("report", lease, to="OTHER")),
         )
 
 
 def _write(place: Path, text: str) -> None:
-    """The file holds all of that text. After an error it is as it was.
+    """Write all of that text into the file. After an error the file is as it was.
 
     Raises:
-        LocalTrouble: it could not be written.
+        LocalTrouble: the file could not be written.
     """
     try:
         replace_file(place, text, durable="file")
     except OSError as error:
         raise LocalTrouble(
             f"{place} could not be written: {error.strerror}",
-            remedy=f"{Command('report', 'LEASE', to='OTHER')}, where there is room and leave to write",
+            remedy=f"{Command('report', 'LEASE', to='OTHER')}, in a place with room, where you may write",
         ) from error

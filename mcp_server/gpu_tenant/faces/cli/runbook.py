@@ -12,7 +12,7 @@ _EVENTS = ("reboot", "park", "destroy", "host_loss", "preempt")
 
 
 def platforms(chosen: Sequence[Profile], *, shown_as: Literal["json", "lines", "runbook"]) -> None:
-    """The platforms were printed to stdout."""
+    """Print the platforms to stdout."""
     if shown_as == "json":
         click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
         return
@@ -24,7 +24,7 @@ def platforms(chosen: Sequence[Profile], *, shown_as: Literal["json", "lines", "
 
 
 def _facts(profile: Profile) -> Iterator[str]:
-    """The facts that a person in a hurry needs. The runbook does not repeat them."""
+    """Yield the facts that a person in a hurry needs. The runbook does not repeat them."""
     yield f"{profile.title}, as of {profile.checked_on}"
     yield f"  ends the bill   {profile.stops}"
     yield f"  the trap        {profile.trap}"

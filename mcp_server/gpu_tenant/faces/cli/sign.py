@@ -63,11 +63,11 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
 
 
 async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Awaitable[T]]) -> T:
-    """The result of `act`. If that needed a signature, the person at this terminal was asked for it first.
+    """Run `act` and return its result. If it needs a signature, ask the person at this terminal for it first.
 
     Raises:
         SignatureWanted: nobody is at a terminal.
-        Refused: something else was typed.
+        Refused: what was typed does not sign.
     """
     try:
         return await act()
@@ -79,7 +79,7 @@ async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Await
 
 
 def sign_here(tenancy: Tenancy, asked: SignatureRequest, purpose: str) -> Signature:
-    """The person at this terminal has seen the whole list, typed its subject, and so signed it.
+    """Show the whole list to the person at this terminal, and let them type its subject, which signs it.
 
     Raises:
         Refused: nobody is at a terminal, or something else was typed.
@@ -116,5 +116,5 @@ def _print_requests(waiting: OpenRequests) -> None:
 def _print_signed(signature: Signature) -> None:
     click.echo(
         f"{signature.code} is signed by {signature.signed_by}; "
-        "the same call that asked for it goes on now"
+        "repeat the call that asked for it, and it will continue"
     )

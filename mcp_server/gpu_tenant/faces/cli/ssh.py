@@ -14,7 +14,14 @@ import click
 
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.faces.cli import output
-from gpu_tenant.faces.cli.command import join_words, lease_option, the_lease, verb
+from gpu_tenant.faces.cli.command import (
+    WithCommand,
+    command_words,
+    join_words,
+    lease_option,
+    the_lease,
+    verb,
+)
 
 if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 
 
-@verb("ssh")
+@verb("ssh", WithCommand)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LEASE] [COMMAND]...")
 @lease_option
 @click.option(
@@ -46,8 +53,9 @@ async def ssh(
 
     With our key, and only to the host that was pinned for the lease. Without a command: a shell.
     """
-    # A lease named by --lease is not named again, so all the words are the command.
+    # With --lease, the lease is not named again, so all the words are the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
+    command += command_words()
     wanted = [part for forward in forwards for part in ("-L", forward_argument(forward))]
     async with output.tenancy() as tenancy:
         if setup:
@@ -62,7 +70,7 @@ async def ssh(
     if shutil.which("ssh") is None:
         raise LocalTrouble(
             "there is no ssh client on this computer",
-            remedy="install OpenSSH's (`apt-get install openssh-client`), then the same command",
+            remedy="install OpenSSH (`apt-get install openssh-client`), then run the same command",
         )
     if not command:
         click.echo(f"the work directory is ~/{login.directory}", err=True)
@@ -72,7 +80,7 @@ async def ssh(
 
 
 def forward_argument(forward: str) -> str:
-    """The argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
+    """Build the argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
     told = _FORWARD.fullmatch(forward)
     ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
     if told is None or not all(0 < port < 65536 for port in ports):

@@ -25,7 +25,7 @@ _OPTIONS = ("matrix", "cells", "attempts", "slots")
 
 
 def options(function: Any) -> Any:
-    """Adds the options of a launch that is a sweep."""
+    """Add the options of a launch that is a sweep."""
     for option in (
         click.option(
             "--matrix",
@@ -48,7 +48,7 @@ def options(function: Any) -> Any:
 
 
 def take_options(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
-    """The options of a sweep, taken out of those of a launch. None if no sweep was asked for.
+    """Take the options of a sweep out of those of a launch. None if no sweep was asked for.
 
     Raises:
         BadRequest: no sweep was asked for, but one of its options was given.
@@ -59,7 +59,7 @@ def take_options(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
     if mine["attempts"] or mine["slots"]:
         raise BadRequest(
             "--attempts and --slots are for a sweep",
-            remedy="with --matrix NAME=1,2, or without them",
+            remedy="add --matrix NAME=1,2, or leave these options out",
         )
     return None
 
@@ -80,8 +80,9 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> SweepReport:
-    """The sweep is launched. `words` are leases and fleets first, and then the cells' own command."""
+    """Launch the sweep. `words` are first leases and fleets, and then the cells' own command."""
     from gpu_tenant.domain.sweep_grid import grid_of
+    from gpu_tenant.files.patterns import told_apart
     from gpu_tenant.sweeps.commands import begin_sweep
 
     known = tenancy.ledger.lease_ids() | set(tenancy.ledger.fleets())
@@ -89,10 +90,11 @@ async def launch(
     if count == len(words):
         raise BadRequest("which command?", remedy="put it last, after `--`")
     named = (*([lease] if lease else ()), *words[:count])
+    kept, given_up = told_apart(artifact, discard)
     grid = grid_of(
         join_words(tuple(words[count:])),
-        artifacts=artifact,
-        discard=discard,
+        artifacts=kept,
+        discard=given_up,
         matrix=dict(map(_parameter, matrix)),
         cells=_read_list(cells) if cells else (),
         prefix=name,
@@ -127,7 +129,8 @@ def _read_list(path: str) -> list[dict[str, object]]:
             cell = None
         if not isinstance(cell, dict):
             raise BadRequest(
-                f"line {number} of {path} is no JSON object", remedy='one cell a line: {"lr": 0.1}'
+                f"line {number} of {path} is not a JSON object",
+                remedy='write one cell per line: {"lr": 0.1}',
             )
         found.append(cell)
     return found
@@ -208,7 +211,7 @@ def _newest(tenancy: Tenancy) -> str:
 
 
 def table(shown: SweepReport) -> None:
-    """The cells were printed, first those that a person must look at. Then what is wrong, and what comes next."""
+    """Print the cells, first those that a person must look at, then what is wrong, and what comes next."""
     found = shown.table
     order = (
         "failed",
@@ -243,12 +246,12 @@ def table(shown: SweepReport) -> None:
 
 
 def next_step(found: Reckoning) -> str:
-    """The next command, in a sentence."""
+    """Write the next command, as a sentence."""
     states = found.counts
     if states["running"] or states["queued"]:
         return str(Command("sweep", found.sweep, watch=True))
     if states["waiting"]:
-        return f"{Command('sweep', found.sweep, add='LEASE')}: no box takes the cells that wait; `--rest` gives them up"
+        return f"{Command('sweep', found.sweep, add='LEASE')}: no box takes the waiting cells; `--rest` gives these cells up"
     if states["finished"]:
         return str(Command("collect", *found.leases))
     if found.wrong and not found.settled_by:

@@ -1,4 +1,4 @@
-"""The routes that act: each verb of a lease, through the same service and under the same law as everywhere."""
+"""The routes that act: each verb of a lease, through the same service and under the same law as everywhere else."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,20 +22,20 @@ from gpu_tenant.service import Tenancy
 
 
 class Extend(Body):
-    """Until when the lease is extended."""
+    """How far to extend the lease."""
 
     hours: Annotated[float, Field(gt=0, le=8760)]
 
 
 class Resume(Body):
-    """For how long the box is resumed, and where it is now."""
+    """For how long to resume the box, and where it is now."""
 
     hours: Annotated[float | None, Field(gt=0, le=8760)] = None
     address: Text | None = None
 
 
 class Stop(Body):
-    """Which job is to end, and how long that may take."""
+    """Which job to end, and how long that may take."""
 
     job: Text | None = None
     grace_s: Annotated[float, Field(ge=0, le=600)] = 20
@@ -50,7 +50,7 @@ class Collect(Body):
 
 
 class Nothing(Body):
-    """A request with no further words."""
+    """A request without any fields."""
 
 
 class Adopt(Body):
@@ -132,10 +132,12 @@ class Begun(Record):
 
 
 async def act(request: Request) -> Response:
-    """One verb on one lease has been started."""
+    """Start one verb on one lease."""
     verb, opened = request.path_params["verb"], tenancy(request)
     if verb not in _VERBS:
-        raise BadRequest(f"a lease is not told to {verb!r}", remedy=f"one of: {', '.join(_VERBS)}")
+        raise BadRequest(
+            f"{verb!r} is not a verb for a lease", remedy=f"use one of: {', '.join(_VERBS)}"
+        )
     shape, do = _VERBS[verb]
     body = await body_of(request, shape)
     lease = opened.ledger.lease(request.path_params["lease"]).id
@@ -145,7 +147,7 @@ async def act(request: Request) -> Response:
 
 
 async def adopt(request: Request) -> Response:
-    """A box that somebody else rented is being taken under a lease."""
+    """Start to put a box that somebody else rented under a lease."""
     body, opened = await body_of(request, Adopt), tenancy(request)
 
     take = (
@@ -163,13 +165,13 @@ async def adopt(request: Request) -> Response:
 
 
 async def list_errands(request: Request) -> Response:
-    """Everything that was started since the dashboard started."""
+    """List everything that was started since the dashboard started."""
     errands: Errands = request.app.state.errands
     return answer(Begun(errands=tuple(errands.newest_first)))
 
 
 async def credential(request: Request) -> Response:
-    """The reference was written into the configuration, and was tried."""
+    """Write the reference into the configuration, and try it."""
     body = await body_of(request, CredentialBody)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
     looks(request).reopened()
@@ -177,7 +179,7 @@ async def credential(request: Request) -> Response:
 
 
 async def credential_test(request: Request) -> Response:
-    """The key that is found was tried."""
+    """Try the key that is found."""
     body = await body_of(request, Platformed)
     return answer(await try_key(tenancy(request), body.provider))
 

@@ -1,8 +1,8 @@
-"""Who may use the dashboard: this computer's own page, with the token of this start, and nobody else.
+"""Who may use the dashboard: only this computer's own page, with the token of this start.
 
-A web page of another site can send requests to a loopback port, and can make a name of its own lead there. So each
-request must name us as its host, must come from our own origin if it states one, and must carry a token that is in
-no cookie. Nothing that a browser adds by itself opens this gate.
+A web page of another site can send requests to a loopback port, and can let a host name of its own lead to
+it. So each request must name us as its host, must come from our own origin if it states one, and must carry a
+token that is in no cookie. Nothing that a browser adds by itself gives access.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpu_tenant.domain.command import Command
 
 MOST_BYTES = 64 * 1024
-"""None of our requests is longer."""
+"""The most bytes in a request. None of our own requests is longer."""
 
 POLICY = "; ".join(
     (
@@ -58,12 +58,12 @@ class Gate:
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The request was answered, by the routes or by a refusal."""
+        """Answer the request, through the routes or with a refusal."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # a websocket that nobody accepts is closed
+            return  # A websocket that nobody accepts is closed.
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -89,7 +89,9 @@ class Gate:
         if site not in ours and not is_link:
             return _refusal(403, "OTHER_ORIGIN", "another site asked")
         if scope["method"] not in ("GET", "HEAD", *(("POST",) if is_api else ())):
-            return _refusal(405, "BAD_METHOD", f"{scope['method']} is not spoken here")
+            return _refusal(
+                405, "BAD_METHOD", f"{scope['method']} is not a method of the dashboard"
+            )
         if not is_api:
             return None
         kind, _, token = (said.one(b"authorization") or "").partition(" ")
@@ -98,9 +100,11 @@ class Gate:
         if scope["method"] == "POST":
             length = said.one(b"content-length") or ""
             if (said.one(b"content-type") or "").split(";")[0].strip() != "application/json":
-                return _refusal(415, "BAD_REQUEST", "a request's body is JSON")
+                return _refusal(415, "BAD_REQUEST", "the body of a request must be JSON")
             if not length.isdigit() or int(length) > MOST_BYTES:
-                return _refusal(413, "BAD_REQUEST", "a request is short, and says how long it is")
+                return _refusal(
+                    413, "BAD_REQUEST", "a request must be short, and must state its length"
+                )
         return None
 
 

@@ -1,4 +1,4 @@
-"""Actions that take a while. The page starts them and hears of their progress, and closing it does not end them."""
+"""Actions that take a while. The page starts them and is told of their progress. Closing it does not end them."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 _REMEMBERED = 50
 _TOLD_EVERY_S = 0.5
 _CUT = ("collect", "snapshot")
-"""Verbs that may be cut off at any byte, because the next one goes on from there. Any other is waited for."""
+"""Verbs that may be cut off at any byte, because the next call continues from there. Any other verb is waited for."""
 
 
 class Trouble(Record):
-    """An error in the form that every answer of the API gives it."""
+    """An error, in the form that every answer of the API uses."""
 
     code: str
     message: str
@@ -33,12 +33,12 @@ class Trouble(Record):
 
     @classmethod
     def of(cls, error: Exception) -> "Trouble":
-        """The error in its own words. An unforeseen one says that it is."""
+        """Describe the error in its own words. For an unforeseen error, say that it is unforeseen."""
         if not isinstance(error, TenantError):
             error = LocalTrouble(
                 f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",
-                remedy=f"{Command('leases')} shows how everything stands; the terminal of the "
-                "dashboard has the rest, please report it",
+                remedy=f"{Command('leases')} shows the state of every lease; the terminal of the "
+                "dashboard shows the error: please report it",
             )
         return cls(code=error.code, message=error.message, remedy=error.remedy)
 
@@ -61,7 +61,7 @@ class Errand(Record):
 
 @dataclass(slots=True)
 class Errands:
-    """Everything started since this dashboard started, the newest last. `changed` is called at each change."""
+    """Everything started since this dashboard started, in order. `changed` is called at each change."""
 
     clock: Clock
     changed: Callable[[Errand], None]
@@ -73,7 +73,7 @@ class Errands:
 
     @property
     def newest_first(self) -> list[Errand]:
-        """All that are remembered, the newest first."""
+        """All actions that are remembered, the newest first."""
         return list(reversed(self._all.values()))
 
     def begin(
@@ -84,7 +84,7 @@ class Errands:
         *,
         asked: str,
     ) -> Errand:
-        """The action is under way, and each change is reported. An action that is asked for twice is done once.
+        """Start the action, and report each change. An action that is asked for twice at the same time is done once.
 
         Raises:
             Refused: the same verb is under way for this lease with a different `asked`.
@@ -116,7 +116,7 @@ class Errands:
         return [f"{e.verb} of {e.lease or 'a box'}" for e in waited]
 
     async def aclose(self) -> None:
-        """Actions that may be cut off were cancelled. Those that change the world were waited for."""
+        """Cancel the actions that may be cut off, and wait for those that change the world."""
         for number, task in self._tasks.items():
             if self._all[number].verb in _CUT:
                 task.cancel()
@@ -139,7 +139,7 @@ class Errands:
             came = await act()
             result = came.model_dump(mode="json") if came else None
             self._change(errand.id, state="done", result=result, ended_at=self._now(), words="")
-        except Exception as error:  # noqa: BLE001 - it is told, and the others go on
+        except Exception as error:  # noqa: BLE001 - it is reported, and the other actions continue
             if not isinstance(error, TenantError):
                 _log.exception("%s of %s failed", errand.verb, errand.lease)
             self._change(

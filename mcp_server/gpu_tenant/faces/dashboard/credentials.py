@@ -1,4 +1,4 @@
-"""Where each platform's key is kept, as the owner sets it on the page, and whether it opens the account."""
+"""Where each platform's key is kept, as the owner sets it on the page, and whether the key opens the account."""
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from gpu_tenant.providers.credentials import find_credential, resolve
 from gpu_tenant.service import Tenancy
 
 _SCHEMES = ("env", "file", "keyring")
-"""`cmd:` is left out, because it runs a program. Owners who want it edit the file themselves."""
+"""The kinds of references. `cmd:` is left out, because it runs a program; owners who want it edit the file themselves."""
 _NOWHERE = {
     "env": "the dashboard's own environment has no variable of that name",
     "file": "there is no file at that path that can be read here",

@@ -12,7 +12,8 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
-from gpu_tenant.leases.cards import TAKEN, Card, Leases
+from gpu_tenant.leases.cards import Card, Leases
+from gpu_tenant.leases.condition import TAKEN
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.service import Tenancy
 
@@ -132,6 +133,9 @@ def row_of(
     card: Card, lease: Lease, profile: Profile, *, blind: str | None, job: Working | None
 ) -> LeaseRow:
     """That lease as the page shows it."""
+    if job is not None or blind is not None:
+        others = job.others_running if job else 0
+        card = card.with_job(job.state if job else None, others_running=others, blind=blind)
     return LeaseRow(
         card=card,
         title=profile.title,

@@ -25,18 +25,18 @@ _PLATFORM = re.compile(r"(?:\.\./profiles/|\./)?([a-z][a-z0-9_]*)\.md")
 
 
 class Stated(Record):
-    """A fact as the page shows it."""
+    """A fact, as the page shows it."""
 
     name: str
     value: str
     note: int | None
-    """The number of its source. None for the profile's first, which the page names once."""
+    """The number of the fact's source. None for the profile's first source, which the page names once."""
     confidence: str
     weak: bool
 
 
 def runbook_page(profile: Profile, lang: Lang = "en") -> str:
-    """The page of that platform as HTML. The facts stay in the profile's own words."""
+    """Make the page of that platform as HTML. The facts stay in the profile's own words."""
     notes = _Notes(profile.facts)
     facts = {fact.place: fact for fact in profile.facts}
     body, contents = _render_body(profile.runbook)
@@ -79,7 +79,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
 
 
 class _Notes:
-    """The sources by number. The first is the one that the whole profile was checked against."""
+    """The sources by number. The first is the one against which the whole profile was checked."""
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         self.known = list(dict.fromkeys(map(_ground, facts)))
@@ -89,7 +89,7 @@ class _Notes:
             self.known.insert(0, whole)
 
     def number(self, fact: Fact) -> int | None:
-        """The number of the fact's source. None for the first, which needs no note."""
+        """The number of the fact's source. None for the first source, which needs no note."""
         at = self.known.index(_ground(fact))
         return at + 1 if at else None
 
@@ -151,7 +151,7 @@ def _value(place: str, value: str, lang: Lang) -> str:
 
 
 def _render_body(text: str) -> tuple[Markup, list[tuple[str, str]]]:
-    """The body as HTML without its title, and its headings as (anchor, words)."""
+    """Make HTML of the body without its title, and list its headings as (anchor, words)."""
     markdown = _markdown()
     tokens = markdown.parse(text)
     if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
@@ -174,7 +174,7 @@ def _texts(inline: Token) -> Iterator[str]:
 
 
 def _tame(token: Token) -> None:
-    """The token has no inline style, its scrolling blocks are reachable by keyboard, and its links lead somewhere."""
+    """Remove inline styles from the token, make its scrolling blocks reachable by keyboard, and correct its links."""
     token.attrs.pop("style", None)
     if token.type in ("fence", "code_block"):
         token.attrSet("tabindex", "0")
@@ -188,9 +188,9 @@ def _tame(token: Token) -> None:
 
 
 def _lead(link: Token) -> None:
-    """A link leads to another platform's page or to another site.
+    """Let a link lead to another platform's page or to another site.
 
-    If this server lacks its target, it becomes text.
+    If this server lacks the link's target, the link becomes text.
     """
     href = str(link.attrs.get("href", ""))
     if platform := _PLATFORM.fullmatch(href):

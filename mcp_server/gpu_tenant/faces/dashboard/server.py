@@ -52,16 +52,18 @@ async def serve(
     ready: Callable[[str, Path], None],
     tell: Callable[[str], None],
 ) -> None:
-    """The dashboard answered until it was told to end. What its page had started was waited for.
+    """Run the dashboard until it is told to end, and then wait for what its page has started.
 
-    `ready` is called once with the link, which holds the token of this start, and with a file that opens the link and
-    that only this user can read. The file is what a browser is started with, because all users may see a
-    command line.
-    `sign` shows a code to the person at the terminal, if one started it there. `tell` says what is being waited for.
+    `ready` is called once with the link, which contains the token of this start, and with a file that opens
+    the link and that only this user can read. A browser is started with that file, because all users may see
+    a command line.
+    `sign` shows a code to the person at the terminal, if a person started the dashboard there. `tell` says
+    what is being waited for.
 
     Raises:
         BadRequest: the port is taken.
-        KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left to the ledger.
+        KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left to the
+        ledger.
     """
     with contextlib.ExitStack() as listened:
         listening = [listened.enter_context(place) for place in _listen(port)]
@@ -104,13 +106,13 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """No signal is captured."""
+        """Capture no signal."""
         yield
 
 
 @contextlib.contextmanager
 def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
-    """While the block runs, a signal ends the server. Yields the signals that came, in order."""
+    """While the block runs, let a signal end the server. Yields the signals that came, in order."""
     came: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -131,11 +133,11 @@ def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
 async def _waited_for(
     errands: Errands, signals: Sequence[int], tell: Callable[[str], None]
 ) -> None:
-    """What the page had started has ended, or another signal came."""
+    """Wait until what the page has started has ended, or until another signal comes."""
     if errands.under_way:
         tell(
             f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
-            "and the next command goes on with it"
+            "and the next command continues it"
         )
     known = len(signals)
     closing = asyncio.create_task(errands.aclose())
@@ -145,12 +147,12 @@ async def _waited_for(
 
 
 def _listen(port: int) -> list[socket.socket]:
-    """Sockets on the port: at 127.0.0.1, and at ::1 too if there is one and nobody else has the port there."""
+    """Listen on the port: at 127.0.0.1, and at ::1 too, if there is one and nobody else has the port there."""
     try:
         first = socket.create_server((HOST, port))
     except OSError as error:
         raise BadRequest(
-            f"port {port} of this computer cannot be listened at ({error.strerror})",
+            f"port {port} of this computer cannot be used ({error.strerror})",
             remedy=f"{Command('dashboard')} without --port takes a free one",
         ) from error
     there = (HOST_6, first.getsockname()[1])
@@ -168,7 +170,7 @@ def _is_ours(listening: Sequence[socket.socket]) -> bool:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind((HOST_6, 0))
     except OSError:
-        return True  # there is no other address
+        return True  # There is no other address.
     return False
 
 
@@ -183,7 +185,7 @@ def _write_privately(path: Path, text: str) -> None:
 def application(
     looks: Looks, sign: Callable[[str], None] | None, *, origin: str = f"http://{NAME}"
 ) -> Starlette:
-    """The routes and what they share. A gate must stand before them. Passkeys sign at `origin`."""
+    """Build the routes and what they share. A gate must stand before them. Passkeys sign at `origin`."""
     errands = Errands(
         looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )

@@ -1,4 +1,4 @@
-"""The requests that wait for a person's signature, and how they are signed on the page."""
+"""The requests that wait for a person's signature, and how the page signs them."""
 
 import getpass
 
@@ -32,7 +32,7 @@ class Made(Body):
 
 
 class OpenSignatures(Record):
-    """What waits for a signature, and what it takes to give one here."""
+    """The requests that wait for a signature, and what it takes to sign them here."""
 
     open: tuple[SignatureRequest, ...]
     by: By
@@ -41,7 +41,7 @@ class OpenSignatures(Record):
 
 
 class ToSign(Record):
-    """One list to sign for. `shown` names it as it stands."""
+    """One list to sign for. `shown` names the list as it is now."""
 
     asked: SignatureRequest
     shown: str
@@ -56,7 +56,7 @@ class Options(Record):
 
 
 class NextSignature(Record):
-    """The code of what is to be signed first. None when it is done."""
+    """The code of what has to be signed first. None when everything is done."""
 
     asked: str | None
 
@@ -72,7 +72,7 @@ def _passkeys(request: Request) -> Passkeys:
 
 
 async def list_waiting(request: Request) -> Response:
-    """Everything that a person is asked to sign now."""
+    """List everything that a person is asked to sign now."""
     opened = tenancy(request)
     now = opened.clock.now()
     known = opened.ledger.passkeys(now)
@@ -87,7 +87,7 @@ async def list_waiting(request: Request) -> Response:
 
 
 async def to_sign(request: Request) -> Response:
-    """One request in full. The terminal shows the code for it, or the browser gets the passkey's options."""
+    """Return one request in full. The terminal shows the code for it, or the browser gets the passkey's options."""
     opened = tenancy(request)
     asked, how = opened.ledger.asked(request.path_params["code"]), by(request)
     if asked.kind == "lost_passkey":
@@ -102,7 +102,7 @@ async def to_sign(request: Request) -> Response:
 
 
 async def sign(request: Request) -> Response:
-    """The request is signed."""
+    """Sign the request."""
     body, opened = await body_of(request, Typed), tenancy(request)
     asked, now = opened.ledger.asked(request.path_params["code"]), opened.clock.now()
     if body.shown != asked.shown:
@@ -129,7 +129,7 @@ async def sign(request: Request) -> Response:
 
 
 async def to_set_up(request: Request) -> Response:
-    """The options from which the browser makes a passkey."""
+    """Return the options from which the browser makes a passkey."""
     opened = tenancy(request)
     known = opened.ledger.passkeys(opened.clock.now())
     options = _passkeys(request).to_set_up(getpass.getuser(), opened.ledger.deployment, known)
@@ -137,7 +137,7 @@ async def to_set_up(request: Request) -> Response:
 
 
 async def set_up(request: Request) -> Response:
-    """The browser has made a passkey. A person is asked to sign that it may sign from now on."""
+    """Take the passkey that the browser has made, and ask a person to sign that it may sign from now on."""
     body, opened = await body_of(request, Made), tenancy(request)
     made = _passkeys(request).set_up(body.credential)
     asked = opened.ledger.ask_signature(
@@ -153,7 +153,7 @@ async def set_up(request: Request) -> Response:
 
 
 async def signs_now(request: Request) -> Response:
-    """The passkey that a person signed for may sign from now on."""
+    """Let the passkey that a person signed for sign from now on."""
     opened, code = tenancy(request), request.path_params["code"]
     made, signature = _passkeys(request).made.get(code), opened.ledger.signature(code)
     if made is None or signature is None:
@@ -165,12 +165,12 @@ async def signs_now(request: Request) -> Response:
 
 
 async def lose_passkeys(request: Request) -> Response:
-    """The passkeys end a day from now, or the answer says what must be signed for that."""
+    """Let the passkeys end a day from now, or answer with what must be signed for that."""
     return _over_a_signature(request, "lost")
 
 
 async def keep(request: Request) -> Response:
-    """The passkeys stay, or the answer says what must be signed for that."""
+    """Keep the passkeys, or answer with what must be signed for that."""
     return _over_a_signature(request, "keep")
 
 

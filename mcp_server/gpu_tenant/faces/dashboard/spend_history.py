@@ -20,7 +20,7 @@ _LEASES = 1_000
 
 
 class Day(Record):
-    """What one day cost, by provider. What had no known rate is not in it."""
+    """What one day cost, by provider. Anything without a known rate is not in it."""
 
     day: str
     usd: dict[str, Decimal]
@@ -51,7 +51,7 @@ class Burning(Record):
 
 
 class History(Record):
-    """The past of this ledger: days by the UTC calendar, leases newest first."""
+    """The past of this ledger: its days, by the UTC calendar, and its leases, the newest first."""
 
     days: tuple[Day, ...]
     leases: tuple[Past, ...]
@@ -64,7 +64,7 @@ class History(Record):
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A lease at one rate."""
+    """A period of a lease at one rate."""
 
     lease: Lease
     since: datetime
@@ -72,7 +72,7 @@ class _Stretch:
     usd_h: Decimal | None
 
     def usd(self, since: datetime, until: datetime) -> Decimal:
-        """Its cost between those moments. 0 if the rate is unknown."""
+        """The cost between those moments. 0 if the rate is unknown."""
         seconds = (min(self.until, until) - max(self.since, since)).total_seconds()
         if seconds <= 0 or self.usd_h is None:
             return Decimal(0)
@@ -80,7 +80,7 @@ class _Stretch:
 
 
 def history(tenancy: Tenancy) -> History:
-    """The history on record. No provider is asked."""
+    """Return the history on record. No provider is asked."""
     now, leases = tenancy.clock.now(), tenancy.ledger.leases()
     free = {slug for slug, profile in tenancy.profiles.items() if profile.kind == "own"}
     stretches = [stretch for lease in leases for stretch in _stretches(lease, now)]

@@ -1,4 +1,4 @@
-"""Server-sent events that tell an open page what changes as it happens. One stream for each page."""
+"""Server-sent events that tell an open page about changes as they happen. There is one stream for each page."""
 
 import asyncio
 import logging
@@ -25,16 +25,16 @@ _log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _EVERY_S = 2.0
 _SLOWER_S = 10.0
-"""The pause after the job has ended, or if its box does not answer."""
+"""The pause between two looks after the job has ended, or while its box does not answer."""
 _TAIL_BYTES = 4096
 _WINDOW_BYTES = 256 * 1024
 _WINDOWS = 8
-"""If a log grows by more than this many windows between two looks, the page skips to its newest end."""
+"""If a log grows by more windows than this between two looks, the page skips to its newest part."""
 _PING_S = 15
 
 
 class JobMoment(Watched):
-    """A job at one moment. `run` is what the box calls this run of it."""
+    """A job at one moment. `run` is the box's name for this run of the job."""
 
     at: AwareDatetime
     run: str
@@ -52,13 +52,14 @@ class Sight(Record):
 
 
 async def stream(request: Request) -> EventSourceResponse:
-    """`GET /api/stream?lease=&job=&cursor=`: the overview, every change, and one job closely."""
+    """`GET /api/stream?lease=&job=&cursor=`: send the overview, every change, and one job in detail."""
     looks: Looks = request.app.state.looks
     lease, job = request.query_params.get("lease"), request.query_params.get("job")
     cursor = request.query_params.get("cursor", "")
     if cursor and not _NUMBER.fullmatch(cursor):
         raise BadRequest(
-            "cursor is no number of bytes", remedy="leave it out: the newest lines come"
+            "cursor is not a number of bytes",
+            remedy="leave the cursor out: then the newest lines come",
         )
 
     async def events() -> AsyncIterator[ServerSentEvent]:
@@ -100,7 +101,7 @@ class _Closely:
         self._lease, self._job, self._cursor = lease, job, cursor
 
     async def forever(self) -> None:
-        """Runs until it is cancelled. A box that does not answer is reported, and asked again."""
+        """Run until cancelled. A box that does not answer is reported, and asked again."""
         was_blind: bool | None = None
         while True:
             try:
@@ -114,8 +115,8 @@ class _Closely:
                     )
                 self._looks.is_blind(self._lease, trouble.message)
             except TenantError:
-                state = "over"  # the lease has ended, or has no job: the overview says which
-            except Exception:  # noqa: BLE001 - logged, and looked again
+                state = "over"  # The lease has ended, or has no job: the overview says which.
+            except Exception:  # noqa: BLE001 - logged, and the next look may succeed
                 _log.exception("%s could not be looked at", self._lease)
                 state = "over"
             if was_blind is not False and state not in ("blind", "over"):
@@ -128,7 +129,7 @@ class _Closely:
     async def _once(self) -> str:
         tenancy = self._looks.tenancy
         if not tenancy.ledger.lease(self._lease).lets_us_in:
-            # Its box does not let us in. Asking would wait for it, and hold the lease meanwhile.
+            # The box does not let us in. Asking would wait for that, and hold the lease meanwhile.
             return "over"
         chosen = self._job or self._looks.job_of(self._lease)
         seen = await tenancy.follow(
@@ -145,7 +146,7 @@ class _Closely:
         if self._cursor is None:
             self._cursor = seen.log_size_bytes
         if self._cursor > seen.log_size_bytes:
-            self._cursor = 0  # the log was started again
+            self._cursor = 0  # The log was started again.
         if seen.log_size_bytes - self._cursor > _WINDOWS * _WINDOW_BYTES:
             self._cursor = seen.log_size_bytes - _WINDOW_BYTES
         for _ in range(_WINDOWS):

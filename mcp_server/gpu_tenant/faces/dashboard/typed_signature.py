@@ -1,8 +1,8 @@
 """A signature typed on the page, with a code that only the dashboard's terminal shows.
 
-Every program of this user can read the dashboard's token, so the token alone signs nothing. To sign, one must see
-the terminal at which a person started the dashboard. Where a passkey is set up, that is not enough either: see
-`passkeys`.
+Every program of this user can read the dashboard's token, so the token alone signs nothing. Whoever signs
+must see the terminal at which a person started the dashboard. If a passkey is set up, that is not enough
+either: see `passkeys`.
 """
 
 import secrets
@@ -26,24 +26,24 @@ class Signing:
     _out: dict[str, str] = field(default_factory=dict)
 
     def ask(self, asked: SignatureRequest) -> None:
-        """The terminal shows the code for exactly what is listed. Without a terminal nothing happens."""
+        """Show the code for exactly what is listed on the terminal. Without a terminal, do nothing."""
         if self.tell is None:
             return
         code = self._out.get(asked.shown) or "".join(
             secrets.choice(_LETTERS) for _ in range(_LENGTH)
         )
-        self._out = {asked.shown: code}  # one list at a time: the codes of others end
+        self._out = {asked.shown: code}  # Only one list at a time: the codes of others end.
         self.tell(f"to sign on the page ({asked.would}), type there: {code}")
 
     def must_fit(self, asked: SignatureRequest, code: str) -> None:
-        """The code is the one that was shown for that list, and cannot be used again.
+        """Check that the code is the one that was shown for that list. It cannot be used again.
 
         Raises:
-            Refused: it is not, or there is no terminal that could have shown one.
+            Refused: it is another code, or there is no terminal that could have shown one.
         """
         if self.tell is None:
             raise Refused(
-                "a person signs at a terminal, and this dashboard was not started at one",
+                "a person has to sign at a terminal, but this dashboard was not started at one",
                 remedy=f"{Command('sign', asked.code)} at a terminal",
             )
         shown = self._out.pop(asked.shown, None)

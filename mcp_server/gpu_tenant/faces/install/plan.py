@@ -27,7 +27,7 @@ PARTS = ("SKILL.md", "profiles", "references", "scripts")
 def plan(
     places: Places, *, way: Way, project: Path | None, command: Sequence[str], register: Path
 ) -> Plan:
-    """The changes that give `places` the skill and the server.
+    """Plan the changes that give `places` the skill and the server.
 
     Raises:
         Refused: what is there is not ours to change, or cannot be changed safely.
@@ -42,7 +42,7 @@ def plan(
     files: dict[str, str] = {}
     changes: list[Change] = []
     if _is_somebody_elses(target, was):
-        notes.append(f"{target} is a clone or a link of yours: left as it is")
+        notes.append(f"{target} is a clone or a link of yours: it is left as it is")
     else:
         for name, (content, mode) in _skill(places.host, way).items():
             files[name] = digest(content)
@@ -61,7 +61,7 @@ def plan(
         raise _broken_file(places, error) from None
     untouched = was is not None and digest(before) == was.settings_digest
     if after != text:
-        # If nobody has written to it since, the backup from before us stays the backup.
+        # If nobody has changed the file since, the backup from before our first change stays the backup.
         backup: Literal["kept", "none"] = "none" if untouched else "kept"
         changes.append(Change(settings, before, after.encode(), _mode(settings), backup))
     made = missing_above([*(c.path for c in changes if c.after is not None), register])
@@ -83,7 +83,7 @@ def plan(
 
 
 def plan_removal(places: Places, *, project: Path | None, register: Path) -> Plan:
-    """The changes that bring `places` back to what it was before this command first wrote there.
+    """Plan the changes that bring `places` back to what it was before this command first wrote there.
 
     Raises:
         Refused: the settings cannot be changed safely.
@@ -99,7 +99,7 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
         if before is not None and digest(before) == left_as:
             changes.append(Change(path, before, None))
         elif before is not None:
-            notes.append(f"{path} was changed since: left as it is")
+            notes.append(f"{path} was changed since: it is left as it is")
     settings = Path(was.settings)
     before = there(settings)
     backup = there(backup_of(settings))
@@ -170,7 +170,7 @@ def _project_name(project: Path | None) -> str | None:
 
 def _settings_without(before: bytes, backup: Content, was: Installed, places: Places) -> Content:
     if was.settings_digest == was.settings_before:
-        return before  # the entry was there before us
+        return before  # The entry was there before us.
     if digest(before) == was.settings_digest:
         if was.settings_before is None:
             return None
@@ -182,5 +182,5 @@ def _settings_without(before: bytes, backup: Content, was: Installed, places: Pl
 def _broken_file(places: Places, error: TomlError) -> Refused:
     return Refused(
         f"{places.settings}, line {error.line}: {error}; nothing was changed",
-        remedy=f"mend that line, or add the server by hand: {ALIAS!r} is `gpu-tenant serve`",
+        remedy=f"correct that line, or add the server by hand: {ALIAS!r} is `gpu-tenant serve`",
     )

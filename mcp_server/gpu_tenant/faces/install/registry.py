@@ -26,14 +26,14 @@ class Installed(Record):
     way: Way
     skill: str
     files: dict[str, str]
-    """Below `skill`: the digest of what was written, by name."""
+    """The files below `skill`: the digest of what was written, by name."""
     made: list[str]
     """The directories that were not there before."""
     settings: str
     settings_digest: str
     """The digest of the settings as we left them."""
     settings_before: str | None
-    """The digest of the settings as they were before any of this. None when there were none."""
+    """The digest of the settings as they were before our first change. None if there were none."""
     replaced: Replaced | None
     """What our entry said before, if there was one already."""
 
@@ -52,7 +52,7 @@ class WrittenFile(Record):
     digest: str
     """The digest of the file as we left it."""
     before: str | None
-    """The digest of the file as it was before any of this. None when there was none."""
+    """The digest of the file as it was before our first change. None if there was none."""
 
 
 class WatchdogInstall(Record):
@@ -70,7 +70,7 @@ class WatchdogInstall(Record):
         return {*self.made}
 
     def wrote(self, path: Path) -> WrittenFile | None:
-        """What is known of that file."""
+        """What is on record about that file."""
         return next((one for one in self.written if one.path == str(path)), None)
 
 
@@ -88,20 +88,20 @@ class Register(Record):
         return next((i for i in self.installed if (i.host, i.project) == (host, project)), None)
 
     def without(self, gone: Entry | None) -> "Register":
-        """The register without that entry."""
+        """Return the register without that entry."""
         return Register(
             installed=tuple(i for i in self.installed if i != gone),
             watchdog=None if self.watchdog == gone else self.watchdog,
         )
 
     def also(self, entry: Entry) -> "Register":
-        """The register with one more entry."""
+        """Return the register with one more entry."""
         if isinstance(entry, WatchdogInstall):
             return self.model_copy(update={"watchdog": entry})
         return self.model_copy(update={"installed": (*self.installed, entry)})
 
     def answering_for(self, directories: Sequence[str]) -> "Register":
-        """The register in which a remaining entry is responsible for these directories, to remove them when it is undone."""
+        """Return the register in which a remaining entry has to remove these directories when it is undone."""
         entries: list[Entry] = [*self.installed, *([self.watchdog] if self.watchdog else [])]
         if not entries or not directories:
             return self
@@ -111,7 +111,7 @@ class Register(Record):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes for one host, or for the watchdog. None is made yet."""
+    """The changes for one host, or for the watchdog. None of them is made yet."""
 
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
@@ -121,12 +121,12 @@ class Plan:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether the plan has anything to do."""
         return bool(self.changes) or self.becomes != self.was
 
 
 def carry_out(plan: Plan) -> None:
-    """Every change of `plan` is made: each file completely or not at all, with a backup if the change asks for one.
+    """Make every change of `plan`: each file completely or not at all, with a backup if the change asks for one.
 
     Raises:
         Refused: a file is no longer what the plan was made for; nothing was changed.
@@ -151,23 +151,23 @@ def carry_out(plan: Plan) -> None:
     except OSError as error:
         raise LocalTrouble(
             f"{error.filename or plan.register}: {error.strerror}",
-            remedy="mend that, then run the same command again: it goes on from there",
+            remedy="correct that, then run the same command again: it continues from there",
         ) from error
 
 
 def read(register: Path) -> Register:
-    """Everything that was written.
+    """Read everything that was written.
 
     Raises:
-        Refused: the file does not say.
+        Refused: the file cannot be understood.
     """
     content = there(register)
     try:
         return Register.model_validate_json(content) if isinstance(content, bytes) else Register()
     except ValidationError:
         raise Refused(
-            f"{register} does not read as the list of what was installed",
-            remedy="look at it; moved away, everything counts as not installed by this command",
+            f"{register} cannot be read as the list of what was installed",
+            remedy="look at that file; if you move it away, nothing counts as installed by this command",
         ) from None
 
 
@@ -175,13 +175,13 @@ def _write(register: Path, said: Register) -> None:
     if said == Register():
         register.unlink(missing_ok=True)
         return
-    # Made as the ledger would make it, because what it will hold is private.
+    # Make the directory as the ledger would make it, because what it will hold is private.
     register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     place(register, said.model_dump_json(indent=1).encode(), 0o600)
 
 
 def _without_empty(directories: Iterable[str]) -> list[str]:
-    """The directories that still exist, because they are not empty."""
+    """Remove the empty directories. Returns those that still exist, because they are not empty."""
     for directory in sorted(directories, key=len, reverse=True):
         with suppress(OSError):
             Path(directory).rmdir()

@@ -1,4 +1,4 @@
-"""What an unattended program would lack compared with this shell: its keys, its proxies, the program itself."""
+"""What an unattended program would lack compared with this shell: keys, proxies, and the program itself."""
 
 import os
 import subprocess
@@ -32,10 +32,10 @@ them, and the line to write there.
 
 
 def must_start_alone(program: Sequence[str]) -> None:
-    """The program starts even if nothing of this shell's environment is set.
+    """Check that the program starts even if nothing of this shell's environment is set.
 
     Raises:
-        Refused: it does not.
+        Refused: it does not start.
     """
     environ = {"HOME": str(Path.home()), "PATH": os.defpath}
     try:
@@ -54,8 +54,8 @@ def must_start_alone(program: Sequence[str]) -> None:
         said = str(error)
     if said or any(not word.isprintable() for word in program):
         raise Refused(
-            f"{' '.join(program)} does not start outside of this shell: {said[:200]}",
-            remedy="install it (`uv tool install gpu-tenant`, `pipx install gpu-tenant`), then run that one",
+            f"{' '.join(program)} does not start outside this shell: {said[:200]}",
+            remedy="install it (`uv tool install gpu-tenant`, `pipx install gpu-tenant`), then run the installed program",
         )
 
 
@@ -65,7 +65,7 @@ def what_is_lacking(
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
 ) -> Iterator[str]:
-    """What this shell has and an unattended program will lack, in sentences. Keys come first.
+    """Yield what this shell has and an unattended program will lack, in sentences. Keys come first.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -91,18 +91,18 @@ def what_is_lacking(
         yield f"this shell sets {', '.join(unseen)}, and the watchdog would not see it"
     yield from _clusters(configuration, environ)
     if ".cache" in Path(program[0]).parts:
-        yield f"{program[0]} lies in a cache, which may be emptied: `uv tool install gpu-tenant` first"
+        yield f"{program[0]} is in a cache, which may be emptied: run `uv tool install gpu-tenant` first"
 
 
 def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """The clusters that only this shell names. Without the shell another one may be asked."""
+    """Yield the clusters that only this shell names. Without the shell, another cluster may be asked."""
     said = _read_settings(configuration)
     for variable, table, settles, line in _OF_A_CLUSTER:
         value, named = environ.get(variable), said.get(table)
         if value and isinstance(named, dict) and settles.isdisjoint(named):
             yield (
                 f"this shell's {variable} says which cluster [{table}] means, and the watchdog would not"
-                f" see it: write `{line.format(value)}` there"
+                f" see that variable: write `{line.format(value)}` there"
             )
 
 
@@ -114,7 +114,7 @@ def _put(profile: Profile, configuration: Path) -> str:
 
 
 def _references(configuration: Path) -> Iterator[str]:
-    """Every variable that the configuration refers to, anywhere in it."""
+    """Yield every variable to which the configuration refers, anywhere in it."""
     waiting: list[object] = [_read_settings(configuration)]
     while waiting:
         said = waiting.pop()

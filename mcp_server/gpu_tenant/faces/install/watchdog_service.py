@@ -1,4 +1,4 @@
-"""How the watchdog keeps running on this computer: the files to write, and the commands that start it."""
+"""What keeps the watchdog running on this computer: the files to write, and the commands that start it."""
 
 import getpass
 import os
@@ -37,42 +37,42 @@ from gpu_tenant.files.state_dir import Home
 NAME = "gpu-tenant-watchdog"
 EVERY_S = 60
 _EVERY_MIN = 2
-"""For cron, which starts a whole program each time."""
+"""The interval for cron, which starts a whole program each time."""
 
 Command = tuple[str, ...]
 
 _TABLE = Path("crontab")
-"""Stands for this user's crontab, which is not a file of theirs."""
+"""Stands for this user's crontab, which is not a file that the user edits."""
 
 
 class TableChange(Change):
     """A change of the crontab, which is not a file."""
 
-    context_lines = 0  # somebody else's line may hold a key, so none is shown
+    context_lines = 0  # Somebody else's line may contain a key, so no line around ours is shown.
 
     def now(self) -> Content:
-        """The crontab at this moment."""
+        """Return the crontab as it is now."""
         return crontab.read()
 
     def put(self) -> None:
-        """The crontab is what the change makes of it."""
+        """Write the crontab as the change makes it."""
         crontab.write(self.after if isinstance(self.after, bytes) else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What keeps the watchdog running, or undoes that: files first, then commands."""
+    """What keeps the watchdog running, or undoes that: first files, then commands."""
 
     by: KeptBy
     name: str
     plan: Plan
     before: tuple[Command, ...]
-    """Run first. It is no error if what they do was done already."""
+    """Commands that run first. It is no error if what they do was done already."""
     after: tuple[Command, ...]
     then: str
     """What a person has to know or do afterwards."""
     line: str = ""
-    """A line that the person must put in its place, because no program here does."""
+    """A line that the person must add themselves, because no program here can."""
 
     @property
     def wanted(self) -> bool:
@@ -89,11 +89,10 @@ def plan(
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
 ) -> Service:
-    """The changes after which the watchdog runs from now on.
+    """Plan the changes after which the watchdog runs from now on.
 
     Raises:
-        Refused: it is kept running in another way already, or the program does not start by
-            itself.
+        Refused: the watchdog is kept running in another way already, or the program does not start by itself.
         BadRequest: this is a rehearsal.
         LocalTrouble: the configuration cannot be read.
     """
@@ -122,7 +121,7 @@ def plan(
 
 
 def plan_removal(home: Home) -> Service:
-    """The changes after which nothing that this command wrote keeps the watchdog running.
+    """Plan the changes after which nothing that this command wrote keeps the watchdog running.
 
     Raises:
         Refused: a file cannot be read, or the marks in the crontab were changed.
@@ -146,12 +145,14 @@ def plan_removal(home: Home) -> Service:
     elif was.by == "launchd":
         before = (("launchctl", "bootout", f"{_domain()}/{was.name}"),)
     planned = Plan(tuple(changes), tuple(notes), register, was, None)
-    then = "nothing on this computer looks at your leases by itself any more: `gpu-tenant leases`"
+    then = (
+        "from now on, nothing on this computer looks at your leases by itself: `gpu-tenant leases`"
+    )
     return Service(was.by, was.name, planned, before, after, then)
 
 
 def begin(service: Service) -> None:
-    """The files are as planned, and the service that they describe was started, or ended.
+    """Write the files as planned, and start or end the service that they describe.
 
     Raises:
         Refused: a file is no longer what the plan was made for; nothing was changed.
@@ -166,7 +167,7 @@ def begin(service: Service) -> None:
             said = " ".join((ran.stderr or ran.stdout).split())[:300] or f"status {ran.returncode}"
             raise LocalTrouble(
                 f"everything is written, but `{' '.join(command)}` failed: {said}",
-                remedy="mend that, then the same command again; until then `gpu-tenant watchdog`"
+                remedy="correct that, then run the same command again; until then `gpu-tenant watchdog`"
                 " in a terminal that stays",
             )
 
@@ -186,8 +187,8 @@ def _systemd(
     units = _units(environ)
     text = unit([*program, "watchdog", "--every", str(every_s)], _variables(home))
     file = units / _unit_name(name)
-    # This is the link that `systemctl enable` makes. Written here, it is shown first and undone
-    # exactly.
+    # This is the link that `systemctl enable` makes. Written here, it is first shown, and it can
+    # be undone exactly.
     link = units / "default.target.wants" / file.name
     planned = _plan(home, "systemd", {file: text.encode(), link: file}, was, notes)
     after: tuple[Command, ...] = ()
@@ -201,12 +202,12 @@ def _systemd(
         then = f"it runs; `journalctl --user -u {name}` shows what it does"
         if not Path("/var/lib/systemd/linger", getpass.getuser()).exists():
             then += (
-                "; it ends when you log out, and then nobody looks:"
-                " `loginctl enable-linger` has it live on"
+                "; it ends when you log out, and then nobody looks at your leases:"
+                " `loginctl enable-linger` keeps it running"
             )
     else:
         then = (
-            "written, and not started: no systemd of yours answers here, as in a container or after"
+            "written, but not started: no systemd of yours answers here, as in a container or after"
             " `su`; it starts with your next login where one does. Until then, or where none ever"
             " does: `gpu-tenant watchdog` in a terminal that stays"
         )
@@ -248,9 +249,7 @@ def _cron(
     line = cron_line([*program, "watchdog", "--once"], _variables(home), log, every_min=every_min)
     if crontab.program() is None:
         there_is_none = Plan((), tuple(notes), register, was, was)
-        then = (
-            "there is no `crontab` here: that line goes into whatever runs commands on a schedule"
-        )
+        then = "there is no `crontab` here: add that line to whatever runs commands on a schedule"
         return Service("cron", name, there_is_none, (), (), then, line)
     before = crontab.read()
     after = crontab.with_lines(before or b"", name, line)
@@ -264,7 +263,7 @@ def _cron(
         ]
     first = None if before is None else digest(before)
     written = WrittenFile(path=str(_TABLE), digest=digest(after), before=first)
-    if known is not None:  # what somebody else added since is not ours to undo
+    if known is not None:  # What somebody else added since is not ours to undo.
         left_as = written.digest if changes else known.digest
         written = known.model_copy(update={"digest": left_as})
     made = {*(was.made if was else ()), *missing_above([register])}
@@ -300,15 +299,15 @@ def _plan(
 
 
 def _taken_back(home: Home, name: str, written: WrittenFile, notes: list[str]) -> Change | None:
-    """The change that makes the file what it was before this command. None if there is none to make."""
+    """Plan the change that makes the file what it was before this command. None if there is nothing to change."""
     path = Path(written.path)
     if path == _TABLE:
         return _table_taken_back(home, name, written)
     now, backup = there(path), there(backup_of(path))
     if now is None or written.digest == written.before:
-        return None  # it is gone already, or was there before us
+        return None  # The file is gone already, or was there before us.
     if digest(now) != written.digest:
-        notes.append(f"{path} was changed since: left as it is")
+        notes.append(f"{path} was changed since: it is left as it is")
         return None
     if written.before is not None and digest(backup) == written.before:
         return Change(path, now, backup, backup="used up")
@@ -335,7 +334,7 @@ def _usual(environ: Mapping[str, str]) -> KeptBy:
 
 
 def _systemd_answers() -> bool:
-    """Whether this user has a running systemd here."""
+    """Whether this user has a running systemd on this computer."""
     if shutil.which("systemctl") is None:
         return False
     return _run(("systemctl", "--user", "show", "--property=Version")).returncode == 0
@@ -369,7 +368,7 @@ def _domain() -> str:
 
 
 def _name(home: Home) -> str:
-    """A separate name for each state directory, because each has its own leases to watch."""
+    """A name of its own for each state directory, because each has its own leases to watch."""
     return NAME if _is_usual(home) else f"{NAME}-{digest(str(home.root).encode())[:8]}"
 
 

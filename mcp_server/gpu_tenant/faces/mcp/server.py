@@ -64,7 +64,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""The verb that runs any command it is given on this computer, confined only as far as the system can confine it."""
+"""The verb that runs any given command on this computer, confined only as far as the system allows."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -85,20 +85,20 @@ TOOLS: dict[str, ToolAnnotations] = {
     "list_leases": _LOOKS,
     "doctor": _LOOKS,
 }
-"""The verbs a model may call, and what a host may tell its user about each."""
+"""The verbs that a model may call, and what a host may tell its user about each."""
 
 _SHIELDED = frozenset(
     {"provision", "change_lease", "prepare", "launch_detached", "stop_job", "verify_and_teardown"}
 )
-"""A host's timeout must not cancel these between an effect and its line in the ledger."""
+"""Verbs that a host's timeout must not cancel between an effect and the effect's line in the ledger."""
 
 
 class StrictTool(Tool):
-    """A tool that refuses arguments it does not know, and reports our errors in their own words."""
+    """A tool that refuses arguments that it does not know, and reports our errors in their own words."""
 
     @classmethod
     def of(cls, verb: Callable[..., Any], annotations: ToolAnnotations) -> "StrictTool":
-        """The tool for one verb. Its docstring and signature are the description and the schema."""
+        """Make the tool for one verb. The verb's docstring and signature are the description and the schema."""
         tool = cls.from_function(
             verb,
             description=inspect.cleandoc(verb.__doc__ or ""),
@@ -112,8 +112,8 @@ class StrictTool(Tool):
             return _to_agent(await answer(**arguments))
 
         tool.fn = told
-        # The SDK drops unknown arguments silently, and a misspelt cap must not count as a missing
-        # one.
+        # The SDK drops unknown arguments silently, but a misspelt cap must not count as a missing
+        # cap.
         model = tool.fn_metadata.arg_model
         model.model_config["extra"] = "forbid"
         model.model_rebuild(force=True)
@@ -125,7 +125,7 @@ class StrictTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> Any:
-        """As the SDK's. It also reports progress, shields billable work, and gives errors as text with a remedy."""
+        """Do as the SDK's method, but also report progress, shield billable work, and give errors as text with a remedy."""
         try:
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
@@ -154,8 +154,8 @@ class StrictTool(Tool):
 
 
 def _to_agent(told: Any) -> Any:
-    """The same answer, with each command in it as a call of a tool."""
-    if type(told) is str:  # and no value of an enum
+    """Return the same answer, with each command in it as a call of a tool."""
+    if type(told) is str:  # This excludes the values of an enum.
         return in_tools(told)
     if isinstance(told, BaseModel):
         fields = {name: (held, _to_agent(held)) for name, held in told}
@@ -169,7 +169,7 @@ def _to_agent(told: Any) -> Any:
 
 
 def _slim(node: Any, in_properties: bool = False) -> Any:
-    """The schema without the titles that pydantic adds, which are a third of its tokens and say nothing new."""
+    """Return the schema without pydantic's titles, which are a third of its tokens and say nothing new."""
     if isinstance(node, dict):
         return {
             key: _slim(value, key in ("properties", "$defs"))
@@ -181,7 +181,7 @@ def _slim(node: Any, in_properties: bool = False) -> Any:
 
 @asynccontextmanager
 async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
-    """While the block runs, the client hears about once a second: bytes done and in all, rate, time left."""
+    """While the block runs, tell the client about once a second: bytes done and in all, rate, time left."""
     eta, now_s = Eta(), asyncio.get_running_loop().time
 
     async def tell() -> None:
@@ -194,7 +194,7 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
                 await context.report_progress(*told, eta.words(at_s=now_s()))
 
     token = progress_to.set(lambda done, total: eta.heard(done, total, at_s=now_s()))
-    # Not a task group: it would wrap the verb's own error in an exception group.
+    # This is not a task group, which would wrap the verb's own error in an exception group.
     telling = asyncio.create_task(tell())
     try:
         yield
@@ -213,7 +213,7 @@ _WITHOUT_RECORD = frozenset({"list_leases", "monitor", "doctor"})
 
 
 class _Rooms:
-    """The tenancy of this process, opened at the first call. Listing tools does not need it."""
+    """Holds this process's tenancy, which is opened at the first call. Listing tools does not need it."""
 
     def __init__(self, scope: Literal["full", "read-only"]) -> None:
         self._scope = scope
@@ -252,9 +252,9 @@ class _Rooms:
 def make_server(
     scope: Literal["full", "read-only"] = "full", *, watch_every_s: float = WATCH_EVERY_S
 ) -> MCPServer[None]:
-    """The server, over stdio or in memory; `read-only` has only tools that look, and moves no sweep on.
+    """Make the server, for stdio or in memory. A `read-only` one has only tools that look, and moves no sweep on.
 
-    While the full one runs, it looks after every lease like a watchdog, unless another process does.
+    While a full server runs, it looks after every lease like a watchdog, unless another process does.
     """
     rooms = _Rooms(scope)
 
@@ -289,7 +289,7 @@ def make_server(
 
 
 def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
-    """The method of that name as a function. The tenancy is opened at the first call."""
+    """Return the method of that name as a function. It opens the tenancy at its first call."""
     if name == "verify_and_teardown":
         return _teardown_or_ask(rooms)
     if name == "collect":
@@ -313,7 +313,7 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
 
 
 class Gathered(RootModel[Collected | Snapshot]):
-    """A seal and all it lists, or what was complete while a job ran."""
+    """A seal and everything that it lists, or what was complete while a job ran."""
 
     model_config = ConfigDict(json_schema_extra={"type": "object"})
 
@@ -352,9 +352,9 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
-    """The teardown as a tool, with a question by the host that only tells a person where to sign.
+    """The teardown as a tool. On request the host asks a question, which only tells a person where to sign.
 
-    The answer counts for nothing, because any program may be the client and answer a host's question.
+    The answer to that question counts for nothing, because any program may be the client and may answer it.
     """
 
     async def tell(

@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 26, 12, 30
 _TIMES_S = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400)
 _SHADES = 8
-"""How many lines can be told apart by their look. The style sheet has a class for each."""
+"""How many lines can be told apart by their look. The style sheet has a class for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Scale:
 
 
 def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) -> Markup | None:
-    """The chart of those curves. None if they have no point. `key` is an id that is unique on the page."""
+    """Draw the chart of those curves. None if they have no point. `key` is an id that is unique on the page."""
     points = [
         (a, b) for curve in curves for a, b in zip(curve.xs, curve.ys, strict=True) if b is not None
     ]
@@ -74,7 +74,7 @@ def shade(number: int) -> str:
 
 
 def amount(value: float, y: Up) -> str:
-    """A value for a person."""
+    """Write a value for a person."""
     match y:
         case "percent":
             return f"{value:.3g} %"
@@ -149,14 +149,14 @@ def _ticks_across(scale: _Scale, x: Across) -> Iterator[Markup]:
 
 
 def _round_values(low: float, high: float, about: int) -> list[float]:
-    """About so many round values between two others."""
+    """Choose about that many round values between two others."""
     rough = (high - low) / about
     if not math.isfinite(rough) or rough <= 0:
         return [low]
     power = 10.0 ** math.floor(math.log10(rough))
     step = next((power * m for m in (1, 2, 5) if power * m >= rough), power * 10)
     if not step:
-        return [low]  # so close together that no number lies between them
+        return [low]  # The values are so close together that no number lies between them.
     # Rounded, because 0.0003 / 0.0001 is a little less than 3.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [n * step for n in range(first, last + 1)]

@@ -41,14 +41,14 @@ Charting = Literal["charted", "named"]
 _MOST_FILES = 400
 _MOST_JOBS = 40
 _MOST_CHARTED = 8
-"""How many jobs' logs are read, the newest ones."""
+"""How many jobs' logs are read. They are the newest jobs'."""
 _LOG_BYTES = 24_000_000
 _WINDOW_BYTES = 1_000_000
-"""Of a longer log, `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
+"""Of a log that is longer than `_LOG_BYTES`, that many bytes are read, in evenly spaced pieces of this size."""
 
 
 async def report_of(context: Context, lease: str) -> Report:
-    """The lease as it is on record now, whether or not it is over.
+    """Report the lease as it is on record now, whether or not it is over.
 
     Raises:
         UnknownLease: there is no such lease.
@@ -134,7 +134,7 @@ def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
     return Cost(
-        # If the box was not watched to its end, the receipt has a better estimate than the rates.
+        # If the box was not watched to its end, the receipt has a better estimate than the rates give.
         spent_usd=receipt.cost_usd if receipt and receipt.cost_most_usd else lease.cost_usd(now),
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
@@ -151,7 +151,7 @@ def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -
 
 
 def _time_parked(events: Lines, until: datetime) -> timedelta:
-    """How long its box was parked, by our own record."""
+    """How long the lease's box was parked, by our own record."""
     total, since = timedelta(), None
     for at, event in events:
         if isinstance(event, timeline.Parked):
@@ -279,7 +279,7 @@ async def _job(
         if isinstance(event, timeline.Progressed) and event.job == job.id
     ]
     metrics: dict[str, Series] = {}
-    words = f"none: its log is not read for this, as there are more than {_MOST_CHARTED} newer jobs"
+    words = f"none: this log was not read, because there are more than {_MOST_CHARTED} newer jobs"
     if charting == "charted":
         metrics, words = await asyncio.to_thread(_metrics, job, logs, others)
     return JobTold(
@@ -299,7 +299,7 @@ async def _job(
 def _metrics(
     job: Job, logs: Sequence[Path], others: Collection[str]
 ) -> tuple[dict[str, Series], str]:
-    """The job's metrics from its log, if the log is here, and how much of the log was read."""
+    """Read the job's metrics from its log, if the log is here. Also say how much of the log was read."""
     for place in logs:
         opened = open_regular(_latest(place, job.id, others))
         if opened is None:
@@ -319,11 +319,11 @@ def _metrics(
             part = f", {size(_LOG_BYTES)} of it evenly apart" if whole > _LOG_BYTES else ""
             series = metrics.series()
             return series, f"{'from' if series else 'none in'} its log, {size(whole)}{part}"
-    return {}, "none: its log is not here"
+    return {}, "none: its log is not on this computer"
 
 
 def _latest(place: Path, job: str, others: Collection[str]) -> Path:
-    """The path of the log of the job's latest run. For a cell that was retried, that is the last try."""
+    """The path of the log of the job's latest run. For a cell that was retried, that is the last attempt."""
     is_run = re.compile(rf"{re.escape(job)}\.(\d+)\.log")
     runs = [
         (int(run[1]), path)

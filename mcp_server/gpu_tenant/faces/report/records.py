@@ -1,4 +1,4 @@
-"""What a report says about a lease, as records: facts only, in the words of whoever stated them."""
+"""What a report says about a lease, as records: only facts, in the words of whoever stated them."""
 
 from decimal import Decimal
 

@@ -23,7 +23,7 @@ _MOST_CURVES = 8
 _MOST_METRICS = 8
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 _BEGINS_SOMETHING = re.compile(r"^(?:[-+=>]|\d+(?=[.)](?:\s|$)))")
-"""The beginnings that Markdown takes for a list, a quotation or a heading."""
+"""The beginnings of a line that Markdown takes for a list, a quotation or a heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Figure:
     title: str
     drawing: Markup
     legend: tuple[tuple[str, str], ...]
-    """The class and the name of each curve. Empty if there is only one."""
+    """The class and the name of each curve. Empty if there is only one curve."""
     note: str
 
 
@@ -50,7 +50,7 @@ class Summary:
 
 
 def as_html(report: Report) -> str:
-    """The report as one file for screen and paper. It has no script and loads nothing."""
+    """Make the report as one file for screen and paper. It has no script and loads nothing."""
     page = _templates().get_template("page.html")
     return page.render(
         report=report,
@@ -63,7 +63,7 @@ def as_html(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """The report in GitHub's Markdown, with numbers where the page has charts."""
+    """Make the report in GitHub's Markdown, with numbers where the page has charts."""
     page = _templates().get_template("page.md")
     said = page.render(
         report=report,
@@ -120,7 +120,7 @@ def _when(at: datetime | None) -> str:
 
 
 def _cell(value: object) -> str:
-    """The value as one line of Markdown text, safe wherever it comes from."""
+    """Write the value as one line of Markdown text, safe whatever its source."""
     said = " ".join(plain(str(value)).split())
     said = _SPECIAL.sub(r"\\\1", said.replace("&", "&amp;").replace("<", "&lt;"))
     said = _BEGINS_SOMETHING.sub(lambda begun: f"{begun[0][:-1]}&#{ord(begun[0][-1])};", said)
@@ -129,7 +129,7 @@ def _cell(value: object) -> str:
 
 
 def _fence(value: object) -> str:
-    """The value as code, in a fence that it cannot close."""
+    """Write the value as code, in a fence that the value cannot close."""
     said = plain(str(value))
     longest = max((len(ticks) for ticks in re.findall(r"`+", said)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -214,7 +214,7 @@ def _metric_figures(number: int, job: JobTold) -> Iterator[Figure]:
 
 
 def _rate_figure(report: Report) -> Figure | None:
-    """What the lease cost by the hour over time. None if that never changed, or is unknown."""
+    """Draw what the lease cost by the hour over time. None if that never changed, or is unknown."""
     rates = report.cost.rates
     if len({rate.usd_h for rate in rates}) < 2:
         return None

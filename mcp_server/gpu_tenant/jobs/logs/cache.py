@@ -1,4 +1,4 @@
-"""Copies of what was read from logs on boxes, kept here so that no byte is fetched twice."""
+"""Copies of what was read from logs on boxes, kept on this computer so that no byte is fetched twice."""
 
 import fcntl
 import os
@@ -13,21 +13,22 @@ MOST_BYTES = 1 << 30
 class LogCopy:
     """The beginning of one log, as far as it has been read. Any number of processes may use it.
 
-    Losing it costs nothing but time. So if the disk has no room, the copy is just shorter, and this is no error.
+    Losing a copy costs nothing but time. So if the disk has no room, the copy is just shorter, and that is no
+    error.
     """
 
     def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES) -> None:
         self._path, self._most_bytes = path, most_bytes
 
     def size_bytes(self) -> int:
-        """How many bytes of the log are here."""
+        """How many bytes of the log the copy holds."""
         try:
             return self._path.stat().st_size
         except OSError:
             return 0
 
     def read(self, start: int, limit: int) -> bytes:
-        """The bytes from `start` on, as far as they are here."""
+        """The bytes from `start` on, as far as the copy holds them."""
         try:
             with self._opened(os.O_RDONLY, fcntl.LOCK_SH) as file:
                 return os.pread(file, limit, start)
@@ -35,10 +36,11 @@ class LogCopy:
             return b""
 
     def join(self, at: int, raw: bytes, size_bytes: int) -> None:
-        """The bytes `raw`, which are at `at` in the log, are here if they continue what was here before.
+        """Add the bytes `raw`, which are at `at` in the log, to the copy, if they continue it.
 
-        The log now has `size_bytes`. If it is shorter than the copy, or differs from it where both are known, it is a
-        different log. The copy is then emptied, and keeps `raw` only if that starts at the log's beginning.
+        The log now has `size_bytes`. If the log is shorter than the copy, or differs from the copy where both
+        are known, it is a different log. The copy is then emptied, and keeps `raw` only if `raw` begins at
+        the log's beginning.
         """
         if not raw and not self.size_bytes():
             return
@@ -65,7 +67,7 @@ class LogCopy:
             os.close(file)
 
     def _make_room(self) -> None:
-        """All copies together take at most the allowed space."""
+        """Delete the least recently used copies until all copies together fit into the allowed space."""
         copies = []
         for path in self._path.parent.parent.glob("*/*"):
             with suppress(FileNotFoundError):
@@ -81,7 +83,7 @@ class LogCopy:
 
 
 def forget_copies(copies: Path, kept: Path) -> None:
-    """`copies` holds no copy any more of a log that is in the directory `kept`."""
+    """Delete from `copies` the copies of logs that are in the directory `kept`."""
     with suppress(OSError):
         for copy in copies.iterdir():
             if (kept / copy.name).is_file():

@@ -11,14 +11,16 @@ from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.logs.cache import LogCopy
 
 Source = Literal["box", "kept", "seen"]
-"""Where a log was read: on the box, in what was collected, or in what this computer had read before the box fell
+"""Where a log was read.
+
+`box`: on the box. `kept`: in what was collected. `seen`: in what this computer had read before the box fell
 silent.
 """
 
 _SEAM_BYTES = 64
-"""How much of the known part is fetched again, to notice another log under the same name."""
+"""How much of the known part is fetched again, to notice if another log has the same name now."""
 _NEAR_BYTES = 1 << 20
-"""A start this close to the end of the known part is fetched together with everything in between."""
+"""If a read starts this close after the known part, everything in between is fetched as well."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
 _QUICK_S, _SLOW_S = 0.5, 2.0
 
@@ -39,21 +41,21 @@ class Log(Protocol):
     source: Source
 
     async def read(self, start: int, limit: int) -> LogBytes:
-        """Bytes of the log from `start` on: at least one if there are any, and at most `limit`.
+        """Read bytes of the log from `start` on: at least one if there are any, and at most `limit`.
 
         A negative `start` counts from the end.
 
         Raises:
-            BoxTrouble: the box did not give them.
+            BoxTrouble: the box did not return them.
         """
         ...
 
 
 async def stretch(log: Log, start: int, limit: int) -> LogBytes:
-    """As `Log.read`, but fewer than `limit` bytes only if the log ends.
+    """Do as `Log.read`, but return fewer than `limit` bytes only at the end of the log.
 
     Raises:
-        BoxTrouble: the box did not give them.
+        BoxTrouble: the box did not return them.
     """
     got = await log.read(start, limit)
     held, more = bytearray(got.raw), got
@@ -71,7 +73,7 @@ class LogHere:
         self.source: Source = source
 
     async def read(self, start: int, limit: int) -> LogBytes:
-        """As `Log.read`. Empty if the file is gone."""
+        """Do as `Log.read`. Returns nothing if the file is gone."""
         return await asyncio.to_thread(self._read, start, limit)
 
     def _read(self, start: int, limit: int) -> LogBytes:
@@ -88,9 +90,10 @@ class LogHere:
 
 
 class LogOnBox:
-    """A log on the box, with a copy here of its beginning, as far as that has been read.
+    """A log on the box, with a copy on this computer of the part of its beginning that has been read.
 
-    It is made for one call of a verb. It asks the box at least once, and does not ask again for what it knows.
+    It is made for one call of a verb. It asks the box at least once, and asks for no byte that it already
+    has.
     """
 
     source: Source = "box"
@@ -102,7 +105,7 @@ class LogOnBox:
         self._piece = _LEAST_BYTES
 
     async def read(self, start: int, limit: int) -> LogBytes:
-        """As `Log.read`."""
+        """Do as `Log.read`."""
         known = self._copy.size_bytes()
         if self._status is not None and 0 <= start < known:
             raw = await asyncio.to_thread(self._copy.read, start, limit)
@@ -121,11 +124,12 @@ class LogOnBox:
         if start >= self._size:
             return self._told(self._size, b"")
         raw = await asyncio.to_thread(self._copy.read, start, limit)
-        # The copy may be empty, because it was of another log or there is no room. Then the box is asked.
+        # The copy may be empty, because it was of another log, or because there is no room for it.
+        # Then ask the box.
         return self._told(start, raw) if raw else await self._asked(start, min(limit, self._piece))
 
     async def _asked(self, offset: int, limit: int) -> LogBytes:
-        """What the box returns. Bytes that continue the copy have been added to it."""
+        """Ask the box, and add bytes that continue the copy to it. Returns what the box returned."""
         clock = asyncio.get_running_loop().time
         began = clock()
         status = await self._caretaker.status(self._run, offset=offset, limit=limit, sample="plain")

@@ -1,4 +1,4 @@
-"""A job's log in windows, and a search through all of it, without anything that a terminal would obey."""
+"""A job's log in windows, and a search through all of it, without anything that could control a terminal."""
 
 import asyncio
 import re
@@ -14,26 +14,27 @@ from gpu_tenant.jobs.logs.source import Log, LogBytes, Source, stretch
 MOST_WINDOW_BYTES = 4 << 20
 
 _LONG_LINE_BYTES = 32 << 10
-"""A longer line may be split between two windows."""
+"""A line longer than this may be split between two windows."""
 _ESCAPE_BYTES = 4 << 10
-"""A longer escape sequence may be split."""
+"""An escape sequence longer than this may be split."""
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
-"""A window longer than this always ends after its beginning, wherever it is."""
+"""A window longer than this always ends after it begins, whatever the log holds there."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
 """How much of the log before a position must be known to tell whether a window may begin there."""
 
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)")
 
 _SEARCHED_BYTES = 512 << 10
-"""How much is searched at once. It blocks everything else in this process for some hundredths of a second."""
+"""How much is searched at once. One part blocks the interpreter for a few hundredths of a second."""
 _MOST_HITS = 200
 _SHOWN_CHARACTERS = 300
 
 
 class LogWindow(Record):
-    """Part of a log. It replaces what the caller has from byte `from` on.
+    """Part of a log. It replaces what the caller has of the log from byte `from` on.
 
-    It ends where the next one begins. If the byte asked for is in the middle of a line, `from` is before it.
+    The window ends where the next one begins. If the requested byte is in the middle of a line, `from` is
+    before it.
     """
 
     model_config = ConfigDict(
@@ -57,7 +58,7 @@ class Hit(Record):
 class Hits(Record):
     """What was found in a log's lines from the requested byte up to `scanned_to`.
 
-    Go on from there until it is `size`.
+    If `scanned_to` is less than `size`, continue the search from there.
     """
 
     hits: tuple[Hit, ...]
@@ -67,15 +68,15 @@ class Hits(Record):
 
 
 async def window(log: Log, *, start: int, limit: int) -> LogWindow:
-    """The lines around the log's bytes from `start` to `start + limit`, with no escape sequences except colours.
+    """Return the lines around the log's bytes from `start` to `start + limit`, without escape sequences except colours.
 
-    A negative `start` counts from the end. Where a window may begin and end depends only on the bytes there, so
-    windows tile: the next one starts at `to`, and one that is requested up to `from` ends there. A window is
-    empty only at the end of the log. At the end of a log that still grows, it may lack the bytes of an incomplete
-    character.
+    A negative `start` counts from the end. Where a window may begin and end depends only on the bytes there,
+    so windows fit together: the next one starts at `to`, and one that is requested up to `from` ends there. A
+    window is empty only at the end of the log. At the end of a log that still grows, it may lack the bytes of
+    an incomplete character.
 
     Raises:
-        BoxTrouble: the box did not give it.
+        BoxTrouble: the box did not return the log.
     """
     limit = max(1, min(limit, MOST_WINDOW_BYTES))
     before = start - _BEFORE_BYTES
@@ -98,18 +99,18 @@ async def window(log: Log, *, start: int, limit: int) -> LogWindow:
 async def search(
     log: Log, *, q: str, start: int, case: Literal["no", "yes"], budget_s: float = 1.0
 ) -> Hits:
-    """The lines from byte `start` on that contain the text `q`, as a reader would see them.
+    """Find the lines from byte `start` on that contain the text `q`, as a reader would see them.
 
-    After some 200 hits, or about `budget_s` seconds, it returns what it has. It always searches at least one part
-    of the log.
-
-    Raises:
+    After some 200 hits, or about `budget_s` seconds, the search returns what it has. It always searches at
+    least one part of the log.
         BadRequest: there is nothing to search for, or more than one line.
-        BoxTrouble: the box did not give the log.
+        BoxTrouble: the box did not return the log.
     """
     wanted = bare(q) if case == "yes" else bare(q).casefold()
     if not wanted or "\n" in wanted:
-        raise BadRequest("a search is for some text of one line", remedy="search for a word of it")
+        raise BadRequest(
+            "a search takes some text of a single line", remedy="search for a word of that text"
+        )
     clock = asyncio.get_running_loop().time
     until = clock() + budget_s
     hits: list[Hit] = []
@@ -128,7 +129,7 @@ async def search(
 
 
 def _end(got: LogBytes, place: int) -> int:
-    """The real end of a window that should end at `place`."""
+    """Return where a window that should end at `place` really ends."""
     if place < len(got.raw):
         return _boundary(got.raw, place)
     return _between(got.raw, len(got.raw)) if got.grows else len(got.raw)
@@ -138,14 +139,16 @@ def _show(raw: bytes) -> str:
     return keep_colours(raw.decode("utf-8", "replace"))
 
 
-# Where a log may be cut. Only the bytes before a position decide, so every reader cuts at the same ones.
+# Where a log may be cut. Only the bytes before a position decide that, so every reader cuts at the
+# same positions.
 
 
 def _boundary(raw: bytes, place: int) -> int:
-    """The last position, up to `place`, at which a window may begin.
+    """Return the last position, up to `place`, at which a window may begin.
 
-    That is after a newline, or within a line only if the line is very long already. `raw` begins `_BEFORE_BYTES`
-    before `place`, or with the log. Asked about a position that it returned, it returns the same one.
+    That is after a newline. Within a line it is allowed only if the line is very long already. `raw` begins
+    `_BEFORE_BYTES` before `place`, or at the log's beginning. For a position that it returned before, it
+    returns the same position.
     """
     whole = _between(raw, place)
     newline = raw.rfind(b"\n", max(0, whole - _LONG_LINE_BYTES), whole)
@@ -155,7 +158,7 @@ def _boundary(raw: bytes, place: int) -> int:
 
 
 def _between(raw: bytes, place: int) -> int:
-    """The position, or the start of the character or escape sequence that it would cut."""
+    """Return the position, or the start of the character or escape sequence that a cut there would split."""
     place = _between_characters(raw, place)
     if raw[place : place + 1] == b"\x1b":
         return place
@@ -166,7 +169,7 @@ def _between(raw: bytes, place: int) -> int:
 
 
 def _between_characters(raw: bytes, place: int) -> int:
-    """The position, or the start of the UTF-8 character that it would cut."""
+    """Return the position, or the start of the UTF-8 character that a cut there would split."""
     for back in range(min(4, place + 1)):
         byte = raw[place - back] if place - back < len(raw) else 0x80
         if byte >= 0xC0:
@@ -185,14 +188,14 @@ class _Part(NamedTuple):
     at: int
     """The position in the log where `raw` begins."""
     begin: int
-    """Where in `raw` the search starts; `unseen` and `end` are positions in `raw` as well."""
+    """The position in `raw` where the search starts."""
     unseen: int
-    """What begins before this position has been reported already."""
+    """Matches that begin before this position in `raw` have been reported already."""
     end: int
 
 
 def _before(raw: bytes, place: int) -> int:
-    """Where to begin the search, so that a match across `place` is found."""
+    """Return where to begin the search, so that a match across `place` is found."""
     begin = _boundary(raw, place)
     if begin == place and raw[place - 1 : place] != b"\n":
         return _between(raw, max(0, place - _LONG_LINE_BYTES))
@@ -200,7 +203,7 @@ def _before(raw: bytes, place: int) -> int:
 
 
 def _find(part: _Part, wanted: str, case: Literal["no", "yes"], most: int) -> tuple[list[Hit], int]:
-    """At most `most` lines of the part that contain the text, and the log position up to which was searched."""
+    """Find at most `most` lines of the part that contain the text, and the log position up to which was searched."""
     raw = part.raw[part.begin : part.end]
     text = _fold(raw, case)
     lines: list[int] = []
@@ -224,23 +227,23 @@ def _find(part: _Part, wanted: str, case: Literal["no", "yes"], most: int) -> tu
 
 
 def _fold(raw: bytes, case: Literal["no", "yes"]) -> str:
-    """The text to search in. It has as many lines as the bytes."""
+    """Return the text to search in. It has as many lines as the bytes."""
     text = bare(raw.decode("utf-8", "replace"))
     return text if case == "yes" else text.casefold()
 
 
 def _known_characters(part: _Part, wanted: str, case: Literal["no", "yes"]) -> int:
-    """The position in the folded text before which no new match can begin."""
+    """Return the position in the folded text before which no new match can begin."""
     newline = part.raw.find(b"\n", part.unseen, part.end)
     rest = part.raw[part.unseen : part.end if newline < 0 else newline].rstrip(b"\r")
     if part.unseen == part.begin or b"\r" in rest:
-        return 0  # a redrawn line no longer shows what it was before
+        return 0  # A redrawn line no longer shows what it was before.
     known = _fold(part.raw[part.begin : part.unseen], case)
     return max(0, len(known) - len(wanted) + 1)
 
 
 def _around(line: str, wanted: str, case: Literal["no", "yes"]) -> str:
-    """The part of the line that is shown, around the place where the text was found."""
+    """Return the part of the line that is shown, around the place where the text was found."""
     if len(line) <= _SHOWN_CHARACTERS:
         return line
     place = (line if case == "yes" else line.casefold()).find(wanted)

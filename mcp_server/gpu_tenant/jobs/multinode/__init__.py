@@ -1,1 +1,1 @@
-"""One job over several boxes: whether they can reach each other, and its launch on all or none."""
+"""One job over several boxes: the check that they can reach each other, and the launch on all or none of them."""

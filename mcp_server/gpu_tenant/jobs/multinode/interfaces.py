@@ -1,4 +1,4 @@
-"""The network over which several boxes talk: one that all of them are in, each with its own address."""
+"""Chooses the network over which several boxes talk: one to which all of them belong, each with its own address."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.record import Record
 
 _OF_A_HOST_ALONE = ("lo", "docker", "br-", "veth", "virbr", "cni", "lxc", "podman", "kube-ipvs")
-"""Bridges and the like. Each machine has its own, often with the same addresses as its neighbour's."""
+"""Bridges and other interfaces within one machine. Different machines often use the same addresses on them."""
 
 Network = IPv4Network | IPv6Network
 
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$")]
-"""Without a scope, which may be any text and means nothing on another box."""
+"""An address without a scope. A scope may be any text, and means nothing on another box."""
 
 
 class Interface(Record):
@@ -53,14 +53,13 @@ class Foothold:
 def choose_interface(
     seen: Mapping[str, Sequence[Interface]], wanted: str | None
 ) -> tuple[str, Mapping[str, Foothold]]:
-    """The name of what was chosen, and the place of each box in it.
+    """Choose a network. Returns its name, and each box's address in it.
 
     `wanted` is the name of an interface, or a network such as `10.0.0.0/16` if the interfaces have different
-    names. If left out, it is a private network that all boxes are in, preferably the one with the largest frames.
-
-    Raises:
-        BadRequest: a box has no such interface, or it has no address.
-        Refused: there is no network that all are in.
+    names. If it is left out, a private network to which all boxes belong is chosen, preferably the one with
+    the largest frames.
+        BadRequest: a box has no such interface, or has no address on it.
+        Refused: the boxes have no network in common.
     """
     standing = {box: _footholds(interfaces) for box, interfaces in seen.items()}
     if wanted is not None:
@@ -78,16 +77,16 @@ def choose_interface(
     if not fits:
         listed = "; ".join(f"{box}: {_all(there)}" for box, there in standing.items())
         raise Refused(
-            f"there is no private network that all of them are in under addresses of their own ({listed})",
-            remedy="--interface NAME or --interface 10.0.0.0/16 names one; boxes of a marketplace often share none: "
-            "rent them as a cluster, or train on one",
+            f"the boxes have no private network in common in which each has its own address ({listed})",
+            remedy="name a network with --interface NAME or --interface 10.0.0.0/16; boxes of a marketplace often have no network in common: "
+            "rent the boxes as a cluster, or train on one box",
         )
     best, met = max(fits, key=lambda fit: (fit[0].mtu or 0, fit[0].network.version == 4))
     return str(best.network), met
 
 
 def shared_addresses(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
-    """The addresses that more than one box considers its own, each with those boxes."""
+    """The addresses that more than one box claims as its own, each with those boxes."""
     by_address: dict[str, list[str]] = {}
     for box, foothold in at.items():
         by_address.setdefault(foothold.address, []).append(box)
@@ -116,7 +115,7 @@ def _wanted_foothold(box: str, there: Sequence[Foothold], wanted: str) -> Footho
     if found is None:
         raise BadRequest(
             f"{box} has no address on {wanted} (it has {_all(there)})",
-            remedy="name one that all of them have, or their network: --interface 10.0.0.0/16",
+            remedy="name an interface that all the boxes have, or their network: --interface 10.0.0.0/16",
         )
     return found
 
@@ -125,7 +124,9 @@ def _network(wanted: str) -> Network | None:
     try:
         return ip_network(wanted, strict=False) if "/" in wanted else None
     except ValueError as error:
-        raise BadRequest(f"{wanted!r} is no network: {error}", remedy="as in 10.0.0.0/16") from None
+        raise BadRequest(
+            f"{wanted!r} is not a network: {error}", remedy="write it as 10.0.0.0/16"
+        ) from None
 
 
 def _in(network: Network, there: Sequence[Foothold]) -> Foothold | None:

@@ -1,4 +1,4 @@
-"""One job over several boxes: the command line that starts it on each of them, and which boxes take part."""
+"""The command line that starts one job on each of several boxes, and the record of which boxes take part."""
 
 import shlex
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Node:
     address: str
     interface: str
     processes: int
-    """How many workers run on it: one per GPU."""
+    """How many workers run on the box: one per GPU."""
     gpus: int
     infiniband: Literal["active", "none"]
 
@@ -39,7 +39,7 @@ class Gang(Record):
     job: str
     launcher: Launcher
     leases: tuple[str, ...]
-    """In the order of their ranks. The first one has rank 0."""
+    """The leases in the order of their ranks. The first has rank 0."""
     command: str
     """The script with its arguments, as requested."""
     lines: tuple[str, ...]
@@ -51,13 +51,13 @@ class Gang(Record):
 
     @property
     def stop(self) -> str:
-        """The command that ends it everywhere."""
+        """The command that ends the job on all its leases."""
         return str(Command("stop", *self.leases, job=self.job))
 
 
 def gangs(events: Lines) -> list[Gang]:
     """The gangs recorded in a lease's timeline, oldest first."""
-    # Here, because the help of the verbs that launch needs the launchers' names and no database.
+    # Imported here, because the help of the verbs that launch needs the launchers' names, but no database.
 
     return [
         Gang.model_validate(event.model_dump())
@@ -75,34 +75,34 @@ def lines(
     port: int,
     pythons: Sequence[str],
 ) -> tuple[str, ...]:
-    """What each node runs, in order: environment, launcher, and `command`, its script with arguments.
+    """Build the command line of each node, in order: environment, launcher, and `command`, its script with arguments.
 
-    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where rank 0
-    writes, and no node is asked for a host name that the others cannot resolve. The launcher is called as a module
-    of `pythons`, one for each node: a script of that name on PATH may belong to another environment than the one
-    that was prepared.
+    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where
+    rank 0 writes, and no node needs a host name that the others cannot resolve. The launcher is run as a
+    module of the node's own `pythons` entry, because a script of that name on PATH may belong to another
+    environment than the prepared one.
 
     Raises:
         BadRequest: there are fewer than two nodes, the command is not a script, or the nodes differ where the
-            launcher needs them to be alike.
+            launcher needs them to be equal.
     """
     if len(nodes) < 2:
         raise BadRequest(
             "one job over several boxes needs two leases or more",
-            remedy=f"name them all: {Command('launch', 'LEASE', 'LEASE', together='torchrun', artifact='out/', then='train.py')}",
+            remedy=f"name all the leases: {Command('launch', 'LEASE', 'LEASE', together='torchrun', artifact='out/', then='train.py')}",
         )
     _must_be_script(command, launcher)
     first = nodes[0]
     if launcher == "accelerate" and not all(node.gpus for node in nodes):
         raise BadRequest(
-            "accelerate begins several processes on GPUs only, and a node shows none",
-            remedy="--together torchrun, which accelerate's own library runs under as well",
+            "accelerate starts several processes on GPUs only, but a node shows no GPU",
+            remedy="use --together torchrun: accelerate's own library runs under it as well",
         )
     if launcher == "accelerate" and len({node.processes for node in nodes}) > 1:
         unlike = ", ".join(f"{node.processes} on {node.lease}" for node in nodes)
         raise BadRequest(
-            f"accelerate divides its processes evenly, and there are {unlike}",
-            remedy="--per-node N with what all of them have, or --together torchrun",
+            f"accelerate divides its processes evenly, but there are {unlike}",
+            remedy="say --per-node N with a number that every node has, or --together torchrun",
         )
     made = []
     for rank, (node, python) in enumerate(zip(nodes, pythons, strict=True)):
@@ -134,10 +134,11 @@ def lines(
 
 
 def environment(nodes: Sequence[Node], node: Node) -> list[str]:
-    """What the libraries must be told on that node, as `env NAME=VALUE ...`.
+    """The variables that the libraries need on that node, as `env NAME=VALUE ...`.
 
-    Without it they use the interface that a host's name resolves to: in a container 127.0.1.1, or a bridge that
-    every machine has. InfiniBand is used by all or by none, because a mixture waits for ever.
+    Without them the libraries use the interface to which the host's name resolves: in a container 127.0.1.1,
+    or a bridge that every machine has. InfiniBand is used by all nodes or by none, because a mixture waits
+    for ever.
     """
     told = {
         # NCCL takes a prefix, unless it begins with `=`. Gloo takes the name itself.
@@ -161,8 +162,8 @@ def _must_be_script(command: str, launcher: Launcher) -> None:
     except ValueError:
         first = ""
     if not first or first.rpartition("/")[2] in _NOT_A_SCRIPT:
-        what = f"{first!r} is no script" if first else "the command is empty"
+        what = f"{first!r} is not a script" if first else "the command is empty"
         raise BadRequest(
             f"{what}: {launcher} starts python by itself",
-            remedy="`-- train.py --epochs 12`: the script and its arguments, the launcher's options before it",
+            remedy="give the script and its arguments, as in `-- train.py --epochs 12`; the launcher's options come before `--`",
         )

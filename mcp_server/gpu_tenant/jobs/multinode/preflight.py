@@ -1,4 +1,4 @@
-"""Whether several boxes can all reach one another, on the interface that their job will use."""
+"""Tests whether several boxes can all reach one another, on the interface that their job will use."""
 
 import asyncio
 import json
@@ -25,13 +25,14 @@ from gpu_tenant.jobs.multinode.interfaces import (
 
 _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
-"""A box ends its part by itself before this."""
+"""How long we wait for a box to meet the others. The program on the box ends by itself before this."""
 _TRIED_PORTS = 2
-"""How many ports besides the one where they meet: NCCL and Gloo listen on whatever port the system gives them."""
+"""How many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives them."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
-"""Runs the first characters of its input, as many as the argument says. The rest is the request. So nothing is
-written on the box.
+"""Runs the first characters of its input, as many as the argument says. The rest of the input is the request.
+
+So nothing is written on the box.
 """
 
 
@@ -45,7 +46,7 @@ class _Said(BaseModel):
 
 
 class NodeReport(_Said):
-    """What one box has for training."""
+    """What one box has that matters for training."""
 
     interfaces: tuple[Interface, ...]
     gpus: int = Field(ge=0, le=1024)
@@ -70,7 +71,7 @@ class _Met(_Said):
 
 
 class Pair(Record):
-    """The way from one box to another, as it was tried."""
+    """The way from one box to another, as it was tested."""
 
     source: str
     target: str
@@ -81,7 +82,7 @@ class Pair(Record):
 
 
 class Spot(Record):
-    """The place of one box in the network that was chosen."""
+    """The place of one box in the chosen network."""
 
     lease: str
     interface: str
@@ -92,7 +93,7 @@ class Spot(Record):
 
 
 class Preflight(Record):
-    """The result for every ordered pair of several boxes. If one pair does not talk, no job of theirs may begin."""
+    """The result for every ordered pair of several boxes. If one pair cannot talk, no job over these boxes may begin."""
 
     network: str
     port: int
@@ -104,7 +105,7 @@ class Preflight(Record):
 
     @property
     def passed(self) -> bool:
-        """Whether all of them can reach one another."""
+        """Whether all the boxes can reach one another."""
         return not self.trouble
 
 
@@ -115,13 +116,13 @@ async def preflight(
     wanted: str | None,
     port: int,
 ) -> Preflight:
-    """What each box has, which network was chosen, and how every ordered pair of boxes did in it.
+    """Find out what each box has, choose a network, and test every ordered pair of boxes in it.
 
-    On each box one process listens on `port` and on two other ports while this runs, which is some twenty seconds
-    at most if something is wrong. It ends by itself.
+    While this runs, one process on each box listens on `port` and on two other ports. If something is wrong,
+    that takes some twenty seconds at most. The process ends by itself.
 
     Raises:
-        BadRequest, Refused: there is no such network.
+        BadRequest, Refused: there is no suitable network.
         BoxUnreachable, BoxTrouble: a box did not say what it has.
     """
     names = [str(lease.id) for lease in leases]
@@ -140,8 +141,8 @@ async def preflight(
         for name, each in seen.items()
     )
     trouble = [
-        f"{' and '.join(boxes)} each call {address} their own: it is the inside of a container or behind "
-        "a translator, and leads nowhere; publish an address of their own (host network), or --interface another"
+        f"{' and '.join(boxes)} each claim the address {address}: it belongs to the inside of a container, or is behind "
+        "address translation, and leads nowhere; publish an address of each box's own (host network), or name another --interface"
         for address, boxes in shared_addresses(at).items()
     ]
     pairs: tuple[Pair, ...] = ()
@@ -163,7 +164,7 @@ async def preflight(
         pairs=pairs,
         trouble=tuple(trouble),
         warnings=tuple(warnings),
-        next=f"mend that, then {again} again"
+        next=f"correct that, then run {again} again"
         if trouble
         else str(Command("launch", *names, then="train.py", together="torchrun", artifact="out/")),
     )
@@ -175,15 +176,15 @@ async def _look_at(lease: Lease, way: Transport) -> NodeReport:
         return NodeReport.model_validate(said)
     except ValidationError as error:
         raise BoxTrouble(
-            f"what {lease.id} says of its network makes no sense",
-            remedy=f"{Command('ssh', lease.id)} looks at it",
+            f"what {lease.id} says about its network could not be understood",
+            remedy=f"{Command('ssh', lease.id)} opens a shell on the box",
         ) from error
 
 
 async def _meet(
     lease: Lease, way: Transport, nodes: Mapping[str, str], ports: Sequence[int], secret: str
 ) -> object:
-    """What it met, or the error if it did not say. The error is returned, so that the others are still heard."""
+    """Return what the box met, or the error if it did not say. An error is returned, so that the others are still heard."""
     request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
     try:
         return await _ask(lease, way, "meet", request, within_s=_MEET_WITHIN_S)
@@ -216,7 +217,7 @@ async def _ask(
 
 
 def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Ports that every box may give to a program, chosen at random each time."""
+    """Choose ports at random that every box's system may give to a program."""
     low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
     free = [number for number in range(max(low, 1024), high + 1) if number != port]
     return secrets.SystemRandom().sample(free, min(_TRIED_PORTS, len(free)))
@@ -228,7 +229,7 @@ def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
 def judge_pairs(
     said: Mapping[str, object], at: Mapping[str, Foothold], ports: Sequence[int]
 ) -> tuple[Pair, ...]:
-    """Every ordered pair of those boxes, by what each one reported, or by the error there was."""
+    """Judge every ordered pair of those boxes, by what each box reported, or by the error that it met."""
     met = {box: _understand(box, answer) for box, answer in said.items()}
     return tuple(_pair(a, b, at, met, ports) for a in met for b in met if a != b)
 
@@ -239,7 +240,7 @@ def _understand(box: str, answer: object) -> _Met | str:
     try:
         return _Met.model_validate(answer)
     except ValidationError:
-        return f"what {box} says of its network makes no sense"
+        return f"what {box} says about its network could not be understood"
 
 
 def _pair(
@@ -261,18 +262,20 @@ def _pair(
             if held != "yes":
                 words = f"{target} cannot listen on {at[target].address}:{port} ({held})"
                 if port == ports[0]:
-                    words += f": an earlier job may hold it; {Command('monitor', target)}, or --port another"
+                    words += f": an earlier job may use that port; look with {Command('monitor', target)}, or name another --port"
                 return Pair(source=source, target=target, state="does not", words=words)
     if first is None or failed is not None:
-        words = _why(failed, target, at[target], ports) if failed else "it was not tried"
+        words = (
+            _why(failed, target, at[target], ports)
+            if failed
+            else f"the way to {target} was not tested"
+        )
         return Pair(
             source=source, target=target, state="does not" if failed else "unknown", words=words
         )
     words = "talks"
     if first.source is not None and first.source != at[source].address:
-        words = (
-            f"talks, and arrives as {quote_text(first.source)}: an address is translated on the way"
-        )
+        words = f"talks, but arrives as {quote_text(first.source)}: its address is translated on the way"
     return Pair(
         source=source,
         target=target,
@@ -294,27 +297,29 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
         case "silent":
             return (
                 f"nothing comes back from {place}: a firewall or another network; open all ports between the nodes "
-                f"at the provider, or --interface another; {Command('ssh', target)} looks at it"
+                f"at the provider, or name another --interface; {Command('ssh', target)} opens a shell on the box"
             )
         case "refused":
             return (
-                f"{place} refuses: something on the way answers for it, or {target} did not begin in time; "
-                "the same command again"
+                f"{place} refuses: something on the way answers in its place, or {target} did not begin in time; "
+                "run the same command again"
             )
         case "other":
             return (
                 f"at {place} {quote_text(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
-                "--interface one where each has its own"
+                "name an --interface on which each box has its own address"
             )
         case "stranger":
-            return f"at {place} somebody answers who is none of these boxes; --interface another, or --port"
+            return f"at {place} a machine answers that is none of these boxes; name another --interface or --port"
         case "stalls":
             return (
-                f"small messages reach {place} and large ones do not: frames are cut on the way; "
+                f"small messages reach {place}, but large ones do not: frames are cut on the way; "
                 f"set the same MTU everywhere ({there.interface} of {target} has {there.mtu})"
             )
         case _:
-            return f"there is no way to {place} ({quote_text(failed.said)}); --interface another"
+            return (
+                f"there is no way to {place} ({quote_text(failed.said)}); name another --interface"
+            )
 
 
 def _unlike(spots: Sequence[Spot]) -> list[str]:
@@ -322,21 +327,21 @@ def _unlike(spots: Sequence[Spot]) -> list[str]:
     if len({spot.mtu for spot in spots}) > 1:
         listed = ", ".join(f"{spot.lease} {spot.mtu}" for spot in spots)
         words.append(
-            f"their MTUs differ ({listed}): large messages may hang; set the same everywhere"
+            f"their MTUs differ ({listed}): large messages may hang; set the same MTU everywhere"
         )
     if len({spot.gpus for spot in spots}) > 1:
         listed = ", ".join(f"{spot.lease} {spot.gpus}" for spot in spots)
         words.append(f"they have different numbers of GPUs ({listed})")
     having = [spot.lease for spot in spots if spot.infiniband]
     if having and len(having) < len(spots):
-        words.append(f"only {', '.join(having)} has InfiniBand: it is switched off for all")
+        words.append(f"only {', '.join(having)} has InfiniBand: InfiniBand is switched off for all")
     return words
 
 
 def _public(at: Mapping[str, Foothold]) -> list[str]:
     return [
-        f"{box} is reached at a public address: neither NCCL nor the rendezvous asks anybody who they are, "
-        "so let in these boxes alone"
+        f"{box} is reached at a public address: neither NCCL nor the rendezvous authenticates anybody, "
+        "so let only these boxes in"
         for box, foothold in at.items()
         if foothold.is_public
     ]

@@ -228,8 +228,7 @@ class AutodlConnector:
         """Implement `Market.offers`: return an offer for every kind of GPU that the API rents.
 
         Whether a kind is in stock is known only at a create. The API tells no price before a box exists, so prices
-        are
-        those that the owner states.
+        are those that the owner states.
         """
         held = _read(_HELD, await self._told("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000

@@ -24,8 +24,7 @@ _SPECS = {
     "pro6000-p": ("RTX PRO 6000", 96),
     "h800": ("H800", 80),
 }
-"""By the API's name of a kind of GPU: the console's name, and its GB. From docs/instance_pro_api, appendix,
-2026-08."""
+"""The console's name of each kind of GPU, and its GB, by the API's name. From its API documentation, 2026-08."""
 _NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
 _REGIONS = ("westDC3", "beijingDC2")
 """The regions that accept a create. The other regions are for another product."""

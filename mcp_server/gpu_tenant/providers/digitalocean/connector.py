@@ -53,6 +53,9 @@ class _Size(BaseModel):
     slug: str
     price_hourly: Decimal
     disk: int
+    vcpus: int | None = None
+    memory: int | None = None
+    """In MiB."""
     regions: list[str]
     available: bool
     gpu_info: _Gpu | None = None
@@ -188,8 +191,7 @@ class DigitalOceanConnector:
         """Implement `Connector.list_boxes`: every GPU Droplet.
 
         A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So the call asks for every
-        GPU
-        Droplet, and the marks are looked up here.
+        GPU Droplet, and the marks are looked up here.
         """
         shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
         named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
@@ -426,6 +428,8 @@ def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:
         max_hours=None,
         download_mbps=None,
         upload_mbps=None,
+        cpus=size.vcpus,
+        ram_gib=None if size.memory is None else size.memory / 1024,
         setup_s=_SETUP_S,
         notes=(
             "powered off it bills in full: only destroying it ends the bill",

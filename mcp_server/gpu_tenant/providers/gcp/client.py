@@ -46,8 +46,7 @@ class GcpClient:
     """The Compute Engine API for one project. Each call returns its answer or raises one of our errors.
 
     The client's own retries are off. We use only those methods of the client that return the plain operation. The
-    others
-    poll the operation at the real address, whatever endpoint was configured.
+    others poll the operation at the real address, whatever endpoint was configured.
     """
 
     def __init__(
@@ -87,8 +86,7 @@ class GcpClient:
         """Call that method of that service of the client, and return its answer.
 
         A call whose answer was lost is sent again, unless `often` is "once". A call that was refused because of a
-        rate
-        limit was not carried out, and is always sent again.
+        rate limit was not carried out, and is always sent again.
 
         Raises:
             CredentialRefused: Google refused the key with 401 or 403.

@@ -60,6 +60,9 @@ _FAMILIES = (
 """Image families with drivers and CUDA. The first that has not been retired is used."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
+_NOTICE_S = 120
+"""The one notice that Google gives before it shuts a Spot box down; without asking there is none. It costs nothing."""
+_NOTICE_REFUSED = re.compile(r"preemption.?notice", re.IGNORECASE)
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not checked"
 
 
@@ -95,7 +98,7 @@ class GcpConnector:
         if lease.quote is None or sold is None:
             raise BadRequest(f"{lease.id} has no offer of Google's", remedy=str(Command("offers")))
         body = self._body(lease, sold, await self._image(), lease.quote.offer.disk_gb)
-        refused = await self._insert(sold.zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
+        refused = await self._insert_with_notice(lease, sold.zone, body)
         try:
             instance = await self._calls.ask(
                 "Instances", "get", {"zone": sold.zone, "instance": body["name"]}
@@ -110,6 +113,20 @@ class GcpConnector:
                 remedy=f"{Command('leases')} shows what runs",
             )
         return self._box(instance)
+
+    async def _insert_with_notice(
+        self, lease: Lease, zone: str, body: dict[str, Any]
+    ) -> ProviderTrouble | None:
+        """As `_insert`. Where Google refuses the notice before a preemption, the box is requested without one."""
+        try:
+            return await self._insert(zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
+        except Rejected as error:
+            if error.status != 400 or not _NOTICE_REFUSED.search(error.body):
+                raise
+            del body["scheduling"]["preemption_notice_duration"]
+            # It is another request: the same id would be answered as the first one was.
+            again = str(uuid5(NAMESPACE_URL, f"{lease.mark} without notice"))
+            return await self._insert(zone, body, again)
 
     async def _insert(
         self, zone: str, body: dict[str, Any], request_id: str
@@ -147,6 +164,8 @@ class GcpConnector:
         if sold.model == "spot" or not sold.ssd:
             # Never DELETE, which might delete the only copy.
             scheduling["instance_termination_action"] = "STOP"
+        if sold.model == "spot":
+            scheduling["preemption_notice_duration"] = {"seconds": _NOTICE_S}
         if not sold.ssd:
             left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
             scheduling["max_run_duration"] = {"seconds": run_timer.run_s(left_s)}

@@ -1,4 +1,4 @@
-"""Calls through the official Python client of Kubernetes, which is imported when the first one is made."""
+"""Calls through the official Python client of Kubernetes, which is imported when the first call is made."""
 
 import json
 from collections.abc import Mapping
@@ -32,12 +32,12 @@ Client: TypeAlias = Any
 _TIMEOUT_S = (5, 30)
 _PAGE = 250
 _EXPIRED, _BEGINNINGS = 410, 3
-"""How often a list may be started again when the server has forgotten where its next page begins."""
+"""How often a list is read from its beginning because the server has forgotten where the next page begins."""
 _LOOKS_AGAIN = f"{Command('leases')} looks again; the pod may be running"
 
 
 class KubernetesClient:
-    """The API of the cluster that one kubeconfig context names. Each call gives its answer or raises our error."""
+    """The API of the cluster that one kubeconfig context names. Each call returns its answer or raises our error."""
 
     def __init__(self, context: str, kubeconfig: str | None, bounds: Bounds = BOUNDS) -> None:
         self._context = context
@@ -47,11 +47,11 @@ class KubernetesClient:
         self._aside = Aside("Kubernetes", bounds)
 
     def client(self) -> Client:
-        """The official client of that context. It is made once, and threads share its connections.
+        """Return the official client of that context. It is made once, and threads share its connections.
 
         Raises:
-            ProviderTrouble: the package is not installed, or the kubeconfig has no such context, or cannot be read.
-            CredentialRefused: the program that the kubeconfig names for getting a key gave none.
+            ProviderTrouble: the package is not installed, the kubeconfig has no such context, or it cannot be read.
+            CredentialRefused: the program that the kubeconfig names for getting a key returned none.
         """
         if self._made is None:
             self._made = _client(self._context, self._kubeconfig)
@@ -60,10 +60,11 @@ class KubernetesClient:
         return self._made
 
     def alone(self, group: Literal["CoreV1Api"]) -> Client:
-        """That part of the API on a separate client, because an exec changes the client that it uses.
+        """Return that part of the API on a separate client, because an exec changes the client that it uses.
 
         Raises:
-            ProviderTrouble, CredentialRefused: as for `client`.
+            ProviderTrouble: see `client`.
+            CredentialRefused: see `client`.
         """
         settings = self.client().configuration
         kubernetes = import_module("kubernetes.client")
@@ -72,11 +73,13 @@ class KubernetesClient:
     async def ask(
         self, group: Literal["BatchV1Api", "CoreV1Api"], method: str, **fields: object
     ) -> Shown:
-        """The answer of that method of the client.
+        """Call that method of the client, and return its answer.
 
         Raises:
-            CredentialRefused, NoQuota, RateLimited: 401 and 403, by what they say; 429.
-            ProviderSilent: no answer that can be read, or 5xx: the request may have been carried out.
+            CredentialRefused: the server refused the login with 401 or 403.
+            NoQuota: the server refused with 403 because of a quota.
+            RateLimited: the status is 429.
+            ProviderSilent: there was no readable answer, or a 5xx: the request may have been carried out.
             Rejected: any other refusal, with its status and the server's words.
         """
         return await self._aside.do(partial(self._send, group, method, fields), method)
@@ -84,11 +87,11 @@ class KubernetesClient:
     async def pages(
         self, group: Literal["BatchV1Api", "CoreV1Api"], method: str, **fields: object
     ) -> list[Shown]:
-        """Every item of that list, to the last page.
+        """Return every item of that list, to the last page.
 
         Raises:
-            ProviderSilent: a page is no list or repeats its cursor, or the cursor expired again
-                and again; nothing may be concluded.
+            ProviderSilent: a page is not a list or repeats its cursor, or the cursor expired several times. Nothing
+                may be concluded.
         """
         for _ in range(_BEGINNINGS):
             try:
@@ -116,7 +119,7 @@ class KubernetesClient:
                 and isinstance(items, list)
                 and isinstance(about, dict)
             ):
-                raise silent(f"{method} was answered with what is no list")
+                raise silent(f"the answer to {method} is not a list")
             found += [item if isinstance(item, dict) else {} for item in items]
             cursor = about.get("continue")
             if not cursor:
@@ -149,16 +152,14 @@ class KubernetesClient:
             RecursionError,
             urllib3.HTTPError,
         ) as error:
-            raise silent(
-                f"no answer to {method} that can be read: {type(error).__name__}"
-            ) from error
+            raise silent(f"no readable answer to {method}: {type(error).__name__}") from error
         if not isinstance(said, dict):
-            raise silent(f"{method} was answered with what is no object")
+            raise silent(f"the answer to {method} is not an object")
         return said
 
 
 def _without_nulls(told: Any) -> Any:
-    """The answer without its nulls, as the client's own types would give it."""
+    """Return the answer without its nulls, as the client's own types would represent it."""
     if isinstance(told, dict):
         return {k: _without_nulls(value) for k, value in told.items() if value is not None}
     return [_without_nulls(each) for each in told] if isinstance(told, list) else told
@@ -172,10 +173,10 @@ class _Pools:
         self._bounds = bounds
 
     def request(self, *said: object, **more: object) -> object:
-        """The complete answer.
+        """Send a request, and return the complete answer.
 
         Raises:
-            ProviderSilent: it is too large.
+            ProviderSilent: the answer is too large.
         """
         answer = self._pools.request(*said, **{**more, "preload_content": False})
         try:
@@ -193,7 +194,7 @@ class _Pools:
         )
 
     def clear(self) -> None:
-        """Every connection is closed."""
+        """Close every connection."""
         self._pools.clear()
 
 
@@ -207,7 +208,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
             remedy="pip install 'gpu-tenant[kubernetes]'",
         ) from error
     settings = kubernetes.Configuration()
-    # This program decides on retries, and not the client.
+    # This program decides on retries, not the client.
     settings.retries = False
     try:
         config.load_kube_config(
@@ -219,17 +220,17 @@ def _client(context: str, kubeconfig: str | None) -> Client:
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
         raise ProviderTrouble(
             f"the kubeconfig does not lead to the context {context!r}: {words(str(error))}",
-            remedy="`kubectl config get-contexts` shows what there is; [kubernetes] names one",
+            remedy="`kubectl config get-contexts` lists the contexts; `context` under [kubernetes] names one",
         ) from error
     return kubernetes.ApiClient(settings)
 
 
 def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
-    """What an answer that reports failure means. A 403 can be a quota as well as a missing right."""
+    """Return the error for an answer that reports failure. A 403 can be a quota as well as a missing right."""
     said = words(body)
     what = f"the cluster answered {call} with {status}: {said}"
     if status == 429:
-        return RateLimited(what, remedy="wait a minute, then the same command again")
+        return RateLimited(what, remedy="wait a minute, then run the same command again")
     if status == 403 and "exceeded quota" in body:
         return NoQuota(
             what, remedy="`kubectl describe resourcequota` shows what is used; ask its admin"
@@ -244,5 +245,5 @@ def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
 
 
 def silent(what: str) -> ProviderSilent:
-    """The error for an answer of the cluster from which nothing can be concluded."""
+    """Return the error for an answer of the cluster from which nothing can be concluded."""
     return ProviderSilent(f"Kubernetes: {what}", remedy=_LOOKS_AGAIN)

@@ -14,11 +14,11 @@ from gpu_tenant.providers.kubernetes.client import KubernetesClient
 
 
 class Identity(Record):
-    """A namespace of a cluster, as much of it as a login may see."""
+    """A namespace of a cluster, as far as a login may see it."""
 
     server: str
     authority: str | None
-    """The SHA-256 of the certificates that vouch for the server. None for those of the system."""
+    """The SHA-256 of the certificates that vouch for the server. None if the system's certificates do."""
     namespace: str
     uid: str | None
     """The namespace's uid, which is unique across clusters. None if the login may not read it."""
@@ -26,7 +26,7 @@ class Identity(Record):
     def is_one_with(self, other: "Identity") -> bool:
         """Whether both are the same namespace.
 
-        The server may move and its certificates may change. The uid stays.
+        The server may move and its certificates may change. The uid stays the same.
         """
         if self.uid and other.uid:
             return self.uid == other.uid
@@ -39,7 +39,7 @@ class Identity(Record):
 
 
 async def identity(calls: KubernetesClient, namespace: str) -> Identity:
-    """What identifies that namespace.
+    """Read what identifies that namespace.
 
     Raises:
         ProviderTrouble: the cluster does not say, or has no such namespace.
@@ -56,10 +56,10 @@ async def identity(calls: KubernetesClient, namespace: str) -> Identity:
 
 
 def must_be_noted(found: Identity, note: Path) -> None:
-    """The leases of this state directory are in that namespace, or none is noted yet.
+    """Require that the leases of this state directory are in that namespace, or that no namespace is noted yet.
 
     Raises:
-        ProviderTrouble: they are elsewhere, or what is noted cannot be read.
+        ProviderTrouble: the leases are elsewhere, or the note cannot be read.
     """
     try:
         noted = Identity.model_validate_json(note.read_bytes())
@@ -73,16 +73,16 @@ def must_be_noted(found: Identity, note: Path) -> None:
     if not noted.is_one_with(found):
         raise ProviderTrouble(
             f"[kubernetes] leads to {found}, and the leases are in {noted}",
-            remedy="name that one again (`context`, `namespace`, `kubeconfig` or KUBECONFIG);"
-            f" where {Command('leases')} shows none there any more, move {note} away",
+            remedy="name that namespace again (`context`, `namespace`, `kubeconfig` or KUBECONFIG);"
+            f" if {Command('leases')} shows no lease there any more, move {note} away",
         )
 
 
 def note_once(found: Identity, note: Path) -> None:
-    """That namespace is noted durably as the one with the leases, if none was noted.
+    """Note durably that the leases are in that namespace, unless a namespace is already noted.
 
     Raises:
-        ProviderTrouble: as for `must_be_noted`, or it could not be written.
+        ProviderTrouble: another namespace is noted, or the note could not be read or written.
     """
     try:
         note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def note_once(found: Identity, note: Path) -> None:
             being_written.write(found.model_dump_json().encode())
             being_written.flush()
             os.fsync(being_written.fileno())
-            # The link fails if another process was first. Then what that process wrote is there and
+            # The link fails if another process was first. Then the note of that process is there and
             # complete.
             os.link(being_written.name, note)
     except FileExistsError:
@@ -98,5 +98,5 @@ def note_once(found: Identity, note: Path) -> None:
     except OSError as error:
         raise ProviderTrouble(
             f"which cluster the leases are in could not be written to {note}: {error.strerror}",
-            remedy="make room there, then the same command again",
+            remedy="free some space there, then run the same command again",
         ) from error

@@ -37,7 +37,7 @@ from gpu_tenant.providers.kubernetes.status import JobView, look
 from gpu_tenant.providers.list_rows import Subject, read_each, try_read
 
 _SETUP_S = 600
-"""For an image of ten gigabytes, on a node that an autoscaler has yet to start."""
+"""Enough for an image of ten gigabytes, on a node that an autoscaler has yet to start."""
 _GIB = {
     "Ki": 2**-20,
     "Mi": 2**-10,
@@ -51,7 +51,7 @@ _GIB = {
 
 
 class KubernetesConnector:
-    """Our Jobs in one namespace. The owner knows what a node costs, and who removes it."""
+    """Our Jobs in one namespace. Only the owner knows what a node costs, and who removes it."""
 
     def __init__(self, setting: Setting) -> None:
         self._configuration = setting.state / "config.toml"
@@ -60,7 +60,7 @@ class KubernetesConnector:
 
     @cached_property
     def _where(self) -> Cluster:
-        """The owner's settings, read only when needed, so that an error in them affects this provider alone."""
+        """The owner's settings, read only when needed, so that an error in them affects only this provider."""
         return cluster(self._configuration)
 
     @cached_property
@@ -72,11 +72,11 @@ class KubernetesConnector:
         return KubernetesClient(self._where.context, self._kubeconfig)
 
     async def _noted(self) -> Identity:
-        """The namespace that is asked. The leases are in it, or none is noted yet.
+        """Return the namespace that is asked. The leases are in it, or no namespace is noted yet.
 
         Raises:
-            ProviderTrouble: the leases are in another one. That this one has none of our boxes does not mean that
-                they are gone.
+            ProviderTrouble: the leases are in another namespace. That this one has none of our boxes does not mean
+                that they are gone.
         """
         found = await identity(self._calls, self._where.namespace)
         must_be_noted(found, self._note_of_cluster)
@@ -85,7 +85,7 @@ class KubernetesConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. The Job's name is derived from the mark, so there cannot be a second one."""
+        """Implement `Connector.create`. The Job's name is derived from the mark, so there cannot be a second Job."""
         quote = wanted_quote(lease)
         asked = job(
             lease.mark,
@@ -110,31 +110,30 @@ class KubernetesConnector:
                 ) from refused
             if made["metadata"].get("deletionTimestamp"):
                 raise ProviderSilent(
-                    f"the Job {job_name(lease.mark)} is being deleted, and stands in its own way",
+                    f"the Job {job_name(lease.mark)} is being deleted, and until it is gone no new one can have its name",
                     remedy=f"try again in a minute; {Command('leases')} looks again",
                 ) from refused
         return self._box(made, look(made, []))
 
     async def list_boxes(self) -> Sequence[Box]:
-        """Implement `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are not looked at.
+        """Implement `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are ignored.
 
-        A pod that runs for the first time is noted on its Job, and is the box from then on. A pod that the Job
-        starts in
-        its place is not.
+        The first pod of a Job that runs is noted on the Job, and is the box from then on. If the Job starts another
+        pod in its place, that pod is not the box.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
         here = await self._noted()
-        # The Jobs first. Then a pod whose Job is not listed was made between the two calls.
+        # The Jobs come first. Then a pod whose Job is not listed was made between the two calls.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
         if any(isinstance(try_read(mark_on, shown), str) for shown in jobs):
-            # A Job that was not made from this state directory may become a lease too.
+            # A Job that was not made from this state directory may become a lease, too.
             note_once(here, self._note_of_cluster)
         return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """Implement `Connector.destroy`: the Job and its pod. The claim, its disk and the node are left as they are."""
+        """Implement `Connector.destroy`: delete the Job and its pod. The claim, its disk and the node stay."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
         await self._noted()
@@ -173,7 +172,7 @@ class KubernetesConnector:
         return self._box(shown, seen)
 
     async def _note(self, shown: Shown, seen: JobView) -> JobView:
-        """The pod that runs is noted on its Job as the first. Until it is noted, the box is not ready.
+        """Note the running pod on its Job as the first pod. Until it is noted, the box is not ready.
 
         A Job that is not ours is left as it is.
         """
@@ -202,7 +201,8 @@ class KubernetesConnector:
             )
         except ProviderTrouble as trouble:
             return JobView(
-                BoxState.BOOTING, f"its pod runs, and is not noted yet: {trouble.message}"
+                BoxState.BOOTING,
+                f"its pod runs, but is not noted on its Job yet: {trouble.message}",
             )
         return seen
 
@@ -232,7 +232,10 @@ class KubernetesConnector:
     # --- what can be had, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`: what the owner says may be asked for. Whether there is room shows only with a pod."""
+        """Implement `Market.offers`: what the owner says may be asked for.
+
+        Whether there is room shows only with a pod.
+        """
         notes = await self._notes()
         found = []
         for gpus in self._where.gpus:
@@ -284,7 +287,7 @@ class KubernetesConnector:
         return (
             await self._survival(),
             *(
-                (f"it waits in Kueue's queue {queue}; who preempts it there ends it",)
+                (f"it waits in Kueue's queue {queue}; being preempted there ends it",)
                 if queue
                 else ()
             ),
@@ -292,13 +295,15 @@ class KubernetesConnector:
 
     async def outlived(self, lease: Lease) -> str | None:
         """Implement `Outlived.outlived`: the claim with its disk, and the node."""
-        node = "the node that it ran on bills until its pool scales down, or a person removes it"
+        node = (
+            "the node that it ran on bills until its pool scales down, or a person removes the node"
+        )
         if self._where.claim is None:
             return node
         return f"{await self._survival()}; {node}"
 
     async def _survival(self) -> str:
-        """What becomes of the written data, by the claim and by its volume's reclaim policy."""
+        """Return in words what becomes of the written data, by the claim and its volume's reclaim policy."""
         name, path = self._where.claim, self._where.claim_path
         if name is None:
             return "nothing outlives the pod: no claim is named in [kubernetes]"
@@ -313,8 +318,8 @@ class KubernetesConnector:
             if refused.status != 404:
                 raise
             raise ProviderTrouble(
-                f"there is no claim {name!r} in {self._where.namespace}, and a pod would wait for it for ever",
-                remedy="make it, or name another as `claim` in [kubernetes]",
+                f"there is no claim {name!r} in {self._where.namespace}, and a pod would wait for it forever",
+                remedy="make the claim, or name another as `claim` in [kubernetes]",
             ) from refused
         volume = claim.get("spec", {}).get("volumeName")
         if not volume:
@@ -328,8 +333,8 @@ class KubernetesConnector:
             )
         policy = shown.get("spec", {}).get("persistentVolumeReclaimPolicy")
         after = {
-            "Retain": "its disk outlives the claim, too, and bills on (reclaim policy Retain)",
-            "Delete": "who deletes the claim deletes its disk (reclaim policy Delete)",
+            "Retain": "its disk outlives the claim, too, and continues to bill (reclaim policy Retain)",
+            "Delete": "whoever deletes the claim deletes its disk, too (reclaim policy Delete)",
         }.get(str(policy), f"its reclaim policy is {plain(str(policy))}")
         return f"{path} outlives the pod, on the claim {name}: {after}"
 
@@ -357,7 +362,7 @@ class KubernetesConnector:
 
 
 def connect(setting: Setting) -> KubernetesConnector | None:
-    """The connector for the cluster of `[kubernetes]`. None if the configuration names no cluster.
+    """Return the connector for the cluster of `[kubernetes]`. None if the configuration names no cluster.
 
     Errors in that table are raised by the connector's calls.
     """
@@ -365,24 +370,24 @@ def connect(setting: Setting) -> KubernetesConnector | None:
 
 
 def _where(box_id: str | None) -> tuple[str, str, str]:
-    """Namespace, name and uid of the Job that our id of a box stands for."""
+    """Return namespace, name and uid of the Job that our id of a box stands for."""
     namespace, _, rest = (box_id or "").partition("/")
     name, _, uid = rest.partition("/")
     if not (namespace and name and uid):
-        raise BadRequest(f"{box_id!r} is no Job", remedy=f"{Command('leases')} shows what runs")
+        raise BadRequest(f"{box_id!r} is not a Job", remedy=f"{Command('leases')} shows what runs")
     return namespace, name, uid
 
 
 def _identity(shown: Shown) -> str:
-    """Our id of the box, from its Job.
+    """Return our id of the box, from its Job.
 
     Raises:
-        ValueError: the Job does not show what it is called.
+        ValueError: the Job does not show its name.
     """
     metadata = shown["metadata"]
     parts = [metadata["namespace"], metadata["name"], metadata["uid"]]
     if not all(isinstance(part, str) and part for part in parts):
-        raise ValueError("a Job does not tell what it is called")
+        raise ValueError("a Job does not tell its name")
     return "/".join(parts)
 
 
@@ -393,7 +398,7 @@ def _subject(row: tuple[Shown, object]) -> Subject:
         try_read(lambda it: it["metadata"]["labels"][MARK], shown),
     ]
     identity = try_read(_identity, shown)
-    # Without both, it is unknown whose it is.
+    # Unless both are readable, it is unknown whose Job it is.
     has_mark = all(isinstance(each, str) for each in told)
     mark = try_read(mark_on, shown) if has_mark else None
     return Subject(
@@ -404,10 +409,10 @@ def _subject(row: tuple[Shown, object]) -> Subject:
 
 
 def _pods_of(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
-    """The pods of that Job.
+    """Return the pods of that Job.
 
     Raises:
-        ProviderSilent: a pod does not show whose it is, and may belong to this Job.
+        ProviderSilent: a pod does not show which Job it belongs to, so it may belong to this one.
     """
     uid = shown["metadata"]["uid"]
     found, nobody_s = [], 0
@@ -419,7 +424,7 @@ def _pods_of(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
             found.append(pod)
     first = shown["metadata"].get("annotations", {}).get(FIRST_POD)
     if nobody_s and first not in [pod["metadata"]["uid"] for pod in found]:
-        raise silent("a pod does not tell whose it is")
+        raise silent("a pod does not tell which Job it belongs to")
     return found
 
 
@@ -438,7 +443,7 @@ def _claims(pods: Iterable[Shown]) -> Iterable[str]:
 
 
 def _gpus(shown: Shown) -> int:
-    """How many GPUs a Job of ours asks for."""
+    """Return how many GPUs a Job of ours asks for."""
     template: Mapping[str, Any] = shown["spec"]["template"]["spec"]
     limits = (box.get("resources", {}).get("limits", {}) for box in template["containers"])
     return sum(int(each.get("nvidia.com/gpu", 0)) for each in limits)

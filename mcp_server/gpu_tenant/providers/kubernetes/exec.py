@@ -1,4 +1,4 @@
-"""The way into a container through the API's exec: one websocket for each command, and none kept open."""
+"""The way into a container through the API's exec: one websocket for each command, and none is kept open."""
 
 import asyncio
 import contextlib
@@ -40,8 +40,8 @@ class PodTransport:
     """Runs commands in the container of one pod, and copies files to it.
 
     At the far end, a few lines of Python start the command, and end it when the link breaks. Without them, an exec
-    whose client is gone would run on. They also find the end of the input. Version 5 of the protocol can signal that
-    and version 4 cannot. This works with both.
+    whose client is gone would continue to run. They also detect the end of the input, which version 5 of the protocol
+    can signal and version 4 cannot. So this works with both versions.
     """
 
     def __init__(self, address: PodAddress) -> None:
@@ -57,10 +57,11 @@ class PodTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
 
         Raises:
-            BoxUnreachable: no such pod, the link broke, or `timeout_s` passed and it was told to end.
+            BoxUnreachable: there is no such pod, the link broke, or `timeout_s` passed and the command was told to
+                end.
             BoxTrouble: exec is not allowed, the image has no python3, or more than 64 MiB was printed.
         """
         try:
@@ -68,15 +69,16 @@ class PodTransport:
                 return await self._talk(argv, stdin, listener)
         except TimeoutError:
             raise BoxUnreachable(
-                f"the command did not end in time, and was told to ({timeout_s:g} s)", remedy=_AUDIT
+                f"the command did not end within {timeout_s:g} s, and was told to end",
+                remedy=_AUDIT,
             ) from None
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds all the bytes of `source`. It appeared by rename.
+        """Copy `source` to `destination`, which appears complete, by a rename.
 
         Raises:
-            BoxUnreachable: as for `run`, or nothing moved for five minutes.
-            BoxTrouble: the box would not take it (disk full, no such directory, no permission).
+            BoxUnreachable: see `run`; also if nothing moved for five minutes.
+            BoxTrouble: the box does not accept the file (disk full, no such directory, no permission).
             LocalTrouble: `source` cannot be read, or became shorter meanwhile.
         """
         try:
@@ -102,22 +104,21 @@ class PodTransport:
 
                     ended = await self._talk(argv, chunks())
             except TimeoutError:
-                raise BoxUnreachable(
-                    f"nothing moved for too long ({_STALL_S} s)", remedy=_AUDIT
-                ) from None
+                raise BoxUnreachable(f"nothing moved for {_STALL_S} s", remedy=_AUDIT) from None
         if ended.exit_status:
             raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent over a websocket of its own, because there is no connection to reuse here.
+        """Start the command over a websocket of its own, because there is no connection to reuse here.
 
         Raises:
-            BoxUnreachable, BoxTrouble: as for `run`.
+            BoxUnreachable: see `run`.
+            BoxTrouble: see `run`.
         """
         return await self._begin(argv, complaints="dropped")
 
     async def aclose(self) -> None:
-        """Every link is closed, and each command that still ran over one was told to end."""
+        """Close every link, and tell each command that still runs over one to end."""
         for link in list(self._left):
             link.hang_up()
 
@@ -163,13 +164,13 @@ class PodTransport:
         return link
 
     async def _dialled(self) -> Frames:
-        """As `_dial`, in a thread that does not hold up the program's end. A link that comes too late is closed."""
+        """Run `_dial` in a thread that does not hold up the program's end. A link that comes too late is closed."""
         answer: Future[Frames] = Future()
 
         def dial() -> None:
             try:
                 frames = self._dial()
-            except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
                 with contextlib.suppress(InvalidStateError):
                     answer.set_exception(error)
                 return
@@ -182,10 +183,11 @@ class PodTransport:
         return await asyncio.wrap_future(answer)
 
     def _dial(self) -> Frames:
-        """The far end is started, and waits for its command.
+        """Start the far end, which then waits for its command.
 
         Raises:
-            BoxUnreachable, BoxTrouble: as for `run`.
+            BoxUnreachable: see `run`.
+            BoxTrouble: see `run`.
         """
         at = self._address
         try:
@@ -215,7 +217,7 @@ class PodTransport:
 
 @cache
 def _limit_dialling() -> None:
-    """From now on the official client gives up connecting a websocket if the server says nothing.
+    """Make the official client give up connecting a websocket if the server says nothing.
 
     The client has no option for this. Once connected, `Frames` has a time limit of its own.
     """
@@ -256,15 +258,15 @@ class _Exec:
             self.complaints, self._complaints = socketpair()
 
     def start(self) -> None:
-        """From now on a separate thread moves bytes, until either end hangs up."""
+        """Start a separate thread that moves bytes until either end hangs up."""
         threading.Thread(target=self._move, name="exec", daemon=True).start()
 
     def hang_up(self) -> None:
-        """The link ends, and the command is told to end. May be called from another thread, and more than once."""
+        """End the link, and tell the command to end. May be called from another thread, and more than once."""
         self._frames.hang_up()
 
     def status(self) -> int:
-        """The exit status. Waits until the link has ended.
+        """Wait until the link has ended, and return the exit status.
 
         Raises:
             BoxUnreachable: the link broke before a status came.
@@ -276,7 +278,7 @@ class _Exec:
         if self._told:
             raise _never_began(self._told)
         raise BoxUnreachable(
-            f"the link broke under a command, which was told to end: {self._why}", remedy=_AUDIT
+            f"the link broke during a command, which was told to end: {self._why}", remedy=_AUDIT
         )
 
     def _move(self) -> None:
@@ -294,7 +296,7 @@ class _Exec:
             self._over(self)
 
     def _take(self, channel: int, chunk: bytes) -> None:
-        """Bytes from one of the exec's channels were passed to their reader."""
+        """Pass bytes from one of the exec's channels to their reader."""
         if channel == _OUT:
             _hand(self._output, chunk)
         elif channel == _ERR:
@@ -308,27 +310,29 @@ class _Exec:
 
 
 def _hand(near: socket, chunk: bytes) -> None:
-    # A reader that has hung up gets no more.
+    # A reader that has hung up gets nothing more.
     with contextlib.suppress(OSError):
         near.sendall(chunk)
 
 
 def _never_began(told: bytes) -> BoxTrouble:
-    """Why the far end never started, by the API's status object."""
+    """Return the error for a far end that never started, from the API's status object."""
     try:
         said = str(json.loads(told).get("message", ""))
     except (ValueError, AttributeError, RecursionError):
         said = told.decode("utf-8", "replace")
     if "python3" in said and ("not found" in said or "no such file" in said.casefold()):
         return BoxTrouble(
-            "its image has no python3, without which nothing can be watched over there",
+            "its image has no python3, and without it gpu-tenant can watch nothing there",
             remedy="name another `image` in [kubernetes]",
         )
-    return BoxUnreachable(f"the container took no command: {as_told(said.encode())}", remedy=_AUDIT)
+    return BoxUnreachable(
+        f"the container did not take the command: {as_told(said.encode())}", remedy=_AUDIT
+    )
 
 
 def _kept_out(at: PodAddress, said: str) -> BoxTrouble:
-    """Why no exec was started, by the client's error text, because the client does not keep the status code."""
+    """Return the error for an exec that was not started, from the client's error text: it keeps no status code."""
     status = re.match(r"Handshake status (\d+)", said)
     if status is None:
         return BoxUnreachable(

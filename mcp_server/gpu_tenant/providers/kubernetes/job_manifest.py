@@ -18,7 +18,7 @@ from gpu_tenant.providers.kubernetes.client import Shown
 MARK = "gpu-tenant/mark"
 """The label and annotation on each of our Jobs, and on its pod."""
 FIRST_POD = "gpu-tenant/first-pod"
-"""An annotation: the uid of the one pod that is the lease's box. Any other pod of the Job is another box."""
+"""An annotation: the uid of the one pod that is the lease's box. Any other pod of the Job is not that box."""
 CONTAINER = "box"
 
 _INIT = """\
@@ -36,10 +36,10 @@ busy() {
 }
 while busy; do sleep 1; done
 """
-"""The first process of the container: a shell that waits, and so reaps orphaned processes.
+"""The first process of the container: a shell that waits, and thereby reaps orphaned processes.
 
 When it is told to end, it asks all other processes to save, and stays until they have ended or the grace period is
-over. It does not wait for processes that ignore the request, as the guard does.
+over. It does not wait for processes that ignore the request, such as the guard.
 """
 _GRACE_S = 120
 _SHM = "/dev/shm"  # noqa: S108 - in the container
@@ -48,11 +48,13 @@ _SHM = "/dev/shm"  # noqa: S108 - in the container
 class Cluster(Record):
     """`[kubernetes]` of the configuration: where boxes may be rented, and of what kind."""
 
-    context: str = Field(description="of the kubeconfig; never the current one, which may change")
+    context: str = Field(
+        description="in the kubeconfig; never the current context, which may change"
+    )
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     image: str = Field(description="with sh and python3; no ssh server is needed")
     gpus: tuple[str, ...] = Field(
-        min_length=1, description="as in `A100 SXM 80GB:8`: at most so many"
+        min_length=1, description="such as `A100 SXM 80GB:8`: at most that many of a kind"
     )
     rate_usd_h: Decimal | None = Field(
         default=None, ge=0, description="what an hour of one GPU costs; absent: unknown"
@@ -62,7 +64,7 @@ class Cluster(Record):
     )
     claim_path: str = Field(default="/data", pattern=r"^/[^\s:]+$")
     queue: str | None = Field(default=None, description="a LocalQueue of Kueue")
-    node_selector: dict[str, str] = Field(default={}, description="of its node")
+    node_selector: dict[str, str] = Field(default={}, description="labels of the node")
     limits: dict[str, str] = Field(default={}, description="cpu, memory, ephemeral-storage")
     kubeconfig: str | None = Field(
         default=None, description="absent: KUBECONFIG, or ~/.kube/config"
@@ -70,7 +72,7 @@ class Cluster(Record):
 
 
 def is_named(configuration: Path) -> bool:
-    """Whether the configuration has such a table, even a wrong one. Also true if that cannot be told."""
+    """Whether the configuration has a `[kubernetes]` table, even a wrong one. Also true if it cannot be read."""
     try:
         return "kubernetes" in tomllib.loads(configuration.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -80,14 +82,13 @@ def is_named(configuration: Path) -> bool:
 
 
 def cluster(configuration: Path) -> Cluster:
-    """The owner's settings for the cluster.
+    """Return the owner's settings for the cluster.
 
     Raises:
-        ProviderTrouble: they cannot be understood; nothing may be concluded about what runs
-            there.
+        ProviderTrouble: the settings cannot be understood, so nothing may be concluded about what runs there.
     """
     try:
-        # Money is Decimal: TOML's decimal numbers are not read as floats.
+        # Money is Decimal, so TOML's decimal numbers are not read as floats.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
         found = Cluster.model_validate(said.get("kubernetes", {}))
         for gpus in found.gpus:
@@ -108,32 +109,32 @@ def cluster(configuration: Path) -> Cluster:
 
 
 def label(mark: str) -> str:
-    """The mark in the characters that labels allow. `mark_of` turns it back into the same mark.
+    """Write the mark with the characters that labels allow. `mark_of` turns the label back into the same mark.
 
     Raises:
         BadRequest: the mark cannot be written in that way.
     """
     text = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or mark_of(text) != mark:
-        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy=str(Command("doctor")))
+        raise BadRequest(f"{mark!r} is not a mark that fits a label", remedy=str(Command("doctor")))
     return text
 
 
 def mark_of(text: str) -> str | None:
-    """The mark that such a label holds. None if it holds none of ours."""
+    """Return the mark that such a label contains. None if it contains none of ours."""
     fits = re.fullmatch(r"[a-z0-9]([-a-z0-9_]{0,61}[a-z0-9])?", text)
     return MARK_PREFIX + text.replace("_", ":", 1) if fits else None
 
 
 def job_name(mark: str) -> str:
-    """The name of that mark's Job. Always the same for one mark, and different for every other."""
+    """Return the name of that mark's Job. It is always the same for one mark, and different for every other."""
     return f"gt-{label(mark).replace('_', '-')}"
 
 
 def mark_on(shown: Shown) -> str | None:
-    """The mark that we gave that Job.
+    """Return the mark that we gave that Job.
 
-    None if it has no mark of ours, or is a copy: a copy of our Job has everything but its name.
+    None if the Job has no mark of ours, or is a copy. A copy of our Job has everything but its name.
     """
     metadata = shown["metadata"]
     told = metadata.get("annotations", {}).get(MARK)
@@ -143,9 +144,9 @@ def mark_on(shown: Shown) -> str | None:
 
 
 def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
-    """The Job for that mark: one pod, and never a second.
+    """Return the Job for that mark: one pod, and never a second.
 
-    It has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
+    The Job has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
     `ttlSecondsAfterFinished`, so that its outcome can be read until it is torn down.
     """
     labels = {MARK: label(mark)}
@@ -157,7 +158,7 @@ def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
     ]
     volumes: list[dict[str, Any]] = [
         {"name": "scratch", "emptyDir": {}},
-        # Without it, /dev/shm has 64 MB, too little for a data loader's workers.
+        # Without this volume, /dev/shm has 64 MB, too little for a data loader's workers.
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]
     if where.claim:

@@ -1,4 +1,4 @@
-"""The state of a box, read from its Job and pods, and what took it, as pure functions."""
+"""The state of a box, read from its Job and pods, and what took the box. All functions are pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from gpu_tenant.providers.kubernetes.client import Shown
 from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, FIRST_POD
 
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
-"""Waiting reasons that will not end by themselves."""
+"""Waiting reasons that will not go away by themselves."""
 _LIMIT = "exceed"
-"""If an eviction's message has this word, the pod was over a limit of its own. Another pod would be, too."""
+"""If an eviction's message has this word, the pod exceeded a limit of its own. Another pod would, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One Job as it stands: its state, words where the state needs them, what took it, and the pod to reach."""
+    """One Job as it is now: its state, words if the state needs them, what took it, and the pod to reach."""
 
     state: BoxState
     words: str | None = None
@@ -27,7 +27,7 @@ class JobView:
 
 
 def look(job: Shown, pods: Sequence[Shown]) -> JobView:
-    """The box of that Job. `pods` are those that the Job owns.
+    """Read the state of that Job's box. `pods` are the pods that the Job owns.
 
     Only the Job's first pod is the box: a pod that the Job started in its place has an empty disk.
     """
@@ -41,7 +41,7 @@ def look(job: Shown, pods: Sequence[Shown]) -> JobView:
     elif ended is not None:
         seen = ended
     elif first is not None:
-        again = "; the Job started another, with an empty disk" if pods else ""
+        again = "; the Job started another pod, with an empty disk" if pods else ""
         seen = JobView(BoxState.BROKEN, f"its pod is gone{again}", "preempted")
     else:
         seen = _waiting_job(job)
@@ -85,7 +85,7 @@ def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
 
 
 def _fate_of(pod: Shown) -> tuple[Fate, str] | None:
-    """What took the pod, if the cluster itself says so."""
+    """Return what took the pod. None unless the cluster itself says so."""
     status = pod.get("status", {})
     reason, said = str(status.get("reason", "")), plain(str(status.get("message", "")))
     told = _condition(pod, "DisruptionTarget")
@@ -101,18 +101,21 @@ def _fate_of(pod: Shown) -> tuple[Fate, str] | None:
             _join("it was evicted", said),
         )
     if reason in ("Preempting", "Preempted") or why == "PreemptionByScheduler":
-        return ("preempted", _join("a pod of higher priority has its place", said or more))
+        return ("preempted", _join("a pod of higher priority has taken its place", said or more))
     if (
         reason in ("NodeLost", "NodeShutdown", "Shutdown", "Terminated")
         or why == "DeletionByTaintManager"
     ):
         return ("host_lost", _join("its node is gone, or shut down", said or more))
     if why == "DeletionByPodGC":
-        return ("host_lost", _join("its node is not there any more", more))
+        return ("host_lost", _join("its node does not exist any more", more))
     if why in ("EvictionByEvictionAPI", "TerminationByKubelet"):
-        return ("preempted", _join("it was evicted, as when a node is drained", said or more))
+        return (
+            "preempted",
+            _join("it was evicted, for example because its node is drained", said or more),
+        )
     if reason in ("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfcpu", "OutOfmemory"):
-        return ("stopped_by_provider", _join(f"its node would not have it: {reason}", said))
+        return ("stopped_by_provider", _join(f"its node refused it: {reason}", said))
     ready = _condition(pod, "Ready")
     if ready and ready.get("reason") == "NodeNotReady":
         return ("host_lost", "its node does not answer")
@@ -120,14 +123,14 @@ def _fate_of(pod: Shown) -> tuple[Fate, str] | None:
 
 
 def _death(pod: Shown) -> str | None:
-    """How the box's first process ended, in words."""
+    """Return in words how the box's first process ended. None if it has not ended."""
     for shown in _containers(pod):
         ended = shown.get("state", {}).get("terminated")
         if ended:
             reason, code = plain(str(ended.get("reason", ""))), ended.get("exitCode")
             if reason == "OOMKilled":
-                return "it needed more memory than its limit, and was killed whole: OOMKilled"
-            return f"its first process ended with {code}: {reason or 'no reason is told'}"
+                return "it needed more memory than its limit, so all of it was killed: OOMKilled"
+            return f"its first process ended with {code}: {reason or 'no reason was given'}"
     return None
 
 
@@ -151,15 +154,15 @@ def _pending_view(pod: Shown) -> JobView:
 
 
 _IMAGE = {
-    "ErrImagePull": "its image cannot be had: ErrImagePull",
-    "ImagePullBackOff": "its image cannot be had, and is tried again: ImagePullBackOff",
-    "InvalidImageName": "its image has no proper name: InvalidImageName",
+    "ErrImagePull": "its image cannot be pulled: ErrImagePull",
+    "ImagePullBackOff": "its image cannot be pulled, and is tried again: ImagePullBackOff",
+    "InvalidImageName": "its image has an invalid name: InvalidImageName",
     "ContainerCreating": "",
 }
 
 
 def _end_of(job: Shown) -> JobView | None:
-    """What the Job itself says about its end. None while it has not ended."""
+    """Return what the Job itself says about its end. None while it has not ended."""
     failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
     if failed and failed.get("status") == "True":
         reason, said = plain(str(failed.get("reason", ""))), plain(str(failed.get("message", "")))

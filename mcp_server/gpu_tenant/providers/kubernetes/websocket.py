@@ -11,7 +11,7 @@ _READ_BYTES = 256 << 10
 _AHEAD_BYTES = 1 << 20
 """How much input may wait here while the server accepts none."""
 _QUIET_S, _SILENT_S = 30, 120
-"""After `_QUIET_S` without a word a ping is sent. After `_SILENT_S` the other end counts as gone."""
+"""After `_QUIET_S` of silence a ping is sent. After `_SILENT_S` the other end counts as gone."""
 _MOST_BYTES = 32 << 20
 """No server sends a frame as large as this."""
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
@@ -71,15 +71,14 @@ tell(0,bytes((code,)))
 fed.wait()
 os._exit(code)
 """
-"""The program at the far end: it runs the command that it is sent, in the login home.
+"""The program at the far end: it runs the command that it is sent, in the home directory of the login.
 
-Input comes in pieces, each preceded by its length, and an empty piece ends it. If the link breaks,
-before or after that, the command is told to end. Processes that the command has detached into a
-session of their own are left alone.
+Input comes in pieces, each preceded by its length. An empty piece ends the input. If the link breaks, before or after
+the input has ended, the command is told to end. Processes that the command has detached into a session of their own
+are left alone.
 
-Complaints go back in pieces too (1), and so does the exit status (0). Then the program waits until
-its input has ended: a server that hangs up while bytes are unread drops the last thing that the
-program said.
+Error output goes back in pieces, too (kind 1), and so does the exit status (kind 0). Then the program waits until its
+input has ended: a server that hangs up while bytes are unread drops the last thing that the program said.
 """
 
 
@@ -95,31 +94,31 @@ class Frames:
         self._hang_up, self._told = socket.socketpair()
 
     def hang_up(self) -> None:
-        """The link ends, whoever waits on it. May be called from another thread, and more than once."""
+        """End the link, whoever waits on it. May be called from another thread, and more than once."""
         try:
             self._hang_up.send(b"x")
         except OSError:
             return
 
     def end_input(self) -> None:
-        """No more input is sent, even if some is left here. Only for the thread that runs `carry`."""
+        """Send no more input, even if some is left here. Only for the thread that runs `carry`."""
         if self._feeding:
             self._feeding = False
             self._say(b"")
 
     def close(self) -> None:
-        """Every socket is closed."""
+        """Close every socket."""
         for each in (self._link, self._hang_up, self._told):
             each.close()
 
     def carry(
         self, order: bytes, source: socket.socket, take: Callable[[int, bytes], None]
     ) -> None:
-        """`order` and all of `source` were sent, and `take` got what the far end sent, until that hung up.
+        """Send `order` and all of `source`, and pass what the far end sends to `take`, until the far end hangs up.
 
         Raises:
-            OSError, EOFError: the link broke, the far end no longer answered, or this side hung
-                up.
+            OSError: the link broke.
+            EOFError: the link was cut off, the far end no longer answered, or this side hung up.
         """
         self._say(order)
         source.setblocking(False)
@@ -134,7 +133,7 @@ class Frames:
                 _watch(waiting, self._link, selectors.EVENT_READ | sends)
                 happened = {key.fileobj for key, _ in waiting.select(_QUIET_S)}
                 if self._told in happened:
-                    raise EOFError("it was hung up")
+                    raise EOFError("this side hung up")
                 if self._link in happened:
                     quiet_s = 0
                     self._send()
@@ -143,7 +142,7 @@ class Frames:
                 elif not happened:
                     quiet_s += _QUIET_S
                     if quiet_s >= _SILENT_S:
-                        raise EOFError("nobody answers at its other end")
+                        raise EOFError("the other end does not answer")
                     self._frame(_PING, b"")
                 if source in happened and self._feeding:
                     self._say(chunk := source.recv(_READ_BYTES))
@@ -153,7 +152,7 @@ class Frames:
         self._frame(_BINARY, bytes((_STDIN,)) + struct.pack(">I", len(piece)) + piece)
 
     def _frame(self, kind: int, content: bytes) -> None:
-        """One frame is queued for sending. It is masked, as a client's frames must be."""
+        """Queue one frame for sending. It is masked, as a client's frames must be."""
         size = len(content)
         if size < 126:
             head = struct.pack(">BB", 0x80 | kind, 0x80 | size)
@@ -174,14 +173,14 @@ class Frames:
             return
 
     def _receive(self, take: Callable[[int, bytes], None]) -> str:
-        """What arrived was handed on. Returns `over` if the far end closed the link in good order."""
+        """Hand on what arrived. Return `over` if the far end closed the link properly."""
         while True:
             try:
                 chunk = self._link.recv(_READ_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return ""
             if not chunk:
-                raise EOFError("it was cut off")
+                raise EOFError("the link was cut off")
             self._came += chunk
             while (frame := self._next()) is not None:
                 kind, content = frame
@@ -193,7 +192,7 @@ class Frames:
                     take(content[0], content[1:])
 
     def _next(self) -> tuple[int, bytes] | None:
-        """The first complete frame of what arrived, removed from it. A fragment of a message counts as one."""
+        """Remove the first complete frame from what arrived, and return it. A fragment of a message counts as one."""
         came = self._came
         if len(came) < 2:
             return None
@@ -204,7 +203,7 @@ class Frames:
                 return None
             size = int.from_bytes(came[2:at], "big")
         if size > _MOST_BYTES:
-            raise EOFError("what came is no websocket's")
+            raise EOFError("what came is not from a websocket")
         if len(came) < at + size:
             return None
         content = bytes(came[at : at + size])
@@ -220,7 +219,7 @@ def _mask(content: bytes, mask: bytes) -> bytes:
 
 
 def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) -> None:
-    """From now on these events of that socket are waited for, and no others of it."""
+    """Wait for exactly these events of that socket from now on."""
     known = waiting.get_map().get(what)
     if known is None:
         if events:
@@ -240,9 +239,9 @@ class ExecOutput:
         """The command's exit status. None while it runs, or if the far end never started."""
 
     def heard(self, chunk: bytes) -> bytes:
-        """The complaints in it.
+        """Return the error output in this chunk.
 
-        Text in none of our forms is one, too: another program ran in our program's place.
+        Text in none of our forms counts as error output: another program ran in place of ours.
         """
         self._came += chunk
         complaints = bytearray()

@@ -50,6 +50,8 @@ _DESCRIPTION = re.compile(r"(?:\d+x )?(?:Tesla )?(?P<model>.+) \((?P<gb>\d+) GB 
 class _Specs(BaseModel):
     gpus: int
     storage_gib: int
+    vcpus: int | None = None
+    memory_gib: int | None = None
 
 
 class _Type(BaseModel):
@@ -424,6 +426,8 @@ def _offer(kind: _Type, region: str) -> Offer:
         max_hours=None,
         download_mbps=None,
         upload_mbps=None,
+        cpus=kind.specs.vcpus,
+        ram_gib=kind.specs.memory_gib,
         setup_s=_SETUP_S,
         notes=tuple(notes),
     )

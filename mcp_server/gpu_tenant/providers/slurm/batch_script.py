@@ -134,11 +134,9 @@ def batch(directory_of: str, *, grace_s: int) -> str:
     """Return the batch script: it records the job's id, unpacks the runner, and runs the runner to its end.
 
     `directory_of` is a shell word that gives the lease's directory. If its value does not have the form of such a
-    path,
-    nothing starts. If the runner was asked to leave, the script waits until Slurm ends the job as announced. If it
-    ended
-    before a preemption, Slurm would not start it again. If it ended before the walltime, Slurm would not report a
-    timeout.
+    path, nothing starts. If the runner was asked to leave, the script waits until Slurm ends the job as announced. If
+    it ended before a preemption, Slurm would not start it again. If it ended before the walltime, Slurm would not
+    report a timeout.
     """
     brought = "\n".join(_script_text(name) for name in ("caretaker", "runner"))
     return f"""\

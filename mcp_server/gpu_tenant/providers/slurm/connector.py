@@ -66,8 +66,7 @@ class SlurmConnector:
     """One user's jobs in one cluster, through the commands of its login node.
 
     A box is a job that carries one of our marks. A job that Slurm ended is shown as broken until it is torn down
-    here,
-    because what it left in a shared home can still be kept. A cancelled job is gone.
+    here, because what it left in a shared home can still be kept. A cancelled job is gone.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -218,8 +217,7 @@ class SlurmConnector:
         """Claim a task of the fleet's array for the lease: give it the lease's mark, and return its id.
 
         The whole array is submitted at once, and held. A task starts only when a lease has claimed it. So no meter
-        runs
-        without a lease, and each lease has its own task.
+        runs without a lease, and each lease has its own task.
         """
         name = array_name(lease)
         task = next((row.id for row in rows if row.comment == name and row.is_held), None)
@@ -364,8 +362,7 @@ class SlurmConnector:
 
         Raises:
             ProviderTrouble: the settings are gone, or cannot be understood. Nothing was asked, so nothing may be
-                concluded
-                about what runs there.
+                concluded about what runs there.
         """
         configuration = self._setting.state / "config.toml"
         if not is_named(configuration):

@@ -125,8 +125,7 @@ class VastConnector:
         """Implement `Connector.create`. If a refusal names a box, return that box as it is, to be given back.
 
         Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
-        loses its
-        bid on the way rents at the full price, without any notice.
+        loses its bid on the way rents at the full price, without any notice.
         """
         quote = wanted_quote(lease)
         if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
@@ -434,6 +433,7 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
 def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     """Return the offer in that row. None if it does not fit the wish."""
     name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
+    ram_mb = _number(row.get("cpu_ram"))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
     ask, count = row.get("id"), row.get("num_gpus")
@@ -477,6 +477,8 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         setup_s=_SETUP_S,
         download_mbps=_number(row.get("inet_down")),
         upload_mbps=_number(row.get("inet_up")),
+        cpus=_number(row.get("cpu_cores_effective")),
+        ram_gib=None if ram_mb is None else ram_mb / 1024,
         notes=tuple(notes),
     )
 

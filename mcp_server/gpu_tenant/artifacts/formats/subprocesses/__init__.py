@@ -22,18 +22,19 @@ _PATIENCE = 10
 
 
 def present(package: str) -> bool:
-    """Whether the package can be imported here. It is not imported."""
+    """Whether the package could be imported here. This does not import it."""
     return find_spec(package) is not None
 
 
 def read(source: Source, package: str, program: str, findings: Findings) -> None:
-    """The file was read by `package` in a process of its own, and its findings are added.
+    """Let `package` read the file in a process of its own, and add its findings.
 
-    If the package is not installed, or gives up for a reason of its own, the findings state that instead.
+    If the package is not installed, or gives up for a reason of its own, the findings say that.
 
     Raises:
         Broken: the package refuses the file.
-        Unread: it took too much and was stopped, it crashed, or it is not the file that should be proved.
+        Unread: the package took too much and was stopped, it crashed, or this is not the file that was to be
+            proved.
     """
     if not present(package):
         findings.not_proved.append(f"not read by {package}, which is not installed")
@@ -91,7 +92,7 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
 
 
 def _verdict(words: bytes) -> dict[str, list[str]] | None:
-    """What our program printed at its end. None if it did not get that far."""
+    """Read what our program printed at its end. None if it did not get that far."""
     try:
         said = json.loads(words)
     except (ValueError, RecursionError):
@@ -100,7 +101,7 @@ def _verdict(words: bytes) -> dict[str, list[str]] | None:
 
 
 def _ended_by(signal: int, computing_s: int) -> str:
-    """What it means that this signal ended the reader before its verdict."""
+    """Say what it means that this signal ended the reader before its verdict."""
     if -signal == _COMPUTED_TOO_LONG:
         return f"computed for more than {computing_s} s, and was stopped"
-    return f"ended over it: {NO_MEMORY if -signal == _ABORTED else f'signal {signal}'}"
+    return f"ended while reading it: {NO_MEMORY if -signal == _ABORTED else f'signal {signal}'}"

@@ -10,12 +10,12 @@ import h5py
 
 _PIECE_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 128 << 20
-"""A chunk can only be read whole. Those that libraries choose are about a MiB."""
+"""The largest chunk that is read. A chunk can only be read whole; libraries choose chunks of about a MiB."""
 _MOST_TOLD = 20
 
 
 def walk(path: str) -> dict[str, list[str]]:
-    """What reading every dataset proves, in the form that `subprocesses.read` takes."""
+    """Read every dataset, and return what that proves, in the form that `subprocesses.read` takes."""
     read: list[str] = []
     elsewhere: list[str] = []
     too_large: list[str] = []
@@ -37,7 +37,7 @@ def walk(path: str) -> dict[str, list[str]]:
         with h5py.File(path, "r") as file:
             file.visititems(visit)
     except MemoryError as error:
-        return {"stopped": [str(error) or "it takes more memory than is spent here"]}
+        return {"stopped": [str(error) or "it takes more memory than is allowed here"]}
     except (OSError, RuntimeError, KeyError) as error:
         if "allocat" in str(error) or "memory" in str(error):
             return {"stopped": [str(error)]}
@@ -55,7 +55,7 @@ def _chunk_bytes(dataset: h5py.Dataset) -> int:
 
 
 def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
-    """All parts of a dataset that are in the file. Parts never written have no bytes that could be wrong."""
+    """Yield all parts of a dataset that are in the file. Parts that were never written have no bytes to check."""
     shape = dataset.shape
     if shape is None or dataset.id.get_storage_size() == 0:
         return
@@ -71,7 +71,7 @@ def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
 
 
 def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of at most `most` values each that together fill the shape."""
+    """Yield boxes of at most `most` values each that together fill the shape."""
     steps = [0] * len(shape)
     for axis in reversed(range(len(shape))):
         steps[axis] = max(1, min(shape[axis], most))

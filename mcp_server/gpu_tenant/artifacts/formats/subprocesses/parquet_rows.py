@@ -10,14 +10,14 @@ _ROWS_AT_ONCE = 4096
 
 
 def rows(path: str) -> dict[str, list[str]]:
-    """What reading every row proves, in the form that `subprocesses.read` takes."""
+    """Read every row, and return what that proves, in the form that `subprocesses.read` takes."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as table:
             promised = table.metadata.num_rows
             batches = table.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False)
             seen = sum(batch.num_rows for batch in batches)
     except MemoryError as error:
-        return {"stopped": [str(error) or "it takes more memory than is spent here"]}
+        return {"stopped": [str(error) or "it takes more memory than is allowed here"]}
     except pa.ArrowNotImplementedError as error:
         return {"not_proved": [f"pyarrow {pa.__version__} cannot read it: {error}"]}
     except (pa.ArrowException, OSError) as error:

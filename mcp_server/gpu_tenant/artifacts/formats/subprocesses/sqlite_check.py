@@ -11,7 +11,7 @@ _STOPPED = (sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_INTERRUP
 
 
 def check(path: str) -> dict[str, list[str]]:
-    """What the integrity check proves, in the form that `subprocesses.read` takes."""
+    """Run the integrity check, and return what it proves, in the form that `subprocesses.read` takes."""
     address = f"{Path(path).as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(address, uri=True)) as database:
@@ -19,7 +19,7 @@ def check(path: str) -> dict[str, list[str]]:
             database.execute("PRAGMA cell_size_check = ON")
             faults = [str(row[0]) for row in database.execute("PRAGMA integrity_check(3)")]
     except MemoryError:
-        return {"stopped": ["it takes more memory than is spent here"]}
+        return {"stopped": ["it takes more memory than is allowed here"]}
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _DAMAGED:

@@ -7,11 +7,11 @@ import sys
 import torch
 
 _SAFE_SINCE = (2, 6)
-"""In earlier versions, `weights_only=True` could be made to run code (CVE-2025-32434)."""
+"""The first safe version. In earlier ones, `weights_only=True` could be made to run code (CVE-2025-32434)."""
 
 
 def load(path: str) -> dict[str, list[str]]:
-    """What loading the file weights-only proves, in the form that `subprocesses.read` takes."""
+    """Load the file, weights only, and return what that proves, in the form that `subprocesses.read` takes."""
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < _SAFE_SINCE:
         return {
@@ -20,14 +20,16 @@ def load(path: str) -> dict[str, list[str]]:
     try:
         torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except MemoryError:
-        return {"stopped": ["it takes more memory than is spent here"]}
+        return {"stopped": ["it takes more memory than is allowed here"]}
     except RuntimeError as error:
         if "alloc" in str(error) or "memory" in str(error):
             return {"stopped": [_first_line(error)]}
         return {"problems": [_first_line(error)]}
     except (pickle.UnpicklingError, AttributeError, KeyError, TypeError, ValueError) as error:
         return {
-            "not_proved": [f"torch {version} would not load it weights-only: {_first_line(error)}"]
+            "not_proved": [
+                f"torch {version} would not load it with weights only: {_first_line(error)}"
+            ]
         }
     return {"proved": [f"torch {version} loads it, weights only"]}
 

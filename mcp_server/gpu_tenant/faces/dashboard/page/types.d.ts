@@ -23,8 +23,11 @@ export interface Card {
   box: string | null;
   address: string | null;
   age_s: number;
-  deadline_in_s: number;
+  /** None: it has ended */
+  deadline_in_s: number | null;
   price_usd_h: string | null;
+  /** what its rate is for, now */
+  bills: "box" | "disk" | "nobody" | "no more" | "unknown";
   /** while it boots or is parked: what it costs once it runs */
   running_usd_h: string | null;
   max_price_usd_h: string | null;
@@ -44,6 +47,7 @@ export interface Card {
   /** who holds it to its terms meanwhile */
   watched: string;
   phase: string;
+  condition: Condition;
   jobs: string[];
   alarm: string | null;
   next: string;
@@ -92,7 +96,6 @@ export interface Collected {
   discarded_by: string[];
   cannot_be_kept: string[];
   never_appeared: string[];
-  discarded_nothing: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
   /** what the lease's store holds, too */
@@ -100,6 +103,15 @@ export interface Collected {
   /** why that store does not hold it all */
   not_stored: string | null;
   next: string;
+}
+
+export interface Condition {
+  /** its phase; while the box is ready, how its last job ended */
+  word: string;
+  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  /** the box bills, and no job runs on it any more */
+  is_wasted: boolean;
 }
 
 export interface Counted {
@@ -192,7 +204,7 @@ export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** those that are live */
+  /** the live ones */
   leases: string[];
   /** all of them together */
   usd_h: string | null;
@@ -460,7 +472,7 @@ export interface Price {
   source: "api" | "table" | "owner";
   /** the date of a table's rate */
   as_of: string | null;
-  /** the sum in what is really billed, and the dated rate it had */
+  /** the sum in the currency that is billed, and its dated rate */
   converted: string | null;
 }
 
@@ -502,6 +514,9 @@ export interface Ranked {
   gpu: string;
   gpu_count: number;
   vram_gib: number | null;
+  cpus: number | null;
+  ram_gib: number | null;
+  download_mbps: number | null;
   region: string | null;
   running_usd_h: string | null;
   price: Price;
@@ -537,9 +552,9 @@ export interface Receipt {
   cost_least_usd: string | null;
   /** None: no more than cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own books so far; None: they do not say */
+  /** by its provider's own records so far; None: they do not say */
   billed_usd: string | null;
-  /** what the cost counts, and by whose word; None: on no old receipt */
+  /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
   kept_files: number;
   kept_bytes: number;
@@ -576,10 +591,10 @@ export interface SignatureRequest {
   digest: string;
   /** what would happen, in one line */
   would: string;
-  /** all of it, as it was shown last */
+  /** all of it, as it was last shown */
   words: string[];
   asked_at: string;
-  /** when the words were last looked at anew */
+  /** when the words were last updated */
   as_of: string;
   expires_at: string;
 }

@@ -1,4 +1,4 @@
-"""A person's own crontab: our lines are set or removed, and every other byte stays as it is."""
+"""A person's own crontab: sets or removes our lines, and leaves every other byte as it is."""
 
 import os
 import re
@@ -12,15 +12,15 @@ _NONE = re.compile(rb"no crontab for|can't open '[^']*': No such file", re.IGNOR
 
 
 def program() -> str | None:
-    """The program that reads and writes crontabs here. None if there is none."""
+    """The program that reads and writes crontabs on this computer. None if there is none."""
     return shutil.which("crontab")
 
 
 def read() -> bytes | None:
-    """The user's crontab, or None if this user has none.
+    """Read the user's crontab. None if this user has none.
 
     Raises:
-        Refused: it cannot be read.
+        Refused: the crontab cannot be read.
     """
     ran = _crontab("-l")
     if ran.returncode == 0:
@@ -31,7 +31,7 @@ def read() -> bytes | None:
 
 
 def write(table: bytes | None) -> None:
-    """This user's crontab is `table`, or this user has none if it is None.
+    """Make `table` this user's crontab. If it is None, remove the user's crontab.
 
     Raises:
         Refused: the crontab program did not accept it.
@@ -42,7 +42,7 @@ def write(table: bytes | None) -> None:
 
 
 def with_lines(table: bytes, name: str, lines: str) -> bytes:
-    """The table with our lines, where they stood before or else at the top.
+    """Return the table with our lines in their old place, or else at the top.
 
     At the top, variables that a person sets further down do not affect our lines.
 
@@ -56,7 +56,7 @@ def with_lines(table: bytes, name: str, lines: str) -> bytes:
 
 
 def without_lines(table: bytes, name: str) -> bytes:
-    """The table without our lines.
+    """Return the table without our lines.
 
     Raises:
         Refused: the marks around our lines are no longer as they were written.
@@ -71,7 +71,7 @@ def _marks(name: str) -> tuple[bytes, bytes]:
 
 
 def _span(table: bytes, name: str) -> tuple[int, int]:
-    """The start and the end of our lines. Both 0 if they are not there."""
+    """The start and the end of our lines. Both are 0 if the lines are not there."""
     begins, ends = _marks(name)
     starts = [found.start() for found in re.finditer(rb"(?m)^%s$" % re.escape(begins), table)]
     stops = [found.end() for found in re.finditer(rb"(?m)^%s(\n|\Z)" % re.escape(ends), table)]
@@ -80,7 +80,7 @@ def _span(table: bytes, name: str) -> tuple[int, int]:
     if len(starts) != 1 or len(stops) != 1 or stops[0] < starts[0]:
         raise Refused(
             "the marks around our lines in your crontab are no longer as they were written",
-            remedy=f"take the lines of {name} out by hand (`crontab -e`), then run it again",
+            remedy=f"remove the lines of {name} by hand (`crontab -e`), then run the same command again",
         )
     return starts[0], stops[0]
 
@@ -103,5 +103,5 @@ def _refusal(done: str, words: bytes) -> Refused:
     said = " ".join(words.decode(errors="replace").split())[:200] or "nothing"
     return Refused(
         f"your crontab cannot be {done}; `crontab` says: {said}",
-        remedy="mend that, or run `gpu-tenant watchdog` yourself, in tmux for instance",
+        remedy="correct that, or run `gpu-tenant watchdog` yourself, in tmux for instance",
     )

@@ -36,16 +36,16 @@ class _Node:
 
 
 def read(text: str) -> Json:
-    """The value that `text` holds.
+    """Parse the value that `text` holds.
 
     Raises:
-        Broken: it is not JSON, even with comments.
+        Broken: the text is not JSON, even with comments allowed.
     """
     return _whole(text).value
 
 
 def with_member(text: str, path: tuple[str, str], value: Json) -> str:
-    """`text` with `value` at `path` of its outer object. Everything else is as it was.
+    """Return `text` with `value` at `path` of its outer object. Everything else is as it was.
 
     Raises:
         Broken: `text` is not an object of objects along `path`.
@@ -69,7 +69,7 @@ def with_member(text: str, path: tuple[str, str], value: Json) -> str:
 
 
 def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = ()) -> str:
-    """`text` without the value at `path`, and without its holder if that is now empty and not in `keep`.
+    """Return `text` without the value at `path`, and without its holder if that is now empty and not in `keep`.
 
     Raises:
         Broken: `text` is not an object of objects along `path`.
@@ -159,7 +159,7 @@ def _object(text: str, node: _Node) -> _Node:
     if not isinstance(node.value, dict):
         raise TomlError("an object was expected here", _line(text, node.start))
     if len(node.members) != len(node.value):
-        raise TomlError("one of its names stands there twice", _line(text, node.start))
+        raise TomlError("one of its names is there twice", _line(text, node.start))
     return node
 
 

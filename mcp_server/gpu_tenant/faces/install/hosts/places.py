@@ -1,4 +1,4 @@
-"""Where each host reads skills and MCP servers from, and the form in which it wants a server."""
+"""Where each host reads skills and MCP servers from, and the form in which it expects a server."""
 
 import sys
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Places:
     host: HostName
     title: str
     skills: Path
-    """The directory of skill directories."""
+    """The directory that holds the skills' directories."""
     settings: Path
     """The file with the MCP servers."""
     format: Format
@@ -63,7 +63,7 @@ _OF_A_PROJECT = (
 def places(
     host: HostName, *, user: Path, project: Path | None, environ: Mapping[str, str]
 ) -> Places:
-    """Where `host` reads from: for `project`, or for the user whose home is `user`."""
+    """Find where `host` reads from: for `project`, or for the user whose home is `user`."""
     if project is None:
         skills, settings = _of_user(host, user, environ)
     else:
@@ -120,7 +120,7 @@ def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
 
 
 def this_program(argv0: str) -> list[str]:
-    """The command that starts this very program from any directory."""
+    """Find the command that starts this very program from any directory."""
     started = Path(argv0).absolute()
     for program in (started, Path(sys.executable).with_name(SKILL + started.suffix)):
         if program.stem == SKILL and program.is_file():

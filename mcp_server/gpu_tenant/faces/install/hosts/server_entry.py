@@ -23,11 +23,11 @@ class Replaced(Record):
 _STARTUP_S = 60
 """The first start after an update reads everything anew. Codex would give up after ten seconds."""
 _LONGEST_CALL_S = 3600
-"""A collect moves, and a teardown rereads, everything that a job made. Codex would end them after 300 s."""
+"""A collect and a teardown read everything that a job made. Codex would end them after 300 s."""
 
 
 def entry(host: HostName, command: Sequence[str]) -> Entry:
-    """The server in the form that `host` uses. It holds no key: the server finds its keys itself."""
+    """Describe the server in the form that `host` uses. It holds no key: the server finds its keys itself."""
     program, *arguments = command
     started: Entry = {"command": program, "args": [*arguments]}
     if host == "codex":
@@ -41,7 +41,7 @@ def entry(host: HostName, command: Sequence[str]) -> Entry:
 
 
 def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str, Replaced | None]:
-    """The settings with our server in them, and the command that our entry had before, if it changes.
+    """Put our server into the settings. Also returns the command that our entry had before, if it changes.
 
     Options and environment that a person added to that entry, such as `--read-only`, stay.
 
@@ -57,7 +57,7 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
     if replaced is None or not isinstance(old, dict):
         raise Refused(
             f"{places.settings} has another server by the name of {ALIAS!r}",
-            remedy=f"give that one another name there, then `gpu-tenant install {places.host}` again",
+            remedy=f"give that server another name there, then `gpu-tenant install {places.host}` again",
         )
     given = replaced.args
     options = given[given.index("serve") + 1 :]
@@ -66,7 +66,7 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
 
 
 def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
-    """The settings without our server, or with the entry that it replaced. Another's entry is left alone.
+    """Take our server out of the settings, or put back the entry that it replaced. Another's entry is left alone.
 
     Raises:
         Broken: `text` is not in the host's format, or cannot be changed safely.
@@ -97,7 +97,7 @@ def _set(text: str, places: Places, value: Mapping[str, Json]) -> str:
 
 
 def _ours(found: Json) -> Replaced | None:
-    """The command and arguments of an entry that starts this program's server. None if it does not."""
+    """The command and arguments of an entry that starts this program's server. None if it starts another."""
     if not isinstance(found, dict):
         return None
     program, arguments = found.get("command"), found.get("args")

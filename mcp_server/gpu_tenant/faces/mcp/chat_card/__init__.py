@@ -3,7 +3,7 @@
 from pathlib import Path
 
 URI = "ui://gpu-tenant/lease.html"
-"""The one page for all these answers. It decides by the answer's content what to draw."""
+"""The one page for all these answers. It decides by the content of an answer what to draw."""
 
 _PARTS = Path(__file__).parent
 
@@ -17,7 +17,7 @@ _ASKS = frozenset({"list_leases", "monitor"})
 
 
 def page() -> str:
-    """The whole page in one text. It loads nothing, from here or from elsewhere."""
+    """Return the whole page as one text. The page loads nothing, from here or from elsewhere."""
     html = (_PARTS / "card.html").read_text(encoding="utf-8")
     for name in ("card.css", "words.js", "card.js"):
         html = html.replace(f"/* {name} */", (_PARTS / name).read_text(encoding="utf-8"))
@@ -25,9 +25,9 @@ def page() -> str:
 
 
 def meta_of(tool: str) -> dict[str, object]:
-    """The metadata of a tool for a host: its page if it has one, and whether that page may call the tool.
+    """Return the metadata of a tool for a host: its page if it has one, and whether that page may call the tool.
 
-    A host that follows the protocol lets the page call nothing that changes or ends a lease.
+    A host that follows the protocol lets the page call no tool that changes or ends a lease.
     """
     told: dict[str, object] = {}
     if tool in _SHOWN:

@@ -7,7 +7,6 @@
 const VERSION = "2026-01-26";
 const LOG_LINES = 40;
 const OPEN_AT_MOST = 3;
-const STILL = ["parked", "stopped by its provider"];
 
 // The host
 
@@ -280,10 +279,28 @@ function actions(...buttons) {
   return given.length ? part("div", {class: "actions"}, given) : null;
 }
 
+const UNBILLED = {nobody: "nobody bills", "no more": "bills no more"};
+
+/**
+ * What it costs an hour now, or why that is no sum.
+ * @param {Card} card
+ */
+const rateOf = (card) =>
+  card.bills in UNBILLED ? t(UNBILLED[card.bills]) : rate(card.price_usd_h);
+
 /** @param {Card} card */
-function tone(card) {
-  if (STILL.includes(card.phase)) return "warn";
-  return card.phase === "ready" ? "good" : "soft";
+const spentOf = (card) =>
+  card.bills === "nobody" && card.cost_usd === null ? t("nothing") : money(card.cost_usd);
+
+const PILLS = {good: "good", accent: "good", warn: "warn", bad: "bad", still: "warn"};
+
+/**
+ * The colour is that of the page: a box that bills while nothing runs on it is no good news.
+ * @param {Card} card
+ */
+function tone({condition}) {
+  if (condition.is_wasted && condition.tone !== "bad") return "warn";
+  return PILLS[condition.tone] ?? "soft";
 }
 
 /**
@@ -301,25 +318,25 @@ function lease(card, open, told) {
     "summary",
     {},
     part("h2", {}, card.lease),
-    part("span", {class: `pill ${tone(card)}`}, card.phase),
+    part("span", {class: `pill ${tone(card)}`}, t(card.condition.word)),
     card.alarm ? part("span", {class: "pill bad"}, t("alarm")) : null,
     part(
       "span",
       {class: "soft"},
       t("{provider}, {rate}, spent {sum}", {
         provider: card.provider,
-        rate: rate(card.price_usd_h),
-        sum: money(card.cost_usd),
+        rate: rateOf(card),
+        sum: spentOf(card),
       }),
     ),
   );
   const rows = facts([
     ["age", span(card.age_s)],
-    live ? ["deadline", deadline(card.deadline_in_s)] : null,
+    card.deadline_in_s === null ? null : ["deadline", deadline(card.deadline_in_s)],
     [
       "rate",
       card.running_usd_h == null
-        ? rate(card.price_usd_h)
+        ? rateOf(card)
         : t("{now} now, {later} once it runs", {
             now: rate(card.price_usd_h),
             later: rate(card.running_usd_h),
@@ -557,7 +574,6 @@ function collected(told) {
     bullets("Unclaimed, largest first", told.unclaimed_largest),
     bullets("Cannot be kept", told.cannot_be_kept),
     bullets("Never appeared", told.never_appeared),
-    bullets("Nothing matched, so not discarded", told.discarded_nothing),
     actions(allLeases()),
   ];
 }

@@ -8,8 +8,11 @@ export interface Card {
   box: string | null;
   address: string | null;
   age_s: number;
-  deadline_in_s: number;
+  /** None: it has ended */
+  deadline_in_s: number | null;
   price_usd_h: string | null;
+  /** what its rate is for, now */
+  bills: "box" | "disk" | "nobody" | "no more" | "unknown";
   /** while it boots or is parked: what it costs once it runs */
   running_usd_h: string | null;
   max_price_usd_h: string | null;
@@ -29,6 +32,7 @@ export interface Card {
   /** who holds it to its terms meanwhile */
   watched: string;
   phase: string;
+  condition: Condition;
   jobs: string[];
   alarm: string | null;
   next: string;
@@ -52,7 +56,6 @@ export interface Collected {
   discarded_by: string[];
   cannot_be_kept: string[];
   never_appeared: string[];
-  discarded_nothing: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
   /** what the lease's store holds, too */
@@ -62,11 +65,20 @@ export interface Collected {
   next: string;
 }
 
+export interface Condition {
+  /** its phase; while the box is ready, how its last job ended */
+  word: string;
+  tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  /** the box bills, and no job runs on it any more */
+  is_wasted: boolean;
+}
+
 export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** those that are live */
+  /** the live ones */
   leases: string[];
   /** all of them together */
   usd_h: string | null;
@@ -102,8 +114,11 @@ export interface Leases {
   foreign: Foreign[];
   /** volumes, disks and the like that bill although no box uses them */
   also_billing: string[];
+  /** on all leases, ended ones too */
   spent_usd: string;
+  /** now, by the disks of stopped boxes too */
   burning_usd_h: string;
+  /** though nothing runs */
   leaking_usd_month: string;
   /** what these sums lack */
   not_counted: string[];
@@ -147,9 +162,9 @@ export interface Receipt {
   cost_least_usd: string | null;
   /** None: no more than cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own books so far; None: they do not say */
+  /** by its provider's own records so far; None: they do not say */
   billed_usd: string | null;
-  /** what the cost counts, and by whose word; None: on no old receipt */
+  /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
   kept_files: number;
   kept_bytes: number;

@@ -45,7 +45,6 @@ export default {
   "What bills": "计费情况",
   "Burning now": "当前每小时花费",
   "Spent so far": "已花费",
-  "Spent on live leases": "现有租约已花费",
   Leaking: "闲置仍计费",
   "Watched by:": "看守：",
   Remarks: "提示",
@@ -59,8 +58,8 @@ export default {
   "{words}.": "{words}。",
   "trying again.": "正在重试。",
   "What is marked ≈ goes on by this page's own reckoning.": "标有 ≈ 的数字由本页自行推算。",
-  "Times are those of this computer ({zone}); what the server writes in sentences is UTC.":
-    "时间为本机时间（{zone}）；服务写在句子里的时间是 UTC。",
+  "Times are those of this computer ({zone}), but where UTC stands beside them.":
+    "时间均为本机时间（{zone}），标明 UTC 的除外。",
   "The last look at the providers failed.": "上一次查询平台失败。",
   "No key to this dashboard": "没有此仪表盘的密钥",
   "The key is in the link, is made anew at each start, and stays on this computer.":

@@ -43,7 +43,7 @@ export default {
   "once it runs": "(运行后)",
   "capped at {usd}": "上限 {usd}",
   "nobody bills": "不计费",
-  nothing: "没有花费",
+  "Waiting for a box": "等待租到机器",
   "Rate now": "当前费率",
   Spent: "已花费",
   "1 more job runs": "另有 1 个任务在运行",

@@ -250,8 +250,8 @@ function Underway({begun, row, onWaiver, onClose}) {
 // -- what is asked ----------------------------------------------------------
 
 const START = {
-  extend: ({card}) => ({hours: Math.max(0, Math.ceil(card.deadline_in_s / 3600)) + 4}),
-  resume: ({card}) => ({hours: card.deadline_in_s > 0 ? undefined : 4}),
+  extend: ({card}) => ({hours: Math.max(0, Math.ceil((card.deadline_in_s ?? 0) / 3600)) + 4}),
+  resume: ({card}) => ({hours: (card.deadline_in_s ?? 0) > 0 ? undefined : 4}),
   stop: () => ({grace_s: 20}),
 };
 
@@ -303,7 +303,7 @@ const FIELDS = {
       <dl class="sums">
         <div>
           <dt>${t("Deadline now")}</dt>
-          <dd><${Countdown} seconds=${row.card.deadline_in_s} at=${row.at} /></dd>
+          <dd><${Countdown} seconds=${row.card.deadline_in_s ?? 0} at=${row.at} /></dd>
         </div>
         <div><dt>${t("New deadline")}</dt><dd><${When} at=${now() + hours * 3600_000} /></dd></div>
         <div>
@@ -332,7 +332,7 @@ const FIELDS = {
    *   change: (news: Record<string, any>) => void}} properties
    */
   resume({row, body, change}) {
-    const late = row.card.deadline_in_s <= 0;
+    const late = (row.card.deadline_in_s ?? 0) <= 0;
     return html`<div class="asked">
       <${Hours}
         value=${body.hours}

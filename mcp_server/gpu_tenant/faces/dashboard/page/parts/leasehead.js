@@ -207,7 +207,7 @@ export function Ended({detail}) {
       <div class="vital">
         <dt>${t("It cost")}</dt>
         <dd class="figure">
-          ${isFree(row) ? t("nothing") : html`<${Money} usd=${row.card.cost_usd} />`}
+          ${isFree(row) ? t("nobody bills") : html`<${Money} usd=${row.card.cost_usd} />`}
         </dd>
         ${
           row.card.counts &&
@@ -263,12 +263,13 @@ export function Vitals({detail}) {
 function Deadline({row}) {
   const {card, at} = row;
   const ends = card.job_ends_in_s;
-  const spare = known(ends) ? card.deadline_in_s - ends : null;
+  const left = card.deadline_in_s ?? 0;
+  const spare = known(ends) ? left - ends : null;
   return html`<div class="vital">
     <dt>${isStill(row) ? t("Deadline, though parked") : t("Deadline in")}</dt>
-    <dd class="figure"><${Countdown} seconds=${card.deadline_in_s} at=${at} /></dd>
+    <dd class="figure"><${Countdown} seconds=${left} at=${at} /></dd>
     <dd class="below">
-      <${When} at=${new Date(Date.parse(at) + card.deadline_in_s * 1000).toISOString()} />
+      <${When} at=${new Date(Date.parse(at) + left * 1000).toISOString()} />
     </dd>
     ${
       spare !== null &&
@@ -293,7 +294,7 @@ function Spent({row}) {
     <dd class="figure">
       ${
         isFree(row)
-          ? t("nothing")
+          ? t("nobody bills")
           : html`<${MoneyTicking} usd=${card.cost_usd} rate=${card.price_usd_h} at=${at} />`
       }
     </dd>

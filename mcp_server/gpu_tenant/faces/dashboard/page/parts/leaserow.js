@@ -203,7 +203,8 @@ export function BudgetLine({spent, told, budget}) {
  */
 function courseWords(card) {
   const words = known(card.budget_usd) ? [t("of {usd}", {usd: dollars(card.budget_usd)})] : [];
-  const jobFirst = known(card.job_ends_in_s) && card.job_ends_in_s < card.deadline_in_s;
+  const jobFirst =
+    known(card.job_ends_in_s) && card.job_ends_in_s < (card.deadline_in_s ?? Infinity);
   if (jobFirst && known(card.forecast_job_usd)) {
     words.push(t("{usd} at its job's end, at most", {usd: dollars(card.forecast_job_usd)}));
   } else if (known(card.forecast_deadline_usd)) {
@@ -216,7 +217,7 @@ function courseWords(card) {
 function Spent({row}) {
   const {card, at} = row;
   if (isFree(row))
-    return html`<${Cell} name="spent" label=${t("Spent")}><span class="none">${t("nothing")}</span><//>`;
+    return html`<${Cell} name="spent" label=${t("Spent")}><span class="none">${t("nobody bills")}</span><//>`;
   const budget = Number(card.budget_usd ?? 0);
   const line = budget > 0 && known(card.cost_usd);
   const below = html`${
@@ -289,12 +290,9 @@ function Warnings({row, blind}) {
 function Row({row, blind}) {
   const {card, at} = row;
   const {kind, words} = phaseOf(row);
-  const deadline = Date.parse(at) + card.deadline_in_s * 1000;
-  const tone = card.alarm
-    ? "bad"
-    : row.blind || blind || (isWasted(row) && !isFailed(row))
-      ? "warn"
-      : kind;
+  const left = card.deadline_in_s ?? 0;
+  const deadline = Date.parse(at) + left * 1000;
+  const tone = blind && card.condition.tone !== "bad" ? "warn" : card.condition.tone;
   return html`<li class="lease is-${tone}">
     <div class="who">
       <h3>
@@ -310,7 +308,7 @@ function Row({row, blind}) {
     <dl class="cells">
       <${Work} row=${row} />
       <${Cell} name="deadline" label=${t("Deadline in")} below=${html`<${When} at=${deadline} />`}>
-        <${Countdown} seconds=${card.deadline_in_s} at=${at} />
+        <${Countdown} seconds=${left} at=${at} />
       <//>
       <${Rate} row=${row} />
       <${Spent} row=${row} />

@@ -99,7 +99,7 @@ function EndedRow({row}) {
     <td>${row.title}</td>
     <td><${Pill} kind=${kind}>${words()}<//></td>
     <td class="number"><${Span} seconds=${card.age_s} /></td>
-    <td class="number">${isFree(row) ? t("nothing") : html`<${Money} usd=${card.cost_usd} />`}</td>
+    <td class="number">${isFree(row) ? t("nobody bills") : html`<${Money} usd=${card.cost_usd} />`}</td>
   </tr>`;
 }
 

@@ -41,7 +41,7 @@ export function ReceiptView({detail}) {
       <div class="vital">
         <dt>${t("It cost")}</dt>
         <dd class="figure">
-          ${isFree(detail.row) ? t("nothing") : html`<${Money} usd=${receipt.cost_usd} />`}
+          ${isFree(detail.row) ? t("nobody bills") : html`<${Money} usd=${receipt.cost_usd} />`}
         </dd>
         ${
           receipt.counts &&

@@ -123,7 +123,7 @@ function Meter() {
         <dd><${Money} usd=${burning} per="h" /></dd>
       </div>
       <div>
-        <dt>${t("Spent on live leases")}</dt>
+        <dt>${t("Spent on all leases")}</dt>
         <dd><${MoneyTicking} usd=${spent} rate=${rateOf(overview.leases)} at=${overview.at} /></dd>
       </div>
       ${
@@ -254,13 +254,11 @@ function Ways({at}) {
   </nav>`;
 }
 
-// Whose clock the times are by: the page's own, and those within a sentence of the server.
+// Whose clock the times are by: a few hours without a day, within sentences of the server, are UTC.
 function Zone() {
   const {timeZone: zone} = Intl.DateTimeFormat().resolvedOptions();
   return html`<footer class="zone small soft">
-    ${t("Times are those of this computer ({zone}); what the server writes in sentences is UTC.", {
-      zone,
-    })}
+    ${t("Times are those of this computer ({zone}), but where UTC stands beside them.", {zone})}
   </footer>`;
 }
 

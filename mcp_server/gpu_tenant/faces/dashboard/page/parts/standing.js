@@ -15,7 +15,8 @@ export const isLive = ({card}) => !ENDED.includes(card.state);
  * Nobody bills for a box that is one's own, unless its owner put a rate on it.
  * @param {{kind: string, card: Card}} properties
  */
-export const isFree = ({kind, card}) => kind === "own" && card.price_usd_h === null;
+export const isFree = ({kind, card}) =>
+  card.bills === "nobody" || (kind === "own" && card.cost_usd === null);
 /** @param {{card: Card}} properties */
 export const isStill = ({card}) => STILL.includes(card.phase);
 
@@ -27,7 +28,8 @@ export const rateOf = (rows) =>
   rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
 
 /** @param {Pick<TimedRow, "card" | "at">} row */
-export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
+export const leftOf = ({card, at}) =>
+  (card.deadline_in_s ?? Infinity) - (now() - Date.parse(at)) / 1000;
 
 const PHASES = {
   intended: {kind: "wait", words: () => t("Ordered")},
@@ -42,40 +44,35 @@ const PHASES = {
 };
 
 /**
+ * What the server says of its box, its job, what bills and whether the box answers, all together.
  * @param {TimedRow} row
  * @returns {Standing}
  */
-export function phaseOf({card, job}) {
-  if (card.phase === "ready" && job && job.state in OVER) return OVER[job.state];
-  return PHASES[card.phase] ?? {kind: "soft", words: () => card.phase};
+export function phaseOf({card}) {
+  const {word} = card.condition;
+  return PHASES[word] ?? OVER[word] ?? {kind: "soft", words: () => word};
 }
 
 // A box that is there, and whose job has ended: it is not running, whatever its lease says.
 /** @type {Record<string, Standing>} */
 const OVER = {
-  finished: {kind: "accent", words: () => t("Job finished")},
-  failed: {kind: "bad", words: () => t("Job failed")},
-  killed: {kind: "bad", words: () => t("Job killed")},
-  stopped: {kind: "still", words: () => t("Job stopped")},
+  "job finished": {kind: "accent", words: () => t("Job finished")},
+  "job failed": {kind: "bad", words: () => t("Job failed")},
+  "job killed": {kind: "bad", words: () => t("Job killed")},
+  "job stopped": {kind: "still", words: () => t("Job stopped")},
 };
 
 /**
- * Whether its price buys nothing: its only job has ended, and the box bills on.
+ * Whether its price buys nothing: its jobs have ended, and the box bills on.
  * @param {TimedRow} row
  */
-export const isWasted = (row) =>
-  row.card.phase === "ready" &&
-  row.job !== null &&
-  row.job.state in OVER &&
-  row.others_running === 0 &&
-  !isFree(row) &&
-  Number(row.card.price_usd_h ?? 1) > 0;
+export const isWasted = ({card}) => card.condition.is_wasted;
 
 /** @param {string} state of a job */
-export const isOver = (state) => state in OVER;
+export const isOver = (state) => `job ${state}` in OVER;
 
 /** @param {TimedRow} row */
-export const isFailed = ({job}) => job !== null && ["failed", "killed"].includes(job.state);
+export const isFailed = ({card}) => ["job failed", "job killed"].includes(card.condition.word);
 
 const JOBS = {
   absent: {kind: "soft", words: () => t("not there")},
@@ -108,13 +105,12 @@ export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null 
 // -- the groups -------------------------------------------------------------
 
 /**
+ * Whether something has come since the server said how it stands: its deadline is near, or its box is silent.
  * @param {TimedRow} row
  * @param {Sight | null | undefined} blind
  */
-const inDanger = (row, blind) =>
-  Boolean(row.card.alarm || row.blind || blind || row.card.phase === "stopped by its provider") ||
-  isWasted(row) ||
-  (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
+const isDue = (row, blind) =>
+  Boolean(blind) || (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
 
 export const GROUPS = [
   {id: "attention", words: () => t("Needs attention")},
@@ -129,14 +125,7 @@ export const GROUPS = [
  * @param {TimedRow} row
  * @param {Sight | null | undefined} blind
  */
-function groupOf(row, blind) {
-  if (inDanger(row, blind)) return "attention";
-  if (isStill(row)) return "still";
-  if (phaseOf(row) === OVER[row.job?.state ?? ""]) return "idle";
-  return (
-    {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running"
-  );
-}
+const groupOf = (row, blind) => (isDue(row, blind) ? "attention" : row.card.condition.group);
 
 /**
  * @param {TimedRow} one

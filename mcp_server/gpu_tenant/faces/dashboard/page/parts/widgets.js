@@ -55,14 +55,20 @@ export function spanWords(seconds) {
     .join(" ");
 }
 
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
-/** @param {number | null | undefined} n */
+/**
+ * As the terminal, the report and the card in a chat write it: in thousands.
+ * @param {number | null | undefined} n
+ */
 export function bytesWords(n) {
   if (n === null || n === undefined) return t("unknown");
-  const step = n < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(n) / 10));
-  const value = n / 1024 ** step;
-  return `${value.toFixed(step === 0 || value >= 100 ? 0 : 1)} ${UNITS[step]}`;
+  let [value, step] = [n, 0];
+  while (value >= 1000 && step < UNITS.length - 1) {
+    value /= 1000;
+    step += 1;
+  }
+  return `${value.toFixed(step ? 1 : 0)} ${UNITS[step]}`;
 }
 
 // -- money and time ---------------------------------------------------------
@@ -175,12 +181,27 @@ export function Ago({at}) {
   return html`<time datetime=${at} title=${new Date(at).toString()}>${t("{span} ago", {span})}</time>`;
 }
 
+const UTC = /(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC/;
+
 /**
- * A sentence of the server: what stands in `backticks` is shown as code, all else as plain text.
+ * A sentence of the server: what stands in `backticks` is shown as code, all else as plain text. Its moments
+ * are shown by the clock that the rest of the page goes by.
  * @param {{text: string}} properties
  */
 export function Words({text}) {
-  return text.split("`").map((part, n) => (n % 2 ? html`<code>${part}</code>` : part));
+  return text
+    .split("`")
+    .map((part, n) => (n % 2 ? html`<code>${part}</code>` : html`<${Moments} text=${part} />`));
+}
+
+/** @param {{text: string}} properties */
+function Moments({text}) {
+  const found = UTC.exec(text);
+  if (!found) return text;
+  const [whole, day, time] = found;
+  return html`${text.slice(0, found.index)}<${When} at=${`${day}T${time}Z`} /><${Moments}
+      text=${text.slice(found.index + whole.length)}
+    />`;
 }
 
 // -- state ------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""Whether somebody who logged in is here: at a terminal, or over a connection on which something moves."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.processes import living_processes
+
+TERMINAL_S = 1800.0
+"""So long after its last word a terminal counts as somebody's. A computer that has died leaves some open for hours."""
+
+
+class Presence:
+    """What came in by this box's own door, and moved between one look and the next."""
+
+    def __init__(self, home: str) -> None:
+        self._job = os.fsencode(os.path.realpath(home))
+        self._login = os.fsencode(os.path.realpath(os.path.expanduser("~")))
+        self._door = os.environb.get(b"SSH_CONNECTION", b"").split()[2:]
+        self._entered: dict = {}
+        self._terminals: dict = {}
+        self._looked = False
+
+    def seen(self, now: float) -> bool:
+        """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
+
+        `now` is by a clock that nobody sets.
+        """
+        entered, terminals = self._entering()
+        moved, first = entered != self._entered, not self._looked
+        self._entered, self._looked = entered, True
+        return self._at_one_of(terminals, now) or moved or first
+
+    def _entering(self) -> tuple[dict, set[int]]:
+        """What logged in and is no job's, each with its CPU time, and its terminals; this process and its own apart."""
+        found, terminals, table = {}, set(), living_processes()
+        for pid, process in table.items():
+            above = pid
+            while above in table and above != os.getpid():
+                above = table[above].parent
+            if above == os.getpid():
+                continue
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    lines = file.read().split(b"\0")
+                with open("/proc/%d/stat" % pid, "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            named = dict(line.partition(b"=")[::2] for line in lines if b"=" in line)
+            door = named.get(b"SSH_CONNECTION", b"").split()[2:]
+            is_ours = named.get(b"GPU_TENANT_CARETAKER") == self._job or len(fields) < 13
+            is_here = named.get(b"HOME") == self._login or door == self._door
+            if not door or is_ours or not is_here:
+                continue
+            found[pid, process.ticks] = (fields[11], fields[12])
+            device = int(fields[4])
+            major, minor = device >> 8 & 0xFFF, device & 0xFF | device >> 12 & 0xFFF00
+            if 136 <= major <= 143:
+                terminals.add((major - 136) * 256 + minor)
+        return found, terminals
+
+    def _at_one_of(self, terminals: set[int], now: float) -> bool:
+        """Whether one was read from or written to lately. After the first look it is seen to change, whatever the clock."""
+        known, self._terminals = self._terminals, {}
+        for number in terminals:
+            try:
+                held = os.stat("/dev/pts/%d" % number)
+            except OSError:
+                continue
+            stamp = max(held.st_atime, held.st_mtime)
+            if number not in known:
+                at = now - min(TERMINAL_S, max(0.0, time.time() - stamp))
+            else:
+                at = known[number][1] if known[number][0] == stamp else now
+            self._terminals[number] = (stamp, at)
+        return any(now - at < TERMINAL_S for _, at in self._terminals.values())

@@ -1,0 +1,183 @@
+"""A preemption is heard before it comes: the job saves, its owner is told, and the work goes on elsewhere."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from arranged import eventually
+from e2e.watching import Scene, scene_at
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.interruption import forewarned
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases.recover import recover
+from gpu_tenant.watchdog.loop import Watchdog
+
+RATE = """\
+[rates.gcp]
+"n1-standard-4+1xnvidia-tesla-t4 spot" = 0.2
+"n1-standard-8+1xnvidia-tesla-t4 spot" = 0.2
+"pd-balanced" = 0.1
+"""
+JOB = """\
+import json, pathlib, signal, sys, time
+out = pathlib.Path("out")
+out.mkdir(exist_ok=True)
+state = out / "state.json"
+step = json.loads(state.read_text())["step"] if state.exists() else 0
+with open("out/runs.txt", "a") as runs:
+    runs.write("from %d\\n" % step)
+def save(*_):
+    (out / ".new").write_text(json.dumps({"step": step}))
+    (out / ".new").replace(state)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, save)
+while step < 10**6 and not (step and pathlib.Path("enough").exists()):
+    step += 1
+    time.sleep(0.01)
+"""
+"""It saves only when it is asked to: what goes on from a step was saved for the notice."""
+
+
+async def spot(scene: Scene, tree: Path, **terms: Any) -> str:
+    """A Spot box on which the job has begun."""
+    tenant = scene.tenant
+    tenant.home.root.mkdir(exist_ok=True, parents=True)
+    tenant.home.configuration.write_text(RATE, encoding="utf-8")
+    quotes = await tenant.quotes(hours=1, gpu="T4", interruptible="yes")
+    card = await tenant.tenancy.provision(
+        smoke="none",
+        quotes=quotes[:1],
+        wait_s=3600,
+        unguarded="accept",
+        hours=4,
+        budget_usd=Decimal(5),
+        **terms,
+    )
+    scene.lease = card.lease
+    tree.mkdir()
+    (tree / "train.py").write_text(JOB, encoding="utf-8")
+    await tenant.tenancy.push(card.lease, str(tree))
+    await tenant.tenancy.launch_detached(
+        card.lease, "exec python3 train.py", ["out/state.json", "out/runs.txt"], name="train"
+    )
+    home = tenant.home_of(str(card.box))
+    assert eventually(lambda: [*home.glob("gpu-tenant/*/**/runs.txt")])
+    return card.lease
+
+
+def notice_on(scene: Scene, box: str | None) -> dict[str, Any]:
+    found = [*scene.tenant.home_of(str(box)).glob("gpu-tenant/*/caretaker/notice.json")]
+    told: dict[str, Any] = json.loads(found[0].read_bytes()) if found else {}
+    return told
+
+
+async def seen(is_so: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if is_so():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("it did not become so in time")
+
+
+async def test_a_spot_box_that_has_notice_saves_and_its_work_goes_on_before_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, ledger = scene.tenant, scene.tenant.tenancy.ledger
+        lease = await spot(scene, tmp_path / "tree", recover=["same"])
+        box = tenant.lease(lease).box_id
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "ended_at" in notice_on(scene, box))
+
+        await scene.look()
+
+        heard = forewarned(ledger.events(lease))
+        assert heard is not None
+        assert (heard.source, heard.jobs, heard.ended) == ("metadata", ("train",), True)
+        level, words = scene.alarms()["preemption"]
+        assert (level, "have saved and ended" in words) == (Level.NOTICE, True)
+        assert tenant.creates() == 2, "the next box is on its way"
+        assert tenant.thing(box).phase == "running", "and this one still stands"
+
+        for _ in range(20):
+            if timeline.Recovered.kind in scene.kinds:
+                break
+            await scene.later(seconds=5)
+        (new,) = [x for x in ledger.leases("live") if x.recovers == lease]
+        assert tenant.creates() == 2
+        runs = [*tenant.home_of(str(new.box_id)).glob("gpu-tenant/*/**/out/runs.txt")]
+        assert eventually(lambda: runs and len(runs[0].read_text().splitlines()) == 2)
+        first, second = (int(line.split()[1]) for line in runs[0].read_text().splitlines())
+        assert first == 0
+        assert second > 0, "it goes on from what was saved for the notice"
+
+        await scene.later(seconds=300)
+        # Google has stopped it; or its lease was ended before, when all was proved and its budget had gone on.
+        assert tenant.thing(box).phase in ("parked", "ended")
+        assert "preemption" not in scene.alarms()
+        assert tenant.creates() == 2
+        await tenant.tenancy.stop_job(new.id, "train", grace_s=5)
+
+
+async def test_nothing_is_launched_elsewhere_while_a_job_still_saves(tmp_path: Path) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant = scene.tenant
+        lease = await spot(scene, tmp_path / "tree", recover=["same"])
+        box = tenant.lease(lease).box_id
+        deaf = "trap '' TERM; while :; do sleep 0.05; done"
+        await tenant.tenancy.launch_detached(lease, deaf, ["x.txt"], name="deaf")
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "deaf" in notice_on(scene, box).get("jobs", ()))
+        await scene.look()
+
+        card = await recover(tenant.tenancy.context, lease, wait_s=60)
+
+        assert "is not gone yet, and its jobs may still save" in (card.alarm or "")
+        assert not tenant.tenancy.ledger.jobs(card.lease)
+        assert timeline.Recovered.kind not in scene.kinds
+
+
+async def test_without_a_place_to_go_on_the_box_is_told_of_and_nothing_is_rented(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant = scene.tenant
+        lease = await spot(scene, tmp_path / "tree", when_done="end")
+        box = tenant.lease(lease).box_id
+        await scene.look()
+        assert "preemption" not in scene.alarms()
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "ended_at" in notice_on(scene, box))
+
+        await scene.look()
+
+        assert f"gpu-tenant resume {lease}" in scene.alarms()["preemption"][1]
+        assert tenant.creates() == 1
+        assert tenant.lease(lease).state is LeaseState.ACTIVE
+        ended = await tenant.tenancy.monitor(lease, "train", wait_s=0)
+        assert (ended.state, (ended.why or "").partition(":")[0]) == ("killed", "preempted")
+        assert (scene.kept() / "out" / "state.json").exists(), "what it saved is here"
+        await tenant.tenancy.collect(lease)
+        assert (await tenant.tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
+
+
+async def test_a_watch_hears_of_a_notice_between_two_looks(tmp_path: Path) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant = scene.tenant
+        lease = await spot(scene, tmp_path / "tree", when_done="keep")
+        watch = Watchdog(
+            tenant.tenancy, tell=lambda _: None, every_s=36_000, sleep=lambda _: asyncio.sleep(0.2)
+        )
+        watching = asyncio.create_task(watch.forever())
+        try:
+            await seen(tenant.tenancy.home.watchdog.exists)
+            tenant.fault("preempted", box=tenant.lease(lease).box_id)
+            await seen(lambda: "preemption" in scene.alarms())
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)

@@ -1,0 +1,78 @@
+"""What is lost when a platform takes a box after some notice, and what listening costs. `make preemption` tries 500."""
+
+import os
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from metadata_server import NAMED, Metadata
+from preemption.interrupted import Interruption, interrupt
+
+from box_scripts.caretaker.listening import POLL_S, is_preempted
+
+PREEMPTIONS = int(os.environ.get("PREEMPTIONS", "0"))
+SEED = int(os.environ.get("SEED", "0"))
+AT_ONCE = int(os.environ.get("AT_ONCE", "8"))
+POLLS = int(os.environ.get("POLLS", "1000"))
+SAMPLE = (26,)
+"""A notice of some seconds, into which a save of less fits."""
+
+
+@pytest.mark.timeout(max(900, PREEMPTIONS * 240))
+def test_what_had_time_to_be_saved_is_not_lost_and_of_the_rest_at_most_an_interval(
+    tmp_path: Path,
+) -> None:
+    seeds = range(SEED, SEED + PREEMPTIONS) if PREEMPTIONS else SAMPLE
+    with ThreadPoolExecutor(AT_ONCE) as at_once:
+        tried = [*at_once.map(lambda seed: interrupt(seed, tmp_path / str(seed)), seeds)]
+
+    print("\n".join(table(tried)))
+    assert [one for one in tried if not one.is_within_the_bar] == []
+
+
+def table(tried: list[Interruption]) -> list[str]:
+    """One line for each kind of interruption."""
+    lines = [
+        f"{'disk':5} {'time for save and copy':23} {'tried':>6} {'s lost: most':>13} {'none lost':>10}"
+    ]
+    for disk in ("kept", "lost"):
+        for fits in (True, False):
+            of = [one for one in tried if (one.disk, one.fits) == (disk, fits)]
+            most = max((one.lost_s for one in of), default=0.0)
+            none = sum(one.lost_s == 0 for one in of)
+            lines.append(
+                f"{disk:5} {'yes' if fits else 'no':23} {len(of):6} {most:13.1f} {none:10}"
+            )
+    return lines
+
+
+def test_no_poll_of_a_box_that_stays_is_taken_for_notice_and_polling_costs_next_to_nothing() -> (
+    None
+):
+    dice = random.Random(SEED)
+    false_alarms = answered = 0
+    cpu_s = 0.0
+    odd = (b"", b"true", b"1", b"TRUE!", b"FALSETRUE", b"<html>TRUE</html>", b"\xff" * 9000)
+    with Metadata() as metadata:
+        for _ in range(POLLS):
+            is_odd = dice.random() < 0.2
+            metadata.word = dice.choice(odd) if is_odd else b"FALSE"
+            metadata.status = dice.choice((200, 302, 404, 503)) if is_odd else 200
+            metadata.fields = dice.choice(({}, NAMED)) if is_odd else NAMED
+            before = time.thread_time()
+            said = is_preempted(metadata.address)
+            cpu_s += time.thread_time() - before
+            false_alarms += said is True
+            answered += said is False
+            metadata.heard.clear()
+        metadata.shutdown()
+
+    share = cpu_s / POLLS / POLL_S
+    print(
+        f"{POLLS} polls, {answered} of them answered: {false_alarms} false alarms; "
+        f"{cpu_s / POLLS * 1e6:.0f} us of a core each, {share:.3%} at one every {POLL_S:g} s"
+    )
+    assert false_alarms == 0
+    assert answered > POLLS / 2
