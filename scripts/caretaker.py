@@ -41,7 +41,7 @@ TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
     import tarfile
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any, IO, NoReturn
+    from typing import IO, Any, NoReturn
 
 
 # --- refusal -------------------------------------------------------------------------------------
