@@ -10,7 +10,7 @@ import ast
 import builtins
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,7 +107,12 @@ def _import_lines(parts: Sequence[_Part], *, typing: bool) -> list[str]:
         for module, name in part.typing_names if typing else part.names:
             names.setdefault(module, set()).add(name)
     plain = [f"import {module}" for module in sorted(modules)]
-    return plain + [f"from {m} import {', '.join(sorted(names[m]))}" for m in sorted(names)]
+    return plain + [f"from {m} import {', '.join(_sorted_names(names[m]))}" for m in sorted(names)]
+
+
+def _sorted_names(names: Iterable[str]) -> list[str]:
+    """The names of one import in the linter's order: those in capitals come first."""
+    return sorted(names, key=lambda name: (not name.isupper(), name))
 
 
 def _refuse_two_of_a_name(folder: Path, parts: Sequence[_Part]) -> None:
