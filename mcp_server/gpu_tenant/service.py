@@ -572,6 +572,7 @@ class Tenancy:
             wait_s=wait_s,
             limit_bytes=limit_bytes,
             ledger=context.ledger,
+            looked_after=context.looked_after,
             box=self._last_told(found),
         )
         keep_reading(context.home, seen, at=context.clock.now())

@@ -81,6 +81,22 @@ async def test_terms_that_only_a_watchdog_holds_are_said_to_be_so_while_none_loo
         assert again.watched.startswith("a watchdog looked")
 
 
+async def test_a_finished_job_says_who_ends_its_box(tmp_path: Path) -> None:
+    async with scene_at("vastai", tmp_path, time="frozen") as scene:
+        await scene.rent(when_done=None)
+        tenancy = scene.tenant.tenancy
+        await tenancy.launch_detached(scene.lease, "mkdir out; echo 1 > out/a", ["out/"], name="j")
+
+        alone = await tenancy.monitor(scene.lease, "j", wait_s=60)
+        await scene.look()
+        watched = await tenancy.monitor(scene.lease, "j")
+
+        teardown = f"then `gpu-tenant teardown {scene.lease}`: no watchdog runs"
+        assert (alone.state, watched.state) == ("finished", "finished")
+        assert teardown in alone.next
+        assert "its box is ended 30 s after its last job" in watched.next
+
+
 async def test_a_server_stands_back_while_another_process_looks_and_takes_over_when_it_stops(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
@@ -80,6 +81,7 @@ async def watch(
     wait_s: float,
     limit_bytes: int,
     ledger: Ledger,
+    looked_after: LookedAfter,
     box: BoxSeen | None = None,
 ) -> Watched:
     """Look at the job that the box knows by that name: its state, and the newest part of its log since byte `cursor`.
@@ -120,7 +122,17 @@ async def watch(
     is_cut = cursor is None and offset > len(log)
     why = await _why(status, bytes(log), session.caretaker, box)
     progress = read_progress(whole_lines(text) if is_cut else text)
-    seen = _answer(session.lease, status, why, text, progress, offset, skipped, clock=ledger.clock)
+    seen = _answer(
+        session.lease,
+        status,
+        why,
+        text,
+        progress,
+        offset,
+        skipped,
+        clock=ledger.clock,
+        looked_after=looked_after,
+    )
     if seen.state != "absent":
         keep_course(
             session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now()
@@ -166,6 +178,7 @@ def _answer(
     skipped: int,
     *,
     clock: Clock,
+    looked_after: LookedAfter,
 ) -> Watched:
     sample = status.sample
     running = None
@@ -202,7 +215,7 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status, lease),
+        next=_next(status, lease, looked_after),
     )
 
 
@@ -224,7 +237,7 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus, lease: Lease) -> str:
+def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
     terms, home = lease.terms, Command("collect", lease.id)
     hold = Command("hold", lease.id, "30m")
     ends = "parked" if terms.when_done == "park" else "ended"
@@ -236,6 +249,8 @@ def _next(status: JobStatus, lease: Lease) -> str:
                 f"the command ended and left processes running: wait with {Command('monitor', lease.id)}, or "
                 f"{Command('stop', lease.id, job=status.job)}"
             )
+        case "finished" if terms.when_done != "keep" and looked_after == "unwatched":
+            return f"{home}, then {Command('teardown', lease.id)}: no watchdog runs that would end the lease"
         case "finished" if terms.when_done != "keep":
             return (
                 f"{home}; its box is {ends} {GRACE_S} s after its last job has ended: a launch, or {hold}, before that "
@@ -243,7 +258,9 @@ def _next(status: JobStatus, lease: Lease) -> str:
             )
         case "finished":
             return str(home)
-        case "failed" | "killed" | "stopped" if terms.when_done != "keep":
+        case "failed" | "killed" | "stopped" if (
+            terms.when_done != "keep" and looked_after == "watched"
+        ):
             return (
                 f"read the log; launch it again to resume, or {home} collects what it wrote; the lease's terms: "
                 f"{terms.on_failure.words}; {hold} gives more time"
