@@ -571,7 +571,7 @@ def test_a_box_without_python_says_what_to_install(
 # This computer
 
 
-@pytest.mark.parametrize("verb", [["leases"], ["teardown", "any"], ["provision", "--smoke=none"]])
+@pytest.mark.parametrize("verb", [["doctor"], ["teardown", "any"], ["provision", "--smoke=none"]])
 def test_a_ledger_that_cannot_be_believed_is_left_as_it_is(owner: Owner, verb: list[str]) -> None:
     owner.has_box()
     path = owner.state / "ledger.sqlite3"
@@ -590,6 +590,20 @@ def test_a_ledger_that_cannot_be_believed_is_left_as_it_is(owner: Owner, verb: l
     assert path.read_bytes() == b"not a ledger at all" * 100
     assert "boxes may still be billing" in told
     assert sorted((owner.state / "boxes").iterdir()) == boxes
+
+
+def test_leases_of_a_ledger_that_is_lost_asks_each_provider_and_advises_no_take_over(
+    owner: Owner,
+) -> None:
+    owner.has_box()
+    (owner.state / "ledger.sqlite3").write_bytes(b"not a ledger at all" * 100)
+
+    status, _, told = command("leases")
+
+    assert status == HERE
+    assert "0 records of it can be read" in told
+    assert "which may be this damaged ledger's own" in told
+    assert "take-over" not in told
 
 
 def test_a_locked_ledger_is_busy_and_not_broken(owner: Owner) -> None:

@@ -431,7 +431,7 @@ async def test_what_stands_under_settings_that_are_gone_is_told_by_their_section
         tenancy.ledger.bind(rented.id, job, at=NOON)
         tenancy.ledger.bind(named.id, (await by_hand.list_boxes())[0], at=NOON)
 
-        with pytest.raises(CredentialRefused, match=r"no \[slurm\] is in") as told:
+        with pytest.raises(CredentialRefused, match=r"there is no section \[slurm\] in") as told:
             tenancy.context.connector(tenancy.ledger.lease(rented.id))
         assert "`gpu-tenant profiles slurm`" in told.value.remedy
         # An alias of the owner's own, in which no provider's id can be told from it.

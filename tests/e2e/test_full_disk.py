@@ -116,7 +116,7 @@ def test_what_must_write_says_what_stands_in_its_way(disk: OnItsOwnDisk, kind: s
             disk.said(*words) for words in (("extend", "--hours", "3"), ("audit",), ("push", "."))
         ]
 
-    wants = "1.0 MB" if kind == "full" else "takes writes"
+    wants = "1.0 MB" if kind == "full" else "can be written"
     for status, said in told:
         assert (status, "Traceback" in said) == (6, False), said
         assert str(disk.state) in said

@@ -74,8 +74,10 @@ async def arm(
     except BoxTrouble as trouble:
         held = armed_now(session.lease, ledger)
         if held is not None and held.state == "armed":
-            # It still holds what it held before, but does not know of later changes.
-            words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
+            # The guard still enforces what it was told before, but does not know of later changes.
+            words = (
+                f"{held.words}; the guard could not be told about later changes: {trouble.message}"
+            )
             return held.model_copy(update={"words": words, "untold": True})
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"

@@ -325,7 +325,7 @@ async def survey(
                 found.foreign.append(box)
             elif marked["deployment"] not in (None, ledger.deployment):
                 found.foreign.append(box)
-                found.alarms.append((box.id, _another_s(box, marked["deployment"])))
+                found.alarms.append((box.id, _another_s(box, marked["deployment"], ledger=ledger)))
             else:
                 try:
                     words = await _take_up(
@@ -468,7 +468,12 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
     return lease.id, words
 
 
-def _another_s(box: Box, deployment: str) -> str:
+def _another_s(box: Box, deployment: str, *, ledger: Ledger) -> str:
+    if ledger.is_salvaged:  # its own name may be among what was lost
+        return (
+            f"a box at {box.provider} carries the mark of the deployment {deployment}, which may be this damaged "
+            "ledger's own: it was left alone, and may be billing"
+        )
     return (
         f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
         f"if that gpu-tenant no longer exists: {Command('adopt', box.id, on=box.provider, take_over=deployment)}"

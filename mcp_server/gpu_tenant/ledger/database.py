@@ -55,6 +55,7 @@ class Database:
         """
         self._path = path
         self._copy: TemporaryDirectory[str] | None = None
+        self.is_salvaged = False
         self._original = path
         self.clock = clock or WallClock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -128,7 +129,7 @@ class Database:
         except BaseException:
             copy.cleanup()
             raise
-        ledger._copy, ledger._original = copy, path
+        ledger._copy, ledger._original, ledger.is_salvaged = copy, path, True
         return ledger, rows
 
     @property
