@@ -138,7 +138,7 @@ async def test_a_teardown_that_was_killed_costs_until_it_was_asked_and_not_until
     assert receipt.cost_most_usd is not None
     assert receipt.cost_least_usd - CENT <= metered <= receipt.cost_most_usd
     assert receipt.cost_most_usd > metered * 2, "until somebody looked it may have billed"
-    assert "its destroy was asked at" in (receipt.counts or "")
+    assert "its destroy was requested at" in (receipt.counts or "")
     assert receipt.destroy_asked_at < receipt.first_absent_at
 
 
@@ -148,7 +148,7 @@ async def test_a_look_after_a_killed_teardown_says_what_is_waited_for(tenant: Te
     (card,) = (await tenant.tenancy.list_leases()).leases
 
     assert card.alarm is not None
-    assert "its destroy was asked at" in card.alarm
+    assert "its destroy was requested at" in card.alarm
     assert f"gpu-tenant teardown {lease}" in card.alarm
     torn = await tenant.tenancy.verify_and_teardown(lease)
     assert torn.state is LeaseState.GONE

@@ -46,7 +46,7 @@ def test_the_bill_likely_ended_when_the_destroy_was_asked(
         Decimal(20),
     )
     assert cost.words is not None
-    assert "its destroy was asked at" in cost.words
+    assert "its destroy was requested at" in cost.words
 
 
 def test_a_box_that_was_listed_after_the_refusal_billed_until_it_was_seen_gone() -> None:

@@ -145,7 +145,7 @@ def in_all(
         ended_at = min(max(asked_at, listed_at or asked_at), absent_at)
         less = most - (cost_usd(lease.rates, since=None, until=ended_at) or Decimal(0))
         words = (
-            f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and nobody looked until "
+            f"its destroy was requested at {asked_at:%H:%M:%S} UTC, and nobody looked until "
             f"{absent_at:%Y-%m-%d %H:%M:%S}"
         )
         doubts.append(Unseen(likely_less_usd=less, most_less_usd=less, words=words))

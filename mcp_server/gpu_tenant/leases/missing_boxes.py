@@ -54,7 +54,7 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
         return "its box is not in the provider's list; one look proves nothing"
     asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.newest_permit(lease.id)[1]
     return (
-        f"its box was asked to be destroyed at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted the box once: it "
+        f"its destroy was requested at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted the box once: it "
         f"has to omit it twice; {Command('teardown', lease.id)} waits for that, from {again_at:%H:%M:%S} UTC on"
     )
 
