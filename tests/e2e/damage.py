@@ -222,7 +222,11 @@ def ran_again(lease: Leased) -> None:
 
 
 def claimed_in_vain(lease: Leased) -> None:
-    lease.ask(lambda tenancy: tenancy.collect(lease.id, artifacts=["never.pt"]))
+    async def run(tenancy: Tenancy) -> None:
+        await tenancy.launch_detached(lease.id, "true", ["never.pt"])
+        assert (await over(tenancy, lease.id)).state == "finished"
+
+    lease.ask(run)
 
 
 def nothing(lease: Leased) -> None:

@@ -164,7 +164,7 @@ async def test_a_dear_box_that_nothing_ends_is_signed_for_and_its_call_goes_on(
             "sign", told.split("by the code ")[1][:6], env=environment(rehearsal)
         ) as t:
             t.read_until("Type runpod")
-            assert "whose bill nothing ends if this computer dies" in t.shown
+            assert "whose bill would run on if this computer dies" in t.shown
             t.type("runpod")
             assert t.ended() == 0
         card = await agent.does("provision", **asked)
