@@ -172,7 +172,7 @@ def test_an_address_that_every_machine_has_is_found_out(two: Two) -> None:
             host.ip("link", "del", "eth1")
 
     assert told.status == 1
-    assert f"{' and '.join(two.names)} each call 172.17.0.2 their own" in told.out
+    assert f"{' and '.join(two.names)} each claim the address 172.17.0.2" in told.out
 
 
 async def test_where_one_box_cannot_begin_it_is_stopped_on_the_other(two: Two) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """How the job stands at its other members. None if it belongs to no gang."""
+    """How the job stands on its other leases. None if the job belongs to no gang."""
     gang = next(
         (
             x
@@ -39,14 +39,14 @@ async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | Non
     others = gang.others(lease.id)
     states = {str(lease.id): str(seen.state)}
     for name, told in zip(others, await each(others, state), strict=True):
-        states[name] = told if isinstance(told, str) else "unknown: it does not answer"
+        states[name] = told if isinstance(told, str) else "unknown: its box does not answer"
     listed = ", ".join(f"{name} {states[name]}" for name in gang.leases)
     ended = [name for name, said in states.items() if said in ENDED and said != "finished"]
     running = [name for name, said in states.items() if said in ("running", "starting")]
     words = f"one job over {len(gang.leases)} leases: {listed}"
     if ended and running:
         words += (
-            f"; it did not end well on {', '.join(ended)}, and the others wait for it and bill: {gang.stop}, "
-            f"then read its log there ({Command('monitor', ended[0])}) and launch anew"
+            f"; the job failed on {', '.join(ended)}, and the others wait for it while they bill: {gang.stop}, "
+            f"then read the log of the failed one ({Command('monitor', ended[0])}) and launch anew"
         )
     return words
