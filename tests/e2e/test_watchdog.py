@@ -466,7 +466,7 @@ async def test_a_clock_that_jumps_forward_ends_nothing_where_the_box_tells_anoth
         told = {alarm.key: alarm for alarm in tenancy.ledger.open_alarms()}
         assert (await tenancy.monitor(lease, "train", wait_s=0)).state == "running"
         assert told["clock"].level is Level.URGENT
-        assert "before the box's" in told["clock"].words
+        assert "ahead of the box's" in told["clock"].words
         tenancy.context.clock = WallClock()
         await tenancy.stop_job(lease, "train")
 
