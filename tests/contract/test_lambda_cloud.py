@@ -323,7 +323,7 @@ async def test_every_region_with_capacity_is_an_offer_and_nothing_else_is(staged
     assert offers["gpu_1x_a100_sxm4@us-east-1"].gpu == "A100 SXM 40GB"
     assert offers["gpu_1x_h100_sxm5@us-south-1"].gpu == "H100 SXM"
     assert offers["gpu_1x_h100_pcie@us-west-1"].gpu == "H100 PCIe"
-    assert offers["gpu_1x_rtx6000@us-south-1"].gpu == "RTX 6000", "which is no RTX 6000 Ada"
+    assert offers["gpu_1x_rtx6000@us-south-1"].gpu == "Quadro RTX 6000", "which is no RTX 6000 Ada"
     assert "aarch64" in " ".join(offers["gpu_1x_gh200@us-east-3"].notes)
     assert {offer.price.parked_usd_h for offer in offers.values()} == {None}
     assert {offer.price.disk_usd_h for offer in offers.values()} == {Decimal(0)}
