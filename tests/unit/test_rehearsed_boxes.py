@@ -3,6 +3,11 @@
 import subprocess
 from pathlib import Path
 
+from arranged import PATIENCE_S, eventually
+from parts import required
+from sshd import make_key
+
+from gpu_tenant.domain.model import SshAddress
 from gpu_tenant.emulators.boxes import Sites
 
 PAIRS = 40
@@ -31,3 +36,25 @@ def test_no_process_of_a_stopped_box_sees_another_end(tmp_path: Path) -> None:
         for process in started:
             process.kill()
             process.wait()
+
+
+def test_a_login_does_not_outlive_the_stop_of_its_box(tmp_path: Path) -> None:
+    required("sshd")
+    sites = Sites(tmp_path / "boxes", "ssh", "http://127.0.0.1:1")
+    key, door = make_key(tmp_path / "key"), tmp_path / "door"
+    address = sites.open("b1", [Path(f"{key}.pub").read_text(encoding="utf-8")])
+    assert isinstance(address, SshAddress)
+    user, _, port = address.target.rpartition(":")
+    quiet = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    shared = ["-o", "ControlMaster=yes", "-o", f"ControlPath={door}"]
+    login = subprocess.Popen(["ssh", "-N", *quiet, *shared, "-i", key, "-p", port, user])
+    try:
+        assert eventually(door.exists)
+
+        sites.close("b1")
+
+        assert login.wait(PATIENCE_S) == 255
+    finally:
+        sites.close("b1")
+        login.kill()
+        login.wait()

@@ -71,22 +71,13 @@ class Sites:
     def close(self, box_id: str) -> None:
         """Nothing of the box runs. Its disk is as it was."""
         directory = self._root / box_id
-        doomed = set(_processes_in(directory / "home"))
-        with contextlib.suppress(OSError, ValueError):
-            listener = int((directory / "pid").read_text(encoding="utf-8"))
-            # The process id may have been reused since, so a process is ended only if it is our own
-            # sshd.
-            if os.fspath(directory) in Path(f"/proc/{listener}/cmdline").read_text(
-                encoding="utf-8"
-            ):
-                doomed.add(listener)
-        # As at a real stop, none of them sees another's end: all are frozen before the first is killed.
+        listener = _listener(directory)
+        # As at a real stop, no process sees another's end: all are frozen before the first is killed.
         frozen: set[int] = set()
-        while doomed - frozen:
-            for pid in doomed - frozen:
+        while doomed := set(_processes_of(directory / "home", listener)) - frozen:
+            for pid in doomed:
                 _signal(pid, signal.SIGSTOP)
             frozen |= doomed
-            doomed |= set(_processes_in(directory / "home"))
         for pid in frozen:
             _signal(pid, signal.SIGKILL)
 
@@ -149,12 +140,35 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _processes_in(home: Path) -> Iterator[int]:
+def _listener(directory: Path) -> int | None:
+    """The process id of the box's sshd. None if it does not run."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((directory / "pid").read_text(encoding="utf-8"))
+        # The process id may have been reused since, so only our own sshd counts.
+        command = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+        return pid if os.fspath(directory) in command else None
+    return None
+
+
+def _processes_of(home: Path, listener: int | None) -> Iterator[int]:
+    """The box's sshd with all that descends from it, and every process that has the box's home.
+
+    An sshd that serves a login overwrites its environment, and what was left to run by itself has no parent there.
+    """
     carried = f"HOME={home}".encode()
+    parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state == "Z":
+                continue
+            parents[int(entry.name)] = int(parent)
             if carried in (entry / "environ").read_bytes().split(b"\0"):
                 yield int(entry.name)
+    served = {pid for pid in parents if pid == listener}
+    while served:
+        yield from served
+        served = {pid for pid, parent in parents.items() if parent in served}
 
 
 def _free_port() -> int:
