@@ -144,7 +144,10 @@ def test_every_sentence_of_its_own_has_its_chinese() -> None:
     assert said - {"B", "parked", "intended", "active"} - chinese.keys() == set(), (
         "no unit, no state"
     )
-    assert {sentence for sentence in chinese if f'"{sentence}"' not in card} == set()
+    unsaid = {sentence for sentence in chinese if f'"{sentence}"' not in card}
+    assert {sentence for sentence in unsaid if not sentence.startswith("job ")} == set(), (
+        "what a job came to is a word of the server"
+    )
     holes = re.compile(r"\{\w+\}")
     for english, other in chinese.items():
         assert sorted(holes.findall(english)) == sorted(holes.findall(other)), english

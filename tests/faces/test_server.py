@@ -122,6 +122,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "sweep",
         "install",
         "limits",
+        "logs",
         "sign",
         "waive",
         "profiles",

@@ -219,7 +219,7 @@ def test_a_hit_in_a_long_line_is_shown_with_what_is_around_it() -> None:
 
 @pytest.mark.parametrize("q", ["", "\x1b[31m", "one\ntwo"])
 def test_a_search_for_nothing_or_for_two_lines_is_refused(q: str) -> None:
-    with pytest.raises(BadRequest, match="one line"):
+    with pytest.raises(BadRequest, match="a single line"):
         find(Said(b"one\ntwo\n"), q)
 
 
@@ -453,7 +453,7 @@ def test_a_log_that_nobody_has_is_said_to_be_gone(leased: OnBox) -> None:
     """Last: its lease has ended."""
     (leased.kept / "log" / "train.log").unlink()
 
-    with pytest.raises(BadRequest, match="is not here"):
+    with pytest.raises(BadRequest, match="is not on this computer"):
         leased.ask(
             lambda tenancy: log_window(tenancy.context, leased.id, "train", start=0, limit=1)
         )
