@@ -50,7 +50,7 @@ def test_a_store_is_named_as_its_owner_named_it(configuration: Path, tmp_path: P
 def test_what_is_no_store_is_refused_with_the_forms(words: str, configuration: Path) -> None:
     said(configuration, OWN)
 
-    with pytest.raises(BadRequest, match="no store") as told:
+    with pytest.raises(BadRequest, match="is not a store") as told:
         open_store(words, configuration=configuration, environ=ENVIRON)
 
     assert "s3://bucket/prefix" in told.value.remedy
@@ -81,7 +81,7 @@ def test_a_key_that_is_no_reference_is_refused_and_not_repeated(
         open_store("archive", configuration=configuration, environ=ENVIRON)
 
     assert "WRITTENOUT" not in str(told.value)
-    assert str(configuration) in told.value.remedy or "mend that file" in told.value.remedy
+    assert str(configuration) in told.value.remedy or "correct that file" in told.value.remedy
 
 
 def test_a_box_is_given_the_key_for_boxes_and_a_place_of_its_lease(configuration: Path) -> None:

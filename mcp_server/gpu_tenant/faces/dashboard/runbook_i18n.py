@@ -110,6 +110,10 @@ NAMES: Mapping[str, Both] = {
     "effect": ("what happens", "后果"),
     "interrupt.how": ("how it is taken back", "收回方式"),
     "interrupt.notice_s": ("seconds of warning", "提前通知秒数"),
+    "interrupt.heard": (
+        "where the guard on the box asks for the warning",
+        "盒上守护在哪里查询通知",
+    ),
     "interrupt.signal": ("how the warning comes", "通知方式"),
     "interrupt.resumes_by_itself": ("comes back by itself", "会自动恢复"),
     "deadman.stops_the_meter": ("if this computer dies", "本机失联时"),
