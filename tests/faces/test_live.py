@@ -181,8 +181,8 @@ def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_pat
     ledger = tmp_path / ".gpu-tenant" / "ledger.sqlite3"
     with terminal(tmp_path) as seen:
         assert seen.shows(made, "ready")
-        _say_to(ledger, ABSENT)
         _say_to(ledger, IN_THE_WAY)
+        _say_to(ledger, ABSENT)
         seen.press(b"r")
         assert seen.shows(made, "looking at the lease failed: IntegrityError")
 
