@@ -196,7 +196,7 @@ def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_pat
 
 
 def _say_to(ledger: Path, sql: str) -> None:
-    with closing(sqlite3.connect(ledger)) as db:
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as db:
         db.execute(sql)
 
 
