@@ -1,4 +1,4 @@
-"""A wish that waits: it stands on record, and whoever looks goes on with it, until one box is had or it is given up."""
+"""Waits for a box: the wish is recorded, and every watcher looks for it, until one box is rented or the time is over."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ from gpu_tenant.leases.rent import as_far_as_it_goes, rent_by_quotes
 from gpu_tenant.notifications.notify import tell_due
 
 WAITING = "waiting"
-"""The phase on the card of a wish that stands."""
+"""The phase on the card of an open wish."""
 
 _TRIED = 3
 """How many offers are tried at one look, the best first."""
 _TURN_AGAIN_S, _TURN_WAITS_S = 0.25, 120
-"""How often and how long, in real time, a call looks whether the one that is looking has found something."""
+"""How often, and for how long at most, a call asks whether another process has found a box. In real time."""
 _SEEN = 300
 
 
@@ -51,21 +51,22 @@ async def wait_for(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """The card of the box that was had within `wait_s`, or of the wish, which stands on.
+    """Wait for a box. Returns its card if one was rented within `wait_s`, otherwise the card of the wish.
 
-    `names` are quotes of one search, or the wish that the search put on record. The same call again goes on waiting.
+    `names` are quotes of one search, or the id of the wish that the search recorded. The wish stays after this call,
+    and the same call may be repeated to wait longer.
 
     Raises:
-        NoCapacity: it was given up.
-        Refused: it was called off, or what it had has ended.
-        BadRequest: it has no cap, stands on other terms, or the quotes are of several searches.
+        NoCapacity: the time of the wish is over.
+        Refused: the wish was called off, or the lease of its box has ended.
+        BadRequest: the wish has no price cap, was recorded with other terms, or the quotes are of several searches.
     """
     ledger = context.ledger
     quotes = [name for name in names if not is_wish(name)]
     wish_id = _only_wish(context, names, quotes)
     ours = {lease.id for lease in ledger.leases_of_wish(wish_id)}
     if any(lease.id not in ours for lease in ledger.rented_by(quotes)):
-        # One of the quotes had rented before anybody waited.
+        # One of the quotes was used to rent a box before anybody waited.
         return await rent_by_quotes(
             context, quotes, asked, unguarded=unguarded, smoke=smoke, wait_s=wait_s
         )
@@ -106,10 +107,10 @@ async def wait_for(
 
 
 def _only_wish(context: Context, names: Sequence[str], quotes: Sequence[str]) -> str:
-    """The one wish that all these names are of.
+    """Return the one wish to which all these names belong.
 
     Raises:
-        BadRequest: they are of several, or of none.
+        BadRequest: they belong to several wishes, or to none.
     """
     for name in quotes:
         if not wishes_of(context, [name]):
@@ -119,23 +120,23 @@ def _only_wish(context: Context, names: Sequence[str], quotes: Sequence[str]) ->
     wishes = wishes_of(context, names)
     if len(wishes) != 1:
         raise BadRequest(
-            "what is waited for is one search's, and these are of several",
+            "only the quotes of one search can be waited for, and these are of several",
             remedy=f"{Command('offers')}, then wait with its quotes alone",
         )
     return wishes.pop()
 
 
 def wishes_of(context: Context, names: Sequence[str]) -> set[str]:
-    """The wishes that are among these names, or whose quotes are."""
+    """Return the wishes among these names, and those whose quotes are among them."""
     quotes = filter(None, (context.ledger.quote(name) for name in names))
     return {*filter(is_wish, names), *(quote.wish_id for quote in quotes if quote.wish_id)}
 
 
 def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentRequest) -> Decimal:
-    """The lowest cap that was named; or else the dearest of the quotes.
+    """Return the lowest cap that was named. If none was, the highest price of the quotes.
 
     Raises:
-        BadRequest: there is none, and nobody may be there when it is rented.
+        BadRequest: there is no cap. A wish may rent while nobody is there, so it must have one.
     """
     named = [asked.max_price_usd_h, context.ledger.wish(wish_id).wish.max_price_usd_h]
     caps = [cap for cap in named if cap is not None]
@@ -151,44 +152,44 @@ def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentReque
 
 
 async def look_for(context: Context, wish_id: str, *, wait_s: float) -> StandingWish:
-    """The wish was moved on: its box came closer, or the market was asked, or it has ended.
+    """Take the next step for the wish: settle its box, ask the market, or end the wish.
 
-    A box that is had is waited for until it has let us in, or `wait_s` have passed.
+    If there is a box, this waits until the box has let us in, at most `wait_s`.
 
     Raises:
-        LeaseHeld: another process is moving it on right now.
+        LeaseHeld: another process is taking a step for this wish right now.
     """
     ledger = context.ledger
     with context.hold_lease(wish_id, "wait"):
         standing = ledger.wish(wish_id)
         if not standing.stands:
             return standing
-        standing = await _with_its_box(context, standing, wait_s)
+        standing = await _settle_boxes(context, standing, wait_s)
         now = context.clock.now()
         if not standing.stands or _may_have_box(context, standing):
             return standing
         assert standing.until is not None
         if now >= standing.until:
-            return await _given_up(context, standing)
+            return await _give_up(context, standing)
         if standing.is_due(now):
             await _rent_best(context, standing, wait_s)
-            standing = await _with_its_box(context, ledger.wish(wish_id), 0)
+            standing = await _settle_boxes(context, ledger.wish(wish_id), 0)
     return standing
 
 
 async def look_for_all(context: Context) -> list[str]:
-    """Every wish that stands was moved on, for a watcher. Returns what came of it, in words."""
+    """Take the next step for every wish, on behalf of a watcher. Returns what ended, in words."""
     did: list[str] = []
     for standing in context.ledger.standing_wishes():
-        with suppress(LeaseHeld):  # whoever looks for it right now goes on with it
+        with suppress(LeaseHeld):  # the process that holds the wish takes the step
             after = await look_for(context, standing.id, wait_s=0)
             if not after.stands:
                 did.append(f"{after.id}: {after.outcome}: {after.seen}")
     return did
 
 
-async def _with_its_box(context: Context, standing: StandingWish, wait_s: float) -> StandingWish:
-    """The wish has ended if its box has let us in. A box that never will was given back."""
+async def _settle_boxes(context: Context, standing: StandingWish, wait_s: float) -> StandingWish:
+    """Move the wish's boxes forward. Ends the wish if one has let us in, and gives back a box that never will."""
     ledger, refused = context.ledger, list[str]()
     for lease in ledger.leases_of_wish(standing.id):
         if lease.state.live and lease.ready_at is None and lease.parked_at is None:
@@ -201,7 +202,7 @@ async def _with_its_box(context: Context, standing: StandingWish, wait_s: float)
                 refused.append(f"{lease.id}: {trouble.message}")
             lease = ledger.lease(lease.id)
         if lease.ready_at is not None or lease.touched_at is not None:
-            return await _had(context, standing, lease)
+            return await _end_as_had(context, standing, lease)
     if refused and ledger.wish(standing.id).stands:
         return ledger.note_look(
             standing.id, "; ".join(refused)[:_SEEN], standing.rests, at=context.clock.now()
@@ -210,7 +211,7 @@ async def _with_its_box(context: Context, standing: StandingWish, wait_s: float)
 
 
 def _may_have_box(context: Context, standing: StandingWish) -> bool:
-    """Whether a box is being had, or one that is missing may only be late in its provider's list."""
+    """Whether the wish has a box, or a missing box may only be late in its provider's list."""
     now = context.clock.now()
     for lease in context.ledger.leases_of_wish(standing.id):
         lag_s = YOUNG_LAGS * context.profile(lease.provider).list_lag_s
@@ -221,10 +222,10 @@ def _may_have_box(context: Context, standing: StandingWish) -> bool:
 
 
 async def _rent_best(context: Context, standing: StandingWish, wait_s: float) -> None:
-    """The market was asked, and the best offer under the cap that can be had was rented."""
+    """Ask the market, and rent the best offer below the cap that is still available."""
     ledger, order, now = context.ledger, standing.order, context.clock.now()
     assert order is not None
-    # Before anybody is asked: a process that dies over and over asks no more often than this.
+    # Record this before asking, so that a process that dies again and again asks no more often.
     ledger.note_look(standing.id, standing.seen, standing.rests, at=now)
     asked = {
         slug: market
@@ -251,7 +252,7 @@ async def _rent_best(context: Context, standing: StandingWish, wait_s: float) ->
                 wish=standing.id,
             )
         except (ProviderSilent, LeaseHeld) as trouble:
-            # There may be a box. The next look finds out, and until then nothing else is asked for.
+            # A box may exist. The next look finds out, and until then no other box is requested.
             refused.append(trouble.message)
             break
         except TenantError as trouble:
@@ -264,7 +265,7 @@ async def _rent_best(context: Context, standing: StandingWish, wait_s: float) ->
 
 
 def _market_words(found: Found) -> str:
-    """What a look at the market showed, where nothing was refused."""
+    """Say what the market showed, if no offer was refused."""
     if found.offers:
         return f"{found.offers[0].provider} offers one"
     least = [f"{count} left out as {why}" for why, count in list(found.unfit.items())[:2]]
@@ -272,7 +273,7 @@ def _market_words(found: Found) -> str:
     return "; ".join(("nothing fits", *least, *silent))
 
 
-async def _had(context: Context, standing: StandingWish, lease: Lease) -> StandingWish:
+async def _end_as_had(context: Context, standing: StandingWish, lease: Lease) -> StandingWish:
     price = lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
     now = context.clock.now()
     waited = span((now - (standing.asked_at or now)).total_seconds())
@@ -283,7 +284,7 @@ async def _had(context: Context, standing: StandingWish, lease: Lease) -> Standi
     return context.ledger.wish(standing.id)
 
 
-async def _given_up(context: Context, standing: StandingWish) -> StandingWish:
+async def _give_up(context: Context, standing: StandingWish) -> StandingWish:
     if context.ledger.end_wish(standing.id, "given up", standing.seen, at=context.clock.now()):
         words = f"{standing.what} could not be had in time, and nothing was rented"
         await _news(context, standing, f"{words}; {standing.seen}; {Command('offers')} begins anew")
@@ -291,7 +292,7 @@ async def _given_up(context: Context, standing: StandingWish) -> StandingWish:
 
 
 async def _news(context: Context, standing: StandingWish, words: str) -> None:
-    """A person hears of it once, over every channel."""
+    """Tell a person once, over every channel."""
     context.ledger.raise_alarm(
         f"wish {standing.id}",
         f"{standing.id}: {words}",
@@ -303,10 +304,10 @@ async def _news(context: Context, standing: StandingWish, words: str) -> None:
 
 
 def call_off(context: Context, wish_id: str) -> Card:
-    """Nothing is rented for the wish any more. A box that it has already stays under its lease.
+    """End the wish, so that nothing is rented for it any more. A box that it already has stays under its lease.
 
     Raises:
-        BadRequest: nobody waits for it.
+        BadRequest: nobody waits for that wish.
     """
     standing = context.ledger.wish(wish_id)
     if standing.order is None:
@@ -318,16 +319,16 @@ def call_off(context: Context, wish_id: str) -> Card:
 
 
 def waiting_lines(context: Context) -> tuple[str, ...]:
-    """Every wish that stands, each in one line for a person."""
+    """Describe every open wish, each in one line for a person."""
     watched = context.watch_words().removeprefix("by ")
     return tuple(standing.words(watched) for standing in context.ledger.standing_wishes())
 
 
 def _answer(context: Context, standing: StandingWish) -> Card:
-    """The card of what the wish had, or of the wish while it stands.
+    """Return the card of the wish's live box, or of the wish while it is open.
 
     Raises:
-        NoCapacity, Refused: it has ended without a box that is live now.
+        NoCapacity, Refused: the wish has ended, and no box of it is live now.
     """
     live = [x for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
     if live and standing.outcome != "called off":
@@ -343,7 +344,7 @@ def _answer(context: Context, standing: StandingWish) -> Card:
 
 
 def wish_card(context: Context, standing: StandingWish) -> Card:
-    """The wish as a card: no box exists for it yet, or none ever will."""
+    """Describe the wish as a card. No box exists for it yet, or none ever will."""
     now, order = context.clock.now(), standing.order
     live = [x.id for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
     again = Command("provision", quote=[standing.id], wait=6)
