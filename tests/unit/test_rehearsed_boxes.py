@@ -45,9 +45,12 @@ def test_a_login_does_not_outlive_the_stop_of_its_box(tmp_path: Path) -> None:
     address = sites.open("b1", [Path(f"{key}.pub").read_text(encoding="utf-8")])
     assert isinstance(address, SshAddress)
     user, _, port = address.target.rpartition(":")
-    quiet = ["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    host_key = (tmp_path / "boxes" / "b1" / "host_key.pub").read_text(encoding="utf-8")
+    known = tmp_path / "known"
+    known.write_text(f"[127.0.0.1]:{port} {host_key}", encoding="utf-8")
+    pinned = ["-F", "none", "-o", f"UserKnownHostsFile={known}"]
     shared = ["-o", "ControlMaster=yes", "-o", f"ControlPath={door}"]
-    login = subprocess.Popen(["ssh", "-N", *quiet, *shared, "-i", key, "-p", port, user])
+    login = subprocess.Popen(["ssh", "-N", *pinned, *shared, "-i", key, "-p", port, user])
     try:
         assert eventually(door.exists)
 
