@@ -473,13 +473,25 @@ def _fits(value: object, types: Any) -> bool:
     return isinstance(value, types)
 
 
+def _json_value(raw: bytes) -> Any:
+    """The value of that JSON.
+
+    Raises:
+        ValueError: it is none, or it is nested so deeply that it cannot be read.
+    """
+    try:
+        return json.loads(raw.decode())
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
 def journal_line(raw: bytes) -> dict:
     """That line of a queue's journal.
 
     Raises:
         ValueError: it is not whole.
     """
-    line: Any = json.loads(raw.decode())
+    line = _json_value(raw)
     kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
     if not is_whole(line, JOURNAL[kinds[0]] if kinds else {}):
         raise ValueError("it is no record, or a field is missing or of another type")
@@ -496,7 +508,7 @@ def read_record(path: str, fields: dict) -> dict | None:
     record: dict | None
     try:
         with open(path, "rb") as file:
-            record = json.loads(file.read().decode())
+            record = _json_value(file.read())
     except FileNotFoundError:
         return None
     except ValueError:
