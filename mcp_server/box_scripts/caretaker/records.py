@@ -120,6 +120,8 @@ def _fits(value: object, types: Any) -> bool:
         return isinstance(value, list) and all(_fits(each, types[0]) for each in value)
     if isinstance(value, float) and not math.isfinite(value):
         return False
+    if isinstance(value, str) and "\0" in value:  # no path may hold it
+        return False
     return isinstance(value, types)
 
 
