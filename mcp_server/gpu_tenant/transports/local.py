@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import subprocess
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, Loc
 from gpu_tenant.domain.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, run_uninterrupted
 from gpu_tenant.transports.process_channel import Child
+
+_LONGEST_DEATH_S = 1
+"""For how long a killed process is waited for, when nothing else can wait for it any more."""
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -89,6 +93,10 @@ class LocalTransport:
             finally:
                 # Also if the caller is cancelled a second time, while the process is dying.
                 transport.close()
+                if process.returncode is None:
+                    popen = transport.get_extra_info("subprocess")
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        popen.wait(_LONGEST_DEATH_S)
         return Finished(status if status >= 0 else 128 - status, stdout, stderr)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
