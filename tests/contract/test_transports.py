@@ -412,7 +412,8 @@ def test_a_command_whose_caller_is_cancelled_over_and_over_leaves_nothing_open(
         for _ in range(10):
             running.cancel()
             await asyncio.sleep(0)
-        assert running.cancelled()
+        with pytest.raises(asyncio.CancelledError):
+            await running
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -4,9 +4,15 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from e2e.rehearsal import Rehearsal, nothing_left_of
@@ -192,3 +198,51 @@ def test_what_is_left_of_a_damaged_ledger_is_shown_and_each_provider_is_asked(
         assert box in everything, "its provider was asked"
         assert (refused.returncode, "`gpu-tenant leases`" in refused.stderr) == (6, True)
         assert ledger.read_bytes() == bytes(content), "it was left as it is"
+
+
+class _Recording(BaseHTTPRequestHandler):
+    """Passes each request on to a rehearsal, and keeps the keys that come with them."""
+
+    at = ""
+    keys: ClassVar[set[str | None]] = set()
+
+    def do_GET(self) -> None:
+        self.keys.add(self.headers.get("Authorization"))
+        try:
+            answer = urlopen(f"{self.at}{self.path}", timeout=30)
+        except HTTPError as refused:
+            answer = refused
+        with answer:
+            self.send_response(answer.status)
+            self.end_headers()
+            self.wfile.write(answer.read())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is written."""
+
+
+def test_a_damaged_ledger_lets_no_key_be_sent_to_what_calls_itself_a_rehearsal(
+    rehearse: Callable[..., Rehearsal], tmp_path: Path
+) -> None:
+    stage = rehearse()
+    home = {"HOME": str(tmp_path), "GPU_TENANT_HOME": str(tmp_path / "state")}
+    environ = {"PATH": os.environ["PATH"], "VAST_API_KEY": "the-owner-s-own", **home}
+
+    def does(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "gpu_tenant", *words]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "ledger.sqlite3").write_bytes(os.urandom(4096))
+    _Recording.at = stage.url
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Recording) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        marker = {"provider": "vastai", "url": f"http://127.0.0.1:{server.server_port}"}
+        (tmp_path / "state" / "rehearsal.json").write_text(json.dumps(marker), encoding="utf-8")
+        told = does("leases", "--json")
+        server.shutdown()
+
+    assert told.returncode == 6, told.stderr
+    assert _Recording.keys, "it was asked for the time at least"
+    assert _Recording.keys <= {None}, "no key went there"
+    assert "whether this is a rehearsal" in told.stdout

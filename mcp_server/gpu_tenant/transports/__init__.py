@@ -100,6 +100,27 @@ def as_told(output: bytes) -> str:
     return repr(output.decode("utf-8", "backslashreplace").strip()[-500:])
 
 
+async def cancelled_once(work: Coroutine[object, object, T]) -> T:
+    """Run `work`, and return its result.
+
+    However often the caller is cancelled, `work` is cancelled once, and the call waits until `work` has tidied up.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as said:
+            if cancelled is None:
+                task.cancel()
+            cancelled = said
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()
+        raise cancelled
+    return task.result()
+
+
 async def run_uninterrupted(work: Callable[[], T]) -> T:
     """Run `work` in a thread, and return its result. A cancelled call still waits until the thread has ended."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))

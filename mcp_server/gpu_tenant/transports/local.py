@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
@@ -16,11 +15,14 @@ from typing import Literal
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.ports import Channel, Finished, Listener
-from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, run_uninterrupted
+from gpu_tenant.transports import (
+    CHUNK_BYTES,
+    all_of,
+    cancelled_once,
+    converse,
+    run_uninterrupted,
+)
 from gpu_tenant.transports.process_channel import Child
-
-_LONGEST_DEATH_S = 1
-"""For how long a killed process is waited for, when nothing else can wait for it any more."""
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -47,6 +49,16 @@ class LocalTransport:
         """
         self._check_home()
         _require_command(argv)
+        # A caller that is cancelled twice would otherwise leave a process that nobody waits for.
+        return await cancelled_once(self._run(argv, stdin, timeout_s, listener))
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | AsyncIterable[bytes],
+        timeout_s: float,
+        listener: Listener | None,
+    ) -> Finished:
         loop = asyncio.get_running_loop()
         try:
             # Not create_subprocess_exec: its Process cannot close pipes that a descendant keeps
@@ -91,12 +103,7 @@ class LocalTransport:
                         os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
             finally:
-                # Also if the caller is cancelled a second time, while the process is dying.
                 transport.close()
-                if process.returncode is None:
-                    popen = transport.get_extra_info("subprocess")
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        popen.wait(_LONGEST_DEATH_S)
         return Finished(status if status >= 0 else 128 - status, stdout, stderr)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
