@@ -34,7 +34,7 @@ from gpu_tenant.files.disk_reserve import give_up_reserve, is_full
 from gpu_tenant.files.rehearsal_marker import Rehearsal, rehearsal_of, require_real
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.providers.credentials import find_credential, read_table
+from gpu_tenant.providers.credentials import find_credential, only_rehearsed, read_table
 from gpu_tenant.providers.profiles import load_profiles
 
 # What only a tenancy needs is imported when one is opened. Platforms are also shown without one.
@@ -75,8 +75,7 @@ def open_tenancy(
     if unrecorded is not None:
         tell(f"{unrecorded.message}; {unrecorded.remedy}")
     try:
-        if purpose != "salvage":  # what says so in the ledger may be lost
-            _require_agreed(rehearsal, ledger, home, environ)
+        _require_agreed(rehearsal, ledger, home, environ, purpose)
         clock.now()  # so that a rehearsal that is over is reported at once, and by its name
     except BaseException:
         ledger.close()
@@ -190,6 +189,8 @@ def connect(
     elif profile.lease == "either" and not _is_used(profile, home):
         return by_hand
     rehearsal = rehearsal_of(home.root)
+    if rehearsal and credential:
+        credential = only_rehearsed(credential, home.root)
     setting = Setting(
         rehearsed_at=rehearsal.url if rehearsal and rehearsal.provider == profile.id else None,
         named_at=_named_at(profile, home),
@@ -231,9 +232,16 @@ def _public_key(home: Home) -> str:
 
 
 def _require_agreed(
-    rehearsal: Rehearsal | None, ledger: Ledger, home: Home, environ: Mapping[str, str]
+    rehearsal: Rehearsal | None,
+    ledger: Ledger,
+    home: Home,
+    environ: Mapping[str, str],
+    purpose: Purpose,
 ) -> None:
-    """The state directory and its ledger agree: both are real, or both are rehearsed.
+    """Require that the state directory and its ledger agree: both are real, or both are rehearsed.
+
+    What is left of a damaged ledger may have lost its word on this. It is looked at all the same, because no key of a
+    real account is sent in a rehearsal.
 
     Raises:
         BadRequest: a variable says otherwise.
@@ -246,7 +254,7 @@ def _require_agreed(
                 remedy=f"open a new shell, or start another one: {Command('rehearse', 'PROVIDER')}",
             )
         require_real(home.root, environ)
-    elif not ledger.is_rehearsed and not ledger.be_rehearsed():
+    elif purpose != "salvage" and not ledger.is_rehearsed and not ledger.be_rehearsed():
         raise LocalTrouble(
             f"{home.root} says that it is a rehearsal, and its ledger has real leases",
             remedy=f"remove {home.root / 'rehearsal.json'}: a rehearsal has a state directory of its own",

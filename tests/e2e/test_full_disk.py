@@ -245,4 +245,4 @@ def test_a_damaged_ledger_lets_no_key_be_sent_to_what_calls_itself_a_rehearsal(
     assert told.returncode == 6, told.stderr
     assert _Recording.keys, "it was asked for the time at least"
     assert _Recording.keys <= {None}, "no key went there"
-    assert "whether this is a rehearsal" in told.stdout
+    assert "is not a rehearsal's: it was not sent" in told.stdout

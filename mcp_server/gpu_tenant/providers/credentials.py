@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
@@ -18,6 +19,9 @@ from gpu_tenant.process_hardening import UNATTENDED
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
 
+
+REHEARSAL_KEY = "rehearsal"
+"""What every key begins with that a rehearsal's provider takes, and no key of a real account."""
 
 _DOORS = frozenset(
     {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
@@ -207,6 +211,25 @@ def find_credential(
     if place.file and Path(place.file).expanduser().is_file():
         return _credential(profile, f"file:{place.file}", environ)
     return None
+
+
+def only_rehearsed(credential: Credential, state: Path) -> Credential:
+    """Return that credential for the rehearsal in `state`: it reads as a rehearsal's key, or not at all.
+
+    A rehearsal's provider is asked over plain http, by whoever listens at the address in its marker.
+    """
+
+    def read() -> str:
+        key = credential.read()
+        if not key.startswith(REHEARSAL_KEY):
+            raise CredentialRefused(
+                f"{state} is a rehearsal, and the key at {credential.source} is not a rehearsal's: it was not sent",
+                remedy=f"{Command('rehearse', 'PROVIDER')} prints the variables of a rehearsal; "
+                f"if {state} was never one, remove {state / 'rehearsal.json'}",
+            )
+        return key
+
+    return Credential(credential.source, read)
 
 
 def read_table(configuration: Path, table: str) -> Mapping[str, JsonValue]:
