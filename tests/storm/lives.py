@@ -190,7 +190,7 @@ class Life:
         elif self.mode == "account":
             key = KEYS[self.stage.provider]
             was = self.client.environ
-            self.client.environ = {**was, key: "another-account"}
+            self.client.environ = {**was, key: "rehearsal-of-another-account"}
             self.client.ask("leases")
             self.client.ask("watchdog", "--once")
             yield
