@@ -203,7 +203,7 @@ class Pattern:
         if not self.relative:
             globs = [raw for _, raw in segments]
             fixed = globs.index(None) if None in globs else len(globs)
-            segments = self._resolved(segments, from_home)
+            segments = self._resolve_beginning(segments, from_home)
             self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
@@ -216,7 +216,7 @@ class Pattern:
         self.source = source if self.relative else "/" + source
         self.matches = re.compile(self.source).fullmatch
 
-    def _resolved(
+    def _resolve_beginning(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
         """The same with the links in its literal beginning resolved, because the survey sees real paths."""
@@ -651,7 +651,7 @@ class Job:
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
-    def started(self) -> dict | None:
+    def start_record(self) -> dict | None:
         return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
@@ -681,7 +681,7 @@ class Job:
         """
         table, members, supervisor = living_processes(), set(), 0
         try:
-            started = self.started()
+            started = self.start_record()
         except Refusal:  # then only the marks tell
             started = None
         if started and not restarted_since(started):
@@ -746,7 +746,7 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 def oom_kill_counts() -> dict[str, int]:
     """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, OOM_KILL_FIELDS)
+    return _counts_in(paths, OOM_KILL_FIELDS)
 
 
 def limit_hit_counts() -> dict[str, int]:
@@ -757,7 +757,7 @@ def limit_hit_counts() -> dict[str, int]:
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
+    return _counts_in(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
 OOM_KILL_FIELDS = {
@@ -771,7 +771,7 @@ LIMIT_HIT_FIELDS = {
 }  # the other files hold nothing but a number
 
 
-def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
+def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
@@ -783,7 +783,7 @@ def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 def risen_counts(before: dict, names: dict) -> dict:
     """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
-    now = _counted(before, names)
+    now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
     return dict(risen[:6])  # the record has to fit into the room that was reserved for it
 
@@ -960,7 +960,7 @@ def observe(job: Job) -> Observed:
 
 def _look(job: Job) -> Observed:
     held = job.is_held()  # This is read before the records: if the lock is free, they are final.
-    started = job.started()
+    started = job.start_record()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
     final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)
@@ -1344,7 +1344,7 @@ def start(home: str, request: dict) -> dict:
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
     give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
-    while job.started() is None:
+    while job.start_record() is None:
         lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
@@ -1354,7 +1354,7 @@ def start(home: str, request: dict) -> dict:
             time.sleep(0.02)
             continue
         try:
-            if job.started() is None:
+            if job.start_record() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
                 since_ns = set_since(home, "since.json", request["cwd"])
                 write_record(job.path("spec.json"), spec)
@@ -1369,7 +1369,7 @@ def start(home: str, request: dict) -> dict:
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
-    started = job.started() or {}
+    started = job.start_record() or {}
     reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
     return dict(reply, job=job.name, already=already, since_ns=since_ns)
 
@@ -1387,7 +1387,7 @@ def _launch(
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
-    if job.started() is None:
+    if job.start_record() is None:
         if not ready:
             raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
         raise Refusal(
@@ -1455,7 +1455,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             os.read(woken, 4096)
         except BlockingIOError:
             pass
-    if job.started() and not os.path.exists(job.path("exit.json")):
+    if job.start_record() and not os.path.exists(job.path("exit.json")):
         _insist(job.path("exit.json"), end)
 
 
@@ -1571,7 +1571,7 @@ class Hashes:
         self._used[key] = known
         return known[0], before
 
-    def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
+    def recall(self, path: bytes) -> tuple[str | None, os.stat_result]:
         """The same, but the hash is None if the file would have to be read for it."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
@@ -2144,7 +2144,7 @@ class Heaps:
             return False
         if not self._reads:
             try:
-                sha256, _ = self._hashes.recalled(path)
+                sha256, _ = self._hashes.recall(path)
             except (Changing, OSError):
                 sha256 = None
             self.is_sure = self.is_sure and sha256 in versions
@@ -2154,7 +2154,7 @@ class Heaps:
         except (Changing, OSError):
             return False
 
-    def told(self, named: int) -> dict:
+    def as_answer(self, named: int) -> dict:
         largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
@@ -2516,7 +2516,7 @@ def _refuse_running(home: str) -> list[Job]:
     return [job for job, state in seen if state != "absent"]
 
 
-def _started(home: str) -> list[Job]:
+def _started_jobs(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
@@ -2568,7 +2568,7 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started(home) if is_look else _refuse_running(home)
+    jobs = _started_jobs(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
@@ -2617,7 +2617,7 @@ def manifest(home: str, request: dict) -> dict:
     for name, path in survey.files + logs:
         at = escape_path(path)
         try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+            sha256, seen = hashes.of(path) if reads else hashes.recall(path)
         except (Changing, FileNotFoundError):
             survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
@@ -2644,7 +2644,7 @@ def manifest(home: str, request: dict) -> dict:
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
-        heaps.told(request.get("named", 20)),
+        heaps.as_answer(request.get("named", 20)),
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,
@@ -2785,7 +2785,7 @@ def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     return found
 
 
-def unfinished(
+def find_unfinished(
     files: Iterable[bytes],
     busy: set[bytes],
     listing: Dated,
@@ -2931,7 +2931,9 @@ def complete(home: str, request: dict) -> dict:
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
     listing = checkpoint_listing(seen, request["work"])
     done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
-    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
+    held_back = find_unfinished(
+        seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done
+    )
     newest_first = sorted(
         (one for one in survey.files if one[1] in seen and one[1] not in held_back),
         key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
@@ -2976,7 +2978,7 @@ def complete(home: str, request: dict) -> dict:
 
 def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in all_jobs(home) if job.started()]
+    jobs = [job for job in all_jobs(home) if job.start_record()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
@@ -2999,7 +3001,7 @@ def _looked_twice(
     If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
     is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
     """
-    first = _looked(files)
+    first = _stats_of(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))
     now_ns = time.time_ns()
     undated = {
@@ -3009,7 +3011,7 @@ def _looked_twice(
     }
     if not all(hashes.knows(first[path]) for path in undated):
         time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), open_files() if files else {}
+    second, writers = _stats_of(files), open_files() if files else {}
     busy = set()
     for path, seen in second.items():
         if path in undated:
@@ -3021,7 +3023,7 @@ def _looked_twice(
     return second, busy
 
 
-def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
+def _stats_of(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
     found = {}
     for _, path in files:
         try:
@@ -3052,13 +3054,13 @@ def prune(home: str, request: dict) -> dict:
     with Locked(home, "home.lock"):
         for checkpoint in request["checkpoints"]:
             try:
-                top, files = _named(checkpoint)
+                top, files = _files_of(checkpoint)
             except (KeyError, TypeError, ValueError):
                 raise Refusal("BAD_REQUEST", "checkpoints are not as --help says") from None
             why = _why_kept(top, files, survey, left, hashes)
             if why is None:
                 _log_pruned(home, checkpoint)
-                why = _unlinked(top, files)
+                why = _unlink_all(top, files)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
                 left = {path for path in left if os.path.lexists(path)}
@@ -3070,7 +3072,7 @@ def prune(home: str, request: dict) -> dict:
     return {"pruned": gone, "files": count, "bytes": size, "refused": refused}
 
 
-def _named(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
+def _files_of(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
     files = {
         unescape_path(f["at"]): (
             int(f["size"]),
@@ -3151,7 +3153,7 @@ def _log_pruned(home: str, checkpoint: dict) -> None:
     put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
-def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
+def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
     """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
     They are first renamed and then looked at again, because a job may put another file in a place meanwhile.
@@ -3416,7 +3418,7 @@ def place(home: str, request: dict) -> dict:
     other = []
     try:
         for key in request.get("stale", []):
-            arrived = _arrived(work, key)
+            arrived = _incoming_path(work, key)
             if os.path.lexists(arrived):
                 os.unlink(arrived)
         for said in request["files"]:
@@ -3433,7 +3435,7 @@ def place(home: str, request: dict) -> dict:
     return dict(_room_below(work), files=files, other=other)
 
 
-def _arrived(work: bytes, key: str) -> bytes:
+def _incoming_path(work: bytes, key: str) -> bytes:
     """Where an incoming file of that name lies.
 
     Raises:
@@ -3454,7 +3456,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
-    arrived = _arrived(work, said["incoming"])
+    arrived = _incoming_path(work, said["incoming"])
     os.makedirs(parent, exist_ok=True)
     source = arrived
     try:
@@ -3627,7 +3629,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = valued(FIELDS[name][0], value)
+            checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -3637,13 +3639,15 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     return checked
 
 
-def valued(kind: str, value: object) -> object:
+def parse_value(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [valued(kind[:-1], item) for item in value]
+        return [parse_value(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {valued("text", name): valued("text", text) for name, text in value.items()}
+        return {
+            parse_value("text", name): parse_value("text", text) for name, text in value.items()
+        }
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -3660,7 +3664,7 @@ def valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [valued("object", item) for item in value]
+        return [parse_value("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
@@ -3688,13 +3692,13 @@ def metadata_address(home: str) -> tuple[str, int, str, str] | None:
     while True:
         path = os.path.join(directory, MARKER)
         if os.path.lexists(path):
-            return _rehearsed(path)
+            return _rehearsed_address(path)
         if directory == os.path.dirname(directory):
             return METADATA
         directory = os.path.dirname(directory)
 
 
-def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
+def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
     from urllib.parse import urlsplit
 
     try:
@@ -3825,7 +3829,7 @@ class Presence:
         self._terminals: dict = {}
         self._looked = False
 
-    def seen(self, now: float) -> bool:
+    def was_somebody_here(self, now: float) -> bool:
         """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
 
         `now` is by a clock that nobody sets.
@@ -3930,7 +3934,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 reserve_record(path)
-                record = _posted(home, request, wanted)
+                record = _start_holder(home, request, wanted)
                 write_record(path, record)
     return dict(record, already=already, now=time.time())
 
@@ -3940,7 +3944,7 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _elapsed() -> float:
+def _elapsed_s() -> float:
     """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -3948,10 +3952,10 @@ def _elapsed() -> float:
         return time.monotonic()
 
 
-def _posted(home: str, request: dict, wanted: dict) -> dict:
+def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    fires, held = _elapsed() + left_s, dict(request)
+    fires, held = _elapsed_s() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
     places = dict(request.get("scripts") or {})
@@ -3982,10 +3986,10 @@ class Guarding:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = _elapsed()
+        self._quiet_since = self._looked_at = _elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = _elapsed() + float(
+        self._done_from = _elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -4001,12 +4005,12 @@ class Guarding:
         """
         idle_s = self._request.get("idle_s")
         while True:
-            why = "deadline" if _elapsed() >= self._fires else None
+            why = "deadline" if _elapsed_s() >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = _elapsed()
+                    self._quiet_since = _elapsed_s()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -4019,7 +4023,7 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
+            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed_s())))
             if source and not self._heeds(source):
                 return False
 
@@ -4061,8 +4065,8 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, _elapsed()
-        return _elapsed() - self._quiet_since
+            self._quiet, self._quiet_since = seen, _elapsed_s()
+        return _elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
@@ -4075,26 +4079,28 @@ class Guarding:
         if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.seen(_elapsed()):
-            self._quiet_since = _elapsed()
+        if quiet_s > 0 and self._presence.was_somebody_here(_elapsed_s()):
+            self._quiet_since = _elapsed_s()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+        if after_s is None or quiet_s < after_s or _elapsed_s() < self._done_from:
             return False
         heard = self._quiet
         try:
-            kept = self._copied()
+            kept = self._copy_to_store()
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
         if not whole:
-            self._done_from = _elapsed() + self._copies_wait_s
+            self._done_from = _elapsed_s() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
-        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
+        return bool(
+            whole and self._quiet == heard and not self._presence.was_somebody_here(_elapsed_s())
+        )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
@@ -4114,9 +4120,9 @@ class Guarding:
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or _elapsed() < self._looked_at:
+        if script is None or _elapsed_s() < self._looked_at:
             return
-        self._looked_at = _elapsed() + LOOK_S
+        self._looked_at = _elapsed_s() + LOOK_S
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -4181,16 +4187,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = _elapsed() + within_s + LATE_S
+        gives_up = _elapsed_s() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, _elapsed()
+        copying, copy_at = 0, _elapsed_s()
         alive = signal_jobs(never, told, 0.0)
-        while alive and _elapsed() < gives_up:
-            if "store" in self._request and _elapsed() >= copy_at:
+        while alive and _elapsed_s() < gives_up:
+            if "store" in self._request and _elapsed_s() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
+                    copying, copy_at = 0, _elapsed_s() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -4198,7 +4204,7 @@ class Guarding:
         record_notice(self._home, source, ended_at=time.time(), left=sorted(p.pid for p in alive))
         if "store" in self._request:
             try:
-                kept = self._copied(whole=not alive)
+                kept = self._copy_to_store(whole=not alive)
             except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
@@ -4210,7 +4216,7 @@ class Guarding:
         if child == 0:
             try:
                 os.setpgid(0, 0)
-                self._copied(whole=False)
+                self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
         return child
@@ -4234,19 +4240,19 @@ class Guarding:
             return True
         if "store" in self._request:
             try:
-                kept = self._copied()
+                kept = self._copy_to_store()
             except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
         return True
 
-    def _copied(self, whole: bool = True) -> dict:
+    def _copy_to_store(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
-                entries = self._sealed() if whole else self._complete()
+                entries = self._sealed_entries() if whole else self._complete_entries()
                 break
             except (Refusal, OSError) as error:
                 if time.monotonic() > give_up:
@@ -4264,11 +4270,11 @@ class Guarding:
         told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
         return dict(told, at=time.time(), message=str(why)[:300])
 
-    def _sealed(self) -> list[dict]:
+    def _sealed_entries(self) -> list[dict]:
         entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
         return entries
 
-    def _complete(self) -> list[dict]:
+    def _complete_entries(self) -> list[dict]:
         seal = self._request["seal"]
         asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
         files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
@@ -4283,20 +4289,20 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed()
+        begins = _elapsed_s()
         if (
             end.get("on") == "waive"
         ):  # the owner signed for the time after the deadline, and not for idleness before it
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - _elapsed()
+        left_s = begins - _elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while _elapsed() < begins:
+        while _elapsed_s() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+            time.sleep(min(2.0, max(0.05, begins - _elapsed_s())))
         while True:
             said = self._ask("leave", "end", wanted, 60.0)
             tries += 1

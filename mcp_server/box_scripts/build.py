@@ -56,11 +56,11 @@ def scripts() -> dict[Path, str]:
     built = {}
     for folder in sorted(at.parent for at in HERE.glob("*/__init__.py")):
         parts: Sequence[str] = importlib.import_module(f"box_scripts.{folder.name}").PARTS
-        built[SCRIPTS / f"{folder.name}.py"] = joined(folder, parts)
+        built[SCRIPTS / f"{folder.name}.py"] = join_parts(folder, parts)
     return built
 
 
-def joined(folder: Path, order: Sequence[str]) -> str:
+def join_parts(folder: Path, order: Sequence[str]) -> str:
     """The text of the script whose parts lie in that folder.
 
     Raises:
@@ -155,8 +155,8 @@ def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
                 node is statement or _of_ours(node, folder)
             ):
                 raise Unbuildable(f"{at}:{node.lineno}: this import stands at the head of a part")
-    plain, names = _checked(at, imports, folder, before)
-    typing_plain, typing_names = _checked(at, typed, folder, before)
+    plain, names = _imports_of(at, imports, folder, before)
+    typing_plain, typing_names = _imports_of(at, typed, folder, before)
     if ("__future__", "annotations") not in names:
         raise Unbuildable(
             f"{at}: it needs `from __future__ import annotations`, as all parts have it"
@@ -169,12 +169,12 @@ def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
         names - {("__future__", "annotations")},
         typing_plain,
         typing_names,
-        frozenset(bound for statement in rest for bound in _bound(statement)),
+        frozenset(bound for statement in rest for bound in _bindings_of(statement)),
         "\n".join(source.split("\n")[last.end_lineno :]).strip("\n"),
     )
 
 
-def _checked(
+def _imports_of(
     at: Path, statements: Sequence[ast.stmt], folder: Path, before: Sequence[str]
 ) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
     """The modules and the names that are imported from the standard library; what is ours is an earlier part's."""
@@ -217,7 +217,7 @@ def _is_typing_block(statement: ast.If) -> bool:
     )
 
 
-def _bound(statement: ast.stmt) -> Iterator[str]:
+def _bindings_of(statement: ast.stmt) -> Iterator[str]:
     """The names that a statement of a module binds in that module."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         yield statement.name

@@ -110,7 +110,7 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
     from gpu_tenant.ledger import Ledger
 
     if purpose == "salvage":
-        left, rows = Ledger.salvaged(home.ledger, clock)
+        left, rows = Ledger.salvage(home.ledger, clock)
         return left, LedgerCorrupt(
             f"{home.ledger} is damaged: {rows} records of it can be read and are shown, and each provider was asked "
             "what stands; nothing of this look is recorded",

@@ -457,7 +457,7 @@ class Tenancy:
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
-        from gpu_tenant.leases.take_work import held_for_work, wanted
+        from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
 
@@ -474,7 +474,7 @@ class Tenancy:
                 prefix=name,
             )
             for each in dict.fromkeys((lease, *leases)):
-                await wanted(context, each)
+                await require_box_for_work(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -490,7 +490,7 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*kept, *given_up))
-        found = await wanted(context, lease)
+        found = await require_box_for_work(context, lease)
         async with held_for_work(context, found, "launch") as found:
             values = resolve_all(env, context.environ, account=context.account)
             own = activation(context.ledger, found.id) if python == "prepared" else {}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from box_scripts.caretaker import pace
-from box_scripts.caretaker.checkpoints import unfinished
+from box_scripts.caretaker.checkpoints import find_unfinished
 from box_scripts.caretaker.mounts import far_devices
 from box_scripts.caretaker.patterns import segment_regex
 from box_scripts.caretaker.prune import _unlinked
@@ -37,7 +37,7 @@ def held_back(
             directory, name = os.path.split(directory)
             listing.setdefault(directory, {}).setdefault(name, (at_ns, at_ns))
     matches = [re.compile(segment_regex(text)[0]).fullmatch for text in done]
-    found = unfinished(
+    found = find_unfinished(
         files,
         {os.fsencode(f"/w/{name}") for name in busy},
         listing,

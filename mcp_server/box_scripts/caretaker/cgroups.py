@@ -33,7 +33,7 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 def oom_kill_counts() -> dict[str, int]:
     """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, OOM_KILL_FIELDS)
+    return _counts_in(paths, OOM_KILL_FIELDS)
 
 
 def limit_hit_counts() -> dict[str, int]:
@@ -44,7 +44,7 @@ def limit_hit_counts() -> dict[str, int]:
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
+    return _counts_in(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
 OOM_KILL_FIELDS = {
@@ -58,7 +58,7 @@ LIMIT_HIT_FIELDS = {
 }  # the other files hold nothing but a number
 
 
-def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
+def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
@@ -70,6 +70,6 @@ def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 def risen_counts(before: dict, names: dict) -> dict:
     """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
-    now = _counted(before, names)
+    now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
     return dict(risen[:6])  # the record has to fit into the room that was reserved for it

@@ -70,7 +70,7 @@ def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     return found
 
 
-def unfinished(
+def find_unfinished(
     files: Iterable[bytes],
     busy: set[bytes],
     listing: Dated,

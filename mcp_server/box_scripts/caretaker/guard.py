@@ -78,7 +78,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 reserve_record(path)
-                record = _posted(home, request, wanted)
+                record = _start_holder(home, request, wanted)
                 write_record(path, record)
     return dict(record, already=already, now=time.time())
 
@@ -88,7 +88,7 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _elapsed() -> float:
+def _elapsed_s() -> float:
     """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -96,10 +96,10 @@ def _elapsed() -> float:
         return time.monotonic()
 
 
-def _posted(home: str, request: dict, wanted: dict) -> dict:
+def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    fires, held = _elapsed() + left_s, dict(request)
+    fires, held = _elapsed_s() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
     places = dict(request.get("scripts") or {})
@@ -130,10 +130,10 @@ class Guarding:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = _elapsed()
+        self._quiet_since = self._looked_at = _elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = _elapsed() + float(
+        self._done_from = _elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -149,12 +149,12 @@ class Guarding:
         """
         idle_s = self._request.get("idle_s")
         while True:
-            why = "deadline" if _elapsed() >= self._fires else None
+            why = "deadline" if _elapsed_s() >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = _elapsed()
+                    self._quiet_since = _elapsed_s()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -167,7 +167,7 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
+            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed_s())))
             if source and not self._heeds(source):
                 return False
 
@@ -209,8 +209,8 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, _elapsed()
-        return _elapsed() - self._quiet_since
+            self._quiet, self._quiet_since = seen, _elapsed_s()
+        return _elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
@@ -223,26 +223,28 @@ class Guarding:
         if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.seen(_elapsed()):
-            self._quiet_since = _elapsed()
+        if quiet_s > 0 and self._presence.was_somebody_here(_elapsed_s()):
+            self._quiet_since = _elapsed_s()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+        if after_s is None or quiet_s < after_s or _elapsed_s() < self._done_from:
             return False
         heard = self._quiet
         try:
-            kept = self._copied()
+            kept = self._copy_to_store()
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
         if not whole:
-            self._done_from = _elapsed() + self._copies_wait_s
+            self._done_from = _elapsed_s() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
-        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
+        return bool(
+            whole and self._quiet == heard and not self._presence.was_somebody_here(_elapsed_s())
+        )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
@@ -262,9 +264,9 @@ class Guarding:
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or _elapsed() < self._looked_at:
+        if script is None or _elapsed_s() < self._looked_at:
             return
-        self._looked_at = _elapsed() + LOOK_S
+        self._looked_at = _elapsed_s() + LOOK_S
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -329,16 +331,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = _elapsed() + within_s + LATE_S
+        gives_up = _elapsed_s() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, _elapsed()
+        copying, copy_at = 0, _elapsed_s()
         alive = signal_jobs(never, told, 0.0)
-        while alive and _elapsed() < gives_up:
-            if "store" in self._request and _elapsed() >= copy_at:
+        while alive and _elapsed_s() < gives_up:
+            if "store" in self._request and _elapsed_s() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
+                    copying, copy_at = 0, _elapsed_s() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -346,7 +348,7 @@ class Guarding:
         record_notice(self._home, source, ended_at=time.time(), left=sorted(p.pid for p in alive))
         if "store" in self._request:
             try:
-                kept = self._copied(whole=not alive)
+                kept = self._copy_to_store(whole=not alive)
             except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
@@ -358,7 +360,7 @@ class Guarding:
         if child == 0:
             try:
                 os.setpgid(0, 0)
-                self._copied(whole=False)
+                self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
         return child
@@ -382,19 +384,19 @@ class Guarding:
             return True
         if "store" in self._request:
             try:
-                kept = self._copied()
+                kept = self._copy_to_store()
             except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
         return True
 
-    def _copied(self, whole: bool = True) -> dict:
+    def _copy_to_store(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
-                entries = self._sealed() if whole else self._complete()
+                entries = self._sealed_entries() if whole else self._complete_entries()
                 break
             except (Refusal, OSError) as error:
                 if time.monotonic() > give_up:
@@ -412,11 +414,11 @@ class Guarding:
         told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
         return dict(told, at=time.time(), message=str(why)[:300])
 
-    def _sealed(self) -> list[dict]:
+    def _sealed_entries(self) -> list[dict]:
         entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
         return entries
 
-    def _complete(self) -> list[dict]:
+    def _complete_entries(self) -> list[dict]:
         seal = self._request["seal"]
         asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
         files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
@@ -431,20 +433,20 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed()
+        begins = _elapsed_s()
         if (
             end.get("on") == "waive"
         ):  # the owner signed for the time after the deadline, and not for idleness before it
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - _elapsed()
+        left_s = begins - _elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while _elapsed() < begins:
+        while _elapsed_s() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+            time.sleep(min(2.0, max(0.05, begins - _elapsed_s())))
         while True:
             said = self._ask("leave", "end", wanted, 60.0)
             tries += 1

@@ -25,7 +25,7 @@ def observe(job: Job) -> Observed:
 
 def _look(job: Job) -> Observed:
     held = job.is_held()  # This is read before the records: if the lock is free, they are final.
-    started = job.started()
+    started = job.start_record()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
     final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)

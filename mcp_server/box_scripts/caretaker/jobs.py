@@ -31,7 +31,7 @@ class Job:
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
-    def started(self) -> dict | None:
+    def start_record(self) -> dict | None:
         return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
@@ -61,7 +61,7 @@ class Job:
         """
         table, members, supervisor = living_processes(), set(), 0
         try:
-            started = self.started()
+            started = self.start_record()
         except Refusal:  # then only the marks tell
             started = None
         if started and not restarted_since(started):

@@ -53,7 +53,7 @@ def start(home: str, request: dict) -> dict:
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
     give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
-    while job.started() is None:
+    while job.start_record() is None:
         lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
@@ -63,7 +63,7 @@ def start(home: str, request: dict) -> dict:
             time.sleep(0.02)
             continue
         try:
-            if job.started() is None:
+            if job.start_record() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
                 since_ns = set_since(home, "since.json", request["cwd"])
                 write_record(job.path("spec.json"), spec)
@@ -78,7 +78,7 @@ def start(home: str, request: dict) -> dict:
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
-    started = job.started() or {}
+    started = job.start_record() or {}
     reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
     return dict(reply, job=job.name, already=already, since_ns=since_ns)
 
@@ -96,7 +96,7 @@ def _launch(
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
-    if job.started() is None:
+    if job.start_record() is None:
         if not ready:
             raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
         raise Refusal(
@@ -164,7 +164,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             os.read(woken, 4096)
         except BlockingIOError:
             pass
-    if job.started() and not os.path.exists(job.path("exit.json")):
+    if job.start_record() and not os.path.exists(job.path("exit.json")):
         _insist(job.path("exit.json"), end)
 
 

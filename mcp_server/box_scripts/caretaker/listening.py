@@ -22,13 +22,13 @@ def metadata_address(home: str) -> tuple[str, int, str, str] | None:
     while True:
         path = os.path.join(directory, MARKER)
         if os.path.lexists(path):
-            return _rehearsed(path)
+            return _rehearsed_address(path)
         if directory == os.path.dirname(directory):
             return METADATA
         directory = os.path.dirname(directory)
 
 
-def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
+def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
     from urllib.parse import urlsplit
 
     try:

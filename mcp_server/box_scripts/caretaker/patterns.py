@@ -71,7 +71,7 @@ class Pattern:
         if not self.relative:
             globs = [raw for _, raw in segments]
             fixed = globs.index(None) if None in globs else len(globs)
-            segments = self._resolved(segments, from_home)
+            segments = self._resolve_beginning(segments, from_home)
             self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
@@ -84,7 +84,7 @@ class Pattern:
         self.source = source if self.relative else "/" + source
         self.matches = re.compile(self.source).fullmatch
 
-    def _resolved(
+    def _resolve_beginning(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
         """The same with the links in its literal beginning resolved, because the survey sees real paths."""

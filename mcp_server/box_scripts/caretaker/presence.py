@@ -22,7 +22,7 @@ class Presence:
         self._terminals: dict = {}
         self._looked = False
 
-    def seen(self, now: float) -> bool:
+    def was_somebody_here(self, now: float) -> bool:
         """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
 
         `now` is by a clock that nobody sets.

@@ -36,13 +36,13 @@ def prune(home: str, request: dict) -> dict:
     with Locked(home, "home.lock"):
         for checkpoint in request["checkpoints"]:
             try:
-                top, files = _named(checkpoint)
+                top, files = _files_of(checkpoint)
             except (KeyError, TypeError, ValueError):
                 raise Refusal("BAD_REQUEST", "checkpoints are not as --help says") from None
             why = _why_kept(top, files, survey, left, hashes)
             if why is None:
                 _log_pruned(home, checkpoint)
-                why = _unlinked(top, files)
+                why = _unlink_all(top, files)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
                 left = {path for path in left if os.path.lexists(path)}
@@ -54,7 +54,7 @@ def prune(home: str, request: dict) -> dict:
     return {"pruned": gone, "files": count, "bytes": size, "refused": refused}
 
 
-def _named(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
+def _files_of(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
     files = {
         unescape_path(f["at"]): (
             int(f["size"]),
@@ -135,7 +135,7 @@ def _log_pruned(home: str, checkpoint: dict) -> None:
     put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
-def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
+def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
     """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
     They are first renamed and then looked at again, because a job may put another file in a place meanwhile.

@@ -243,7 +243,7 @@ def place(home: str, request: dict) -> dict:
     other = []
     try:
         for key in request.get("stale", []):
-            arrived = _arrived(work, key)
+            arrived = _incoming_path(work, key)
             if os.path.lexists(arrived):
                 os.unlink(arrived)
         for said in request["files"]:
@@ -260,7 +260,7 @@ def place(home: str, request: dict) -> dict:
     return dict(_room_below(work), files=files, other=other)
 
 
-def _arrived(work: bytes, key: str) -> bytes:
+def _incoming_path(work: bytes, key: str) -> bytes:
     """Where an incoming file of that name lies.
 
     Raises:
@@ -281,7 +281,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
-    arrived = _arrived(work, said["incoming"])
+    arrived = _incoming_path(work, said["incoming"])
     os.makedirs(parent, exist_ok=True)
     source = arrived
     try:

@@ -115,7 +115,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = valued(FIELDS[name][0], value)
+            checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -125,13 +125,15 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     return checked
 
 
-def valued(kind: str, value: object) -> object:
+def parse_value(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [valued(kind[:-1], item) for item in value]
+        return [parse_value(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {valued("text", name): valued("text", text) for name, text in value.items()}
+        return {
+            parse_value("text", name): parse_value("text", text) for name, text in value.items()
+        }
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -148,7 +150,7 @@ def valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [valued("object", item) for item in value]
+        return [parse_value("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]

@@ -42,7 +42,7 @@ def _refuse_running(home: str) -> list[Job]:
     return [job for job, state in seen if state != "absent"]
 
 
-def _started(home: str) -> list[Job]:
+def _started_jobs(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
@@ -94,7 +94,7 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started(home) if is_look else _refuse_running(home)
+    jobs = _started_jobs(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
@@ -143,7 +143,7 @@ def manifest(home: str, request: dict) -> dict:
     for name, path in survey.files + logs:
         at = escape_path(path)
         try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+            sha256, seen = hashes.of(path) if reads else hashes.recall(path)
         except (Changing, FileNotFoundError):
             survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
@@ -170,7 +170,7 @@ def manifest(home: str, request: dict) -> dict:
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
-        heaps.told(request.get("named", 20)),
+        heaps.as_answer(request.get("named", 20)),
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,

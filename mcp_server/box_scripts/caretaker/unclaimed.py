@@ -100,7 +100,7 @@ class Heaps:
             return False
         if not self._reads:
             try:
-                sha256, _ = self._hashes.recalled(path)
+                sha256, _ = self._hashes.recall(path)
             except (Changing, OSError):
                 sha256 = None
             self.is_sure = self.is_sure and sha256 in versions
@@ -110,7 +110,7 @@ class Heaps:
         except (Changing, OSError):
             return False
 
-    def told(self, named: int) -> dict:
+    def as_answer(self, named: int) -> dict:
         largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())

@@ -24,7 +24,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import Taken, fate, forewarned, recorded_fate
+from gpu_tenant.domain.interruption import Taken, fate, notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
@@ -76,7 +76,7 @@ def may_recover(context: Context, lease: Lease) -> bool:
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return False
         events = context.ledger.events(lease.id)
-        if recorded_fate(events) not in GOES_ON and forewarned(events) is None:
+        if recorded_fate(events) not in GOES_ON and notice_on_record(events) is None:
             return False
     return gone_on(context.ledger, lease) is None and bool(
         unfinished_jobs(context.ledger, lease.id)
@@ -188,7 +188,11 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
         if isinstance(event, timeline.Taken) and event.fate:
             # The box may have woken up since, but its work is already continued elsewhere.
             return Taken(event.fate, event.words or "")
-    if lost.state is LeaseState.ACTIVE and on_record is None and forewarned(events) is not None:
+    if (
+        lost.state is LeaseState.ACTIVE
+        and on_record is None
+        and notice_on_record(events) is not None
+    ):
         return Taken("preempted", "its platform has said ahead that it takes the box back")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)

@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     TenantError,
 )
-from gpu_tenant.domain.interruption import forewarned, recorded_fate
+from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -149,7 +149,7 @@ class Attendant:
     def _has_notice(self, lease: Lease) -> bool:
         """Whether the box still stands, and has heard that its platform takes it back."""
         events = self._tenancy.ledger.events(lease.id)
-        heard = forewarned(events)
+        heard = notice_on_record(events)
         if heard is None or recorded_fate(events) is not None:
             return False
         return (
@@ -165,7 +165,7 @@ class Attendant:
 
     async def _heed(self, lease: Lease) -> None:
         """A person hears of the notice, and the work begins to go on elsewhere while the box still stands."""
-        heard = forewarned(self._tenancy.ledger.events(lease.id))
+        heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
         words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
         if heard.jobs:

@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -128,7 +128,7 @@ class VastConnector:
         loses its bid on the way rents at the full price, without any notice.
         """
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
+        if ours := find_marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
             return ours
         ask, _, _ = quote.offer.id.partition(":")
         path = f"/api/v0/asks/{ask}/"
