@@ -20,7 +20,7 @@ BESIDE = re.compile(  # they carry or show the work of other processes, and thos
 WAITS = re.compile(  # they wait for a person, and compute only when asked
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
-IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
+IDLE_LOOK_S, IDLE_LOOKS, IDLE_CORES = 1.0, 5, 0.1
 
 
 class AtWork:
@@ -155,9 +155,18 @@ class AtWork:
     @staticmethod
     def _computing(processes: list) -> list:
         before = {process.pid: _cpu_s(process.pid) for process, _ in processes}
-        time.sleep(IDLE_LOOK_S)
+        runnable = dict.fromkeys(before, 0)
+        for _ in range(IDLE_LOOKS):
+            time.sleep(IDLE_LOOK_S / IDLE_LOOKS)
+            for pid in before:
+                runnable[pid] += _is_runnable(pid)
         most_s = IDLE_CORES * IDLE_LOOK_S
-        return [one for one in processes if _cpu_s(one[0].pid) - before[one[0].pid] > most_s]
+        return [
+            one
+            for one in processes
+            if _cpu_s(one[0].pid) - before[one[0].pid] > most_s
+            or runnable[one[0].pid] > IDLE_LOOKS / 2
+        ]
 
 
 def _cwd_of(pid: int) -> bytes:
@@ -184,3 +193,14 @@ def _on_terminal(pid: int) -> bool:
 def _cpu_s(pid: int) -> float:
     fields = text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
+
+
+def _is_runnable(pid: int) -> bool:
+    """Whether a thread of the process runs, or waits for a processor, as on a box that is overloaded."""
+    tasks = "/proc/%d/task" % pid
+    try:
+        threads = os.listdir(tasks)
+    except OSError:
+        return False
+    stats = (text_of("%s/%s/stat" % (tasks, thread)) for thread in threads)
+    return any(stat.rpartition(")")[2].split()[:1] == ["R"] for stat in stats)
