@@ -39,7 +39,9 @@ class Sites:
     def open(
         self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
     ) -> Address:
-        """The box answers at the returned address, and lets in everyone who holds one of the keys.
+        """Start the box, and return the address at which it answers.
+
+        The box lets in everyone who holds one of the keys.
 
         `environ` is the environment that its platform gives its first process.
         """
@@ -56,7 +58,7 @@ class Sites:
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
 
     def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
-        """The marker is in the home before anybody can log in."""
+        """Write the marker into the home. Nobody can log in before that."""
         said = {
             "environ": dict(environ),
             "api": self._url,
@@ -64,15 +66,16 @@ class Sites:
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
         }
         marker, content = home / MARKER, json.dumps(said)
-        # Rewriting it would make it count among the files written since the launch.
+        # A marker that is written again would count as a file written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
             marker.write_text(content, encoding="utf-8")
 
     def close(self, box_id: str) -> None:
-        """Nothing of the box runs. Its disk is as it was."""
+        """End every process of the box. The box's disk stays as it is."""
         directory = self._root / box_id
         listener = _listener(directory)
-        # As at a real stop, no process sees another's end: all are frozen before the first is killed.
+        # All processes are frozen before the first is killed. So no process sees another one end, as at a
+        # real stop.
         frozen: set[int] = set()
         while doomed := set(_processes_of(directory / "home", listener)) - frozen:
             for pid in doomed:
@@ -82,18 +85,18 @@ class Sites:
             _signal(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
-        """The box's home is empty, like a container's disk after a restart."""
+        """Empty the box's home, as a restart empties a container's disk."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
         (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
 
     def delete(self, box_id: str) -> None:
-        """The box and everything on it are gone."""
+        """Remove the box and everything on it."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id, ignore_errors=True)
 
     def close_all(self) -> None:
-        """Nothing of any box runs."""
+        """End every process of every box."""
         with contextlib.suppress(FileNotFoundError):
             for directory in self._root.iterdir():
                 self.close(directory.name)
@@ -151,9 +154,10 @@ def _listener(directory: Path) -> int | None:
 
 
 def _processes_of(home: Path, listener: int | None) -> Iterator[int]:
-    """The box's sshd with all that descends from it, and every process that has the box's home.
+    """The box's sshd with all its descendants, and every process with the box's home in its environment.
 
-    An sshd that serves a login overwrites its environment, and what was left to run by itself has no parent there.
+    An sshd that serves a login overwrites its environment, so its parent tells whose it is. A process that was
+    left to run by itself is no descendant any more, so its environment tells whose it is.
     """
     carried = f"HOME={home}".encode()
     parents: dict[int, int] = {}

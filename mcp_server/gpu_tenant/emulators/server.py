@@ -49,11 +49,11 @@ class Emulator(Protocol):
         ...
 
     def strike(self, fault: Fault) -> None:
-        """One of the provider's own faults has struck the world, or will strike this request."""
+        """Let one of the provider's own faults strike. A fault of one request is left to that request's handler."""
         ...
 
     def happen(self, event: str, thing: Thing) -> None:
-        """An event that was scheduled with `World.later` is due."""
+        """Carry out an event that was scheduled with `World.later` and is due now."""
         ...
 
 
@@ -62,7 +62,7 @@ class SwitchedOff(Protocol):
     """An emulator whose boxes can switch themselves off."""
 
     def switched_off(self, thing: Thing) -> None:
-        """The box's own system was told to shut down."""
+        """Do what the platform does when the box's own system shuts down."""
         ...
 
 
@@ -154,11 +154,11 @@ class Stage:
         self._sites.close_all()
 
     def begin_at(self, state: Path) -> None:
-        """That state directory belongs to this rehearsal, and a file in it says so."""
+        """Write into that state directory that it belongs to this rehearsal."""
         put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
 
     def wait(self) -> None:
-        """The server has ended, because somebody pressed Ctrl-C."""
+        """Wait until the server has ended, because somebody pressed Ctrl-C."""
         while self._thread.is_alive():
             self._thread.join(0.5)
 
@@ -194,10 +194,10 @@ class Stage:
         self.world.save()
 
     def _is_for_us(self, request: Request) -> bool:
-        """Whether the request does not come from a web page: any site's script may send one to this computer.
+        """Whether the request comes from a program of this computer, and not from a web page.
 
-        Such a request names the site's host, even if that name was pointed here, or the site's
-        origin.
+        The script of any web page may send a request to this computer. Such a request names the page's origin.
+        If the page's host name was pointed to this computer, the request names that host name.
         """
         port = self._socket_port
         hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
@@ -209,7 +209,7 @@ class Stage:
     async def _on_the_wire(
         self, fault: Fault | None, request: Request, body: bytes, send: Send
     ) -> int | None:
-        """The request was answered as the fault says. Returns the status, or None for a broken connection."""
+        """Answer the request as the fault says. Returns the status, or None for a broken connection."""
         match fault.do if fault else "":
             case "drop_before":
                 self._break(request)
@@ -256,7 +256,7 @@ class Stage:
     async def _carry_out(
         self, scope: Scope, body: bytes, send: Send | None = None, fault: Fault | None = None
     ) -> int:
-        """The provider's API has handled the request. Its answer went to `send`, if that is given."""
+        """Let the provider's API handle the request. The answer goes to `send`, if that is given."""
         statuses: list[int] = []
 
         async def receive() -> Message:
@@ -265,8 +265,8 @@ class Stage:
         async def keep(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
-                # Saved before the answer goes out, so that whoever reads it finds a world that
-                # matches, even after a crash.
+                # Save the world before the answer goes out. Then the saved world matches the answer, even after
+                # a crash.
                 self.world.save()
             if send is not None:
                 await send(message)

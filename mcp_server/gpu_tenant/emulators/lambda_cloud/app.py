@@ -136,7 +136,7 @@ class LambdaCloudEmulator:
         return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault of one request is left to the handler of that request."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -288,7 +288,7 @@ class LambdaCloudEmulator:
         return _ok({"terminated_instances": ended})
 
     def _end(self, box: Thing) -> None:
-        """The instance ends, and bills no more."""
+        """End the instance, and end its bill."""
         box.status, box.phase = "terminating", "running"
         self._world.bill(box)
         self._close(box)
@@ -320,7 +320,7 @@ class LambdaCloudEmulator:
         return int(_TYPES[name].cents * self._world.state.price_factor)
 
     def _bill(self, box: Thing) -> None:
-        """An instance bills from when it has become active until it is terminated. One that boots does not bill."""
+        """Bill the instance if it runs. A booting or a terminated instance does not bill."""
         if box.phase == "running" and box.status != "terminating":
             self._world.bill(box, gpu=_number(box.facts["cents"]) / 100)
 
