@@ -291,10 +291,10 @@ def _transport(
     lease: Lease, home: Home, stage: str | None, tell: Callable[[str], None]
 ) -> Transport:
     match _address(lease, stage):
-        case LocalAddress(directory=directory):
+        case LocalAddress() as here:
             from gpu_tenant.transports.local import LocalTransport
 
-            return LocalTransport(Path(directory))
+            return LocalTransport(Path(here.directory), programs=here.programs)
         case SshAddress() as address:
             return _over_ssh(lease.id, address, home, tell)
         case SlurmAddress() as allocation:

@@ -148,7 +148,7 @@ class Tenant(Staged):
         assert isinstance(lease.address, SshAddress), "no box of this provider is at hand"
         at = really_at(self.stage.url, lease.address.target)
         assert isinstance(at, LocalAddress), (lease.address, at)
-        return LocalTransport(Path(at.directory))
+        return LocalTransport(Path(at.directory), programs=at.programs)
 
     async def _introduced(self, lease: Lease, password: str) -> None:
         raise AssertionError("no box that this program rents takes a password")

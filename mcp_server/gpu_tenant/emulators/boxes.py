@@ -13,16 +13,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
+from gpu_tenant.emulators.gpus import GpuFault, RehearsedGpus, befallen, put_stand_in
+from gpu_tenant.files.replace_file import replace_file
 
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
+_PROGRAMS = "bin"
+"""Beside the home of a box, so that what stands there never counts as written on it."""
+
 MARKER = ".rehearsal.json"
 """A file in the home of every box that stands in for its platform.
 
 Code that would switch the box off looks for it first, because the box is only processes of this computer.
 """
+
+
+_FAULTS = TypeAdapter(list[GpuFault])
+_FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
 
 
 class Sites:
@@ -37,20 +48,28 @@ class Sites:
         self.way: Way = way if SSHD else "local"
 
     def open(
-        self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
+        self,
+        box_id: str,
+        authorized: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        gpus: RehearsedGpus | None = None,
     ) -> Address:
         """Start the box, and return the address at which it answers.
 
         The box lets in everyone who holds one of the keys.
 
-        `environ` is the environment that its platform gives its first process.
+        `environ` is the environment that its platform gives its first process. `gpus` are those that were
+        rented; None: the box has no `nvidia-smi`.
         """
         directory = self._root / box_id
         home = directory / "home"
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._mark(home, box_id, environ or {})
+        self._put_gpus(directory, gpus)
         if self.way == "local":
-            return LocalAddress(directory=os.fspath(home))
+            programs = None if gpus is None else os.fspath(directory / _PROGRAMS)
+            return LocalAddress(directory=os.fspath(home), programs=programs)
         self.close(box_id)
         (directory / "authorized_keys").write_text("\n".join(authorized) + "\n", encoding="utf-8")
         port = _free_port()
@@ -69,6 +88,26 @@ class Sites:
         # A marker that is written again would count as a file written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
             marker.write_text(content, encoding="utf-8")
+
+    def _put_gpus(self, directory: Path, gpus: RehearsedGpus | None) -> None:
+        """The stand-in says what was rented, with the faults of this box."""
+        if gpus is None:
+            return
+        first = not (directory / _RENTED_FILE).exists()
+        replace_file(directory / _RENTED_FILE, gpus.model_dump_json(), durable="none")
+        waiting = self._root / _FAULTS_FILE
+        if first and waiting.exists():
+            waiting.replace(directory / _FAULTS_FILE)
+        _show_gpus(directory)
+
+    def befall(self, box_id: str | None, fault: GpuFault) -> None:
+        """The fault has befallen the box's GPUs: at once, or as soon as it has any. None: the next new box."""
+        directory = self._root if box_id is None else self._root / box_id
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = _FAULTS.dump_json([*_faults_of(directory), fault])
+        replace_file(directory / _FAULTS_FILE, text, durable="none")
+        if (directory / _RENTED_FILE).exists():
+            _show_gpus(directory)
 
     def close(self, box_id: str) -> None:
         """End every process of the box. The box's disk stays as it is."""
@@ -98,7 +137,7 @@ class Sites:
     def close_all(self) -> None:
         """End every process of every box."""
         with contextlib.suppress(FileNotFoundError):
-            for directory in self._root.iterdir():
+            for directory in filter(Path.is_dir, self._root.iterdir()):
                 self.close(directory.name)
 
     def _start(self, directory: Path, port: int) -> None:
@@ -111,8 +150,9 @@ class Sites:
             )
         with contextlib.suppress(OSError):
             Path("/run/sshd").mkdir(exist_ok=True)
+        programs = shlex.quote(os.fspath(directory / _PROGRAMS))
         login = (
-            f'cd {shlex.quote(os.fspath(directory / "home"))} && export HOME="$PWD"'
+            f'cd {shlex.quote(os.fspath(directory / "home"))} && export HOME="$PWD" PATH={programs}:"$PATH"'
             ' && exec "${SHELL:-sh}" -c "${SSH_ORIGINAL_COMMAND:-exec ${SHELL:-sh}}"'
         )
         (directory / "sshd_config").write_text(
@@ -136,6 +176,18 @@ class Sites:
                 "GPU_TENANT_NO_POWEROFF": "1",
             },
         )
+
+
+def _faults_of(directory: Path) -> list[GpuFault]:
+    path = directory / _FAULTS_FILE
+    return _FAULTS.validate_json(path.read_bytes()) if path.exists() else []
+
+
+def _show_gpus(directory: Path) -> None:
+    shown = RehearsedGpus.model_validate_json((directory / _RENTED_FILE).read_bytes())
+    for fault in _faults_of(directory):
+        shown = befallen(shown, fault)
+    put_stand_in(directory / _PROGRAMS, shown)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -24,6 +24,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.emulators.boxes import Sites, Way
 from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
+from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
+from gpu_tenant.emulators.gpus import GpuFault
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.providers.http_client import redact
@@ -250,7 +252,7 @@ class Stage:
                 pass
             case _:
                 assert fault is not None
-                self._emulator.strike(fault)
+                self._strike(fault)
         return await self._carry_out(request.scope, body, send, fault)
 
     async def _carry_out(
@@ -354,7 +356,7 @@ class Stage:
         return JSONResponse({"now": now.isoformat()})
 
     async def _set_faults(self, request: Request) -> Response:
-        known = {**ON_THE_WIRE, **self._emulator.faults}
+        known = {**ON_THE_WIRE, **self._emulator.faults, **GPU_FAULTS}
         if request.method == "GET":
             return JSONResponse(known)
         if request.method == "DELETE":
@@ -373,8 +375,16 @@ class Stage:
             elif fault.do in ON_THE_WIRE:
                 return JSONResponse({"error": f"{fault.do} needs a match"}, 400)
             else:
-                self._emulator.strike(fault)
+                self._strike(fault)
         return JSONResponse({"faults": len(self.world.state.faults)})
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.do not in GPU_FAULTS:
+            self._emulator.strike(fault)
+            return
+        box = self.world.newest(fault)
+        site = None if box is None else box.id.rpartition("/")[2]
+        self._sites.befall(site, GpuFault(do=fault.do, amount=fault.amount))
 
     async def _routes(self, request: Request) -> Response:
         return JSONResponse(

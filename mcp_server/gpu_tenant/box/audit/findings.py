@@ -38,6 +38,14 @@ class Needs(Record):
     python: str | None = Field(default=None, pattern=r"^\d+\.\d+$", description="at least, as 3.10")
 
 
+class Rented(Record):
+    """The GPUs that were rented with the box, in the words of the offer."""
+
+    gpu: str
+    count: int
+    vram_gib: float | None
+
+
 def ok(subject: str, seen: str) -> Finding:
     """Make a finding that all is well."""
     return Finding(subject=subject, level="ok", seen=seen, reason="as it should be")

@@ -45,6 +45,7 @@ from gpu_tenant.emulators.autodl.responses import (
 )
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=1, model="prepaid")
@@ -58,6 +59,15 @@ _CNY_H = {
     "5090-p": Decimal("3.03"),
     "pro6000-p": Decimal("5.98"),
     "h800": Decimal("8.88"),
+}
+_GPUS = {
+    "4090D": "RTX 4090D",
+    "v-48g": "RTX 4090 48GB",
+    "v-48g-350w": "RTX 3090 48GB",
+    "v-32g-p": "RTX 4080 SUPER 32GB",
+    "5090-p": "RTX 5090",
+    "pro6000-p": "RTX PRO 6000",
+    "h800": "H800 SXM",
 }
 _BOOT_S, _STOP_S, _RELEASE_S = 60.0, 20.0, 5.0
 _FORGOTTEN_S = 15 * 86_400.0
@@ -340,7 +350,8 @@ class AutodlEmulator:
         }
         box.target = f"root@{box.facts['host']}:{box.facts['port']}"
         keys = cast("list[str]", box.facts["keys"])
-        self._world.state.routes[box.target] = self._sites.open(box.id, keys)
+        gpus = rented_gpus(_GPUS[str(box.facts["spec"])], int(str(box.facts["gpu_count"])))
+        self._world.state.routes[box.target] = self._sites.open(box.id, keys, gpus=gpus)
         self._bill(box)
 
     def _cny_h(self, box: Thing) -> Decimal:

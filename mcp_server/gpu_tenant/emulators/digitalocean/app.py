@@ -29,6 +29,7 @@ from gpu_tenant.emulators.digitalocean.responses import (
     uuid_of,
 )
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
@@ -418,7 +419,9 @@ class DigitalOceanEmulator:
         box.status, box.phase, box.target = "active", "running", f"root@{box.facts['ip']}"
         named = [self._key(name) for name in cast("list[JsonValue]", box.facts["ssh_keys"])]
         keys = [str(key.facts["public_key"]) for key in named if key is not None]
-        self._world.state.routes[box.target] = self._sites.open(box.id, keys)
+        size = SIZES[str(box.facts["size"])]
+        gpus = rented_gpus(size.gpu, size.count, vram_gib=size.vram / max(1, size.count))
+        self._world.state.routes[box.target] = self._sites.open(box.id, keys, gpus=gpus)
 
     def _end(self, box: Thing) -> None:
         """Destroy the Droplet. A list may still show it for a moment. What the Droplet left behind bills on."""

@@ -11,6 +11,7 @@ from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
 from gpu_tenant.emulators.gcp import responses as gce
 from gpu_tenant.emulators.gcp.responses import PROJECT, ZONES, Body, Refusal
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(minimum_s=60)
@@ -313,7 +314,8 @@ class GcpEmulator:
             if run == 1:
                 # Remove what a box with this number left before a reset.
                 self._sites.delete(_site(box))
-            at = self._sites.open(_site(box), [key for _, _, key in keys])
+            gpus = rented_gpus(*gce.gpus_of(gce.body_of(box)))
+            at = self._sites.open(_site(box), [key for _, _, key in keys], gpus=gpus)
             box.target = f"{keys[0][0]}@{box.facts['ip']}"
             self._world.state.routes[box.target] = at
         body = gce.body_of(box)

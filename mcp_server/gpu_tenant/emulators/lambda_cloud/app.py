@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=60)
@@ -176,7 +177,9 @@ class LambdaCloudEmulator:
             thing.facts["ip"] = f"203.0.113.{number % 254 + 1}"
             thing.target = f"ubuntu@{thing.facts['ip']}"
             keys = self._public_keys(thing.facts["ssh_key_names"])
-            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys)
+            kind = _TYPES[str(thing.facts["type"])]
+            gpus = rented_gpus(kind.gpu, kind.gpus)
+            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys, gpus=gpus)
             self._bill(thing)
         elif event == "gone":
             self._world.end(thing, status="terminated")

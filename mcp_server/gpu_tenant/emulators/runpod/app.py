@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.runpod.account import RunpodAccount
 from gpu_tenant.emulators.runpod.responses import (
     ACTIONS,
@@ -271,7 +272,9 @@ class RunpodEmulator:
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
-        at = self._sites.open(pod.id, keys, environ=own)
+        gpu = asked.get("gpu", {})
+        gpus = rented_gpus(str(gpu.get("id", "")), int(gpu.get("count", 1)) if gpu else 0)
+        at = self._sites.open(pod.id, keys, environ=own, gpus=gpus)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 

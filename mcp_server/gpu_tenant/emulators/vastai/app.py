@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, VastMarket, asks
 from gpu_tenant.emulators.vastai.responses import (
     FAULTS,
@@ -228,7 +229,12 @@ class VastEmulator:
             case "boot":
                 of_box = keys if isinstance(keys := thing.facts["keys"], list) else []
                 let_in = [str(key) for key in (*of_box, *self._door.kept_state("keys").values())]
-                at = self._sites.open(thing.id, let_in, environ=inside(thing))
+                gpus = rented_gpus(
+                    str(thing.facts["gpu_name"]),
+                    int(str(thing.facts["num_gpus"])),
+                    vram_gib=float(str(thing.facts["gpu_ram"])) / 1024,
+                )
+                at = self._sites.open(thing.id, let_in, environ=inside(thing), gpus=gpus)
                 thing.facts["port"] = 40000 + self._world.number()
                 thing.target = f"root@{ip(thing.facts)}:{thing.facts['port']}"
                 self._world.state.routes[thing.target] = at
