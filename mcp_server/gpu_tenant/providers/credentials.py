@@ -175,6 +175,32 @@ def references(assignments: Sequence[str]) -> tuple[str, ...]:
     return tuple(map(_read_reference, assignments))
 
 
+def must_be_references(assignments: Sequence[str]) -> None:
+    """Check that each `NAME=reference` says where its value is. Nothing is read, and text may be no secret.
+
+    Raises:
+        BadRequest: an entry is no reference.
+        SecretRefused: an entry has a secret, or a command, in place of a reference.
+    """
+    for assignment in assignments:
+        name, _, reference = assignment.partition("=")
+        scheme, _, rest = reference.partition(":")
+        if scheme == "cmd":
+            raise SecretRefused(
+                f"{name} refers to a command, and a file of a work tree runs none on this computer",
+                remedy=f'write it under `[references]` in your own config.toml; then `{name} = "ref:NAME"`',
+            )
+        if scheme not in ("env", "file", "keyring", "ref", "text"):
+            raise BadRequest(f"the value of {name} is not a reference", remedy=f"write {_FORMS}")
+        if scheme == "text":
+            resolve(name, reference, environ={})
+        elif _looks_secret(name, rest):
+            raise SecretRefused(
+                f"the reference of {name} looks like a secret itself",
+                remedy=f'refer to it instead: `{name} = "env:{name}"`',
+            )
+
+
 def _read_reference(assignment: str) -> str:
     name, _, reference = assignment.partition("=")
     scheme, _, rest = reference.partition(":")
