@@ -301,7 +301,14 @@ class Tenancy:
 
         context = self.context
         found = await active(context, lease)
-        needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
+        ordered = found.terms.order
+        needs = Needs(
+            gpu_count=gpus,
+            vram_gib=vram_gib,
+            disk_gib=disk_gib,
+            python=ordered.python,
+            cuda=ordered.cuda,
+        )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         audited = await audit(context.session(found), needs, clock=WallClock())
         if audited.blockers or found.touched_at is None:
@@ -403,10 +410,12 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
+        from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.providers.credentials import references, resolve_all
 
         context = self.context
         found = await active(context, lease)
+        env = with_ordered(found, env)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
@@ -464,6 +473,7 @@ class Tenancy:
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
+        from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.take_work import held_for_work, wanted
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
@@ -486,7 +496,7 @@ class Tenancy:
                 context,
                 [lease, *leases],
                 grid,
-                env=env,
+                env=with_ordered(context.ledger.lease(lease), env),
                 max_runtime_s=runtime_s,
                 attempts=attempts,
                 python=python,
@@ -499,6 +509,7 @@ class Tenancy:
         require_patterns((*kept, *given_up))
         found = await wanted(context, lease)
         async with held_for_work(context, found, "launch") as found:
+            env = with_ordered(found, env)
             values = resolve_all(env, context.environ, account=context.account)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)

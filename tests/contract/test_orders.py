@@ -29,6 +29,8 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.runpod.connector import _source
 
 ORDERS = 60
+EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 12
+"""Of these orders, one in so many is tried with every change, and each by `make torture`."""
 PLATFORMS = ("runpod", "vastai", "gcp", "digitalocean", "lambda_cloud", "autodl")
 _TEMPLATES: dict[str, tuple[str, ...]] = {
     "runpod": ("runpod-torch-v280", "30zmvf89kd"),
@@ -65,7 +67,7 @@ def drawn() -> list[Order]:
                     own[name] = AtProvider(template=draw.choice(_TEMPLATES[name]))
         orders.append(
             Order(
-                image=draw.choice((None, *_IMAGES)),
+                image=draw.choice((*[None] * len(_IMAGES), *_IMAGES)),
                 disk_gb=draw.choice((None, 40, 64, 100)),
                 cuda=draw.choice((None, None, "12.4", "11.8")),
                 provider=own,
@@ -76,8 +78,8 @@ def drawn() -> list[Order]:
 
 @pytest.fixture(params=PLATFORMS)
 def staged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Staged]:
-    with on_stage(request.param, tmp_path) as stage:
-        yield stage
+    with on_stage(request.param, tmp_path) as found:
+        yield found
 
 
 def shown(staged: Staged, box_id: str) -> tuple[object, float]:
@@ -161,7 +163,7 @@ def vast_form() -> dict[str, Any]:
 
 async def test_what_is_ordered_is_sent_as_documented_and_read_back(staged: Staged) -> None:
     slug, met = staged.stage.provider, 0
-    for number, order in enumerate(drawn()):
+    for number, order in list(enumerate(drawn()))[::EVERY]:
         source = order.image_at(slug)
         assert isinstance(staged.connector, Market)
         if refused_image(staged.connector, source) is not None:
@@ -172,7 +174,9 @@ async def test_what_is_ordered_is_sent_as_documented_and_read_back(staged: Stage
         box = await staged.connector.create(intent)
 
         creates = [
-            x for x in staged.ask("requests") if x["method"] in ("POST", "PUT") and _makes(x)
+            line
+            for line in staged.ask("requests")
+            if line["method"] in ("POST", "PUT") and _CREATES[slug] in line["path"]
         ]
         place = box.id if slug != "gcp" else _google(staged, box.id)
         allowed(slug, creates[-1], staged.stage.world.state.things[place].facts)
@@ -183,18 +187,17 @@ async def test_what_is_ordered_is_sent_as_documented_and_read_back(staged: Stage
         staged.stage.world.end(staged.stage.world.state.things[place], status="ended")
         met += 1
 
-    assert met >= (ORDERS if slug in ("runpod", "vastai") else 20)
+    assert met >= (len(drawn()[::EVERY]) if slug in ("runpod", "vastai") else 1)
 
 
-def _makes(line: dict[str, Any]) -> bool:
-    return (
-        any(
-            part in line["path"]
-            for part in ("/pods", "/asks/", "/droplets", "launch", "/instances", "create")
-        )
-        and "bundles" not in line["path"]
-        and "terminate" not in line["path"]
-    )
+_CREATES = {
+    "runpod": "/v2/pods",
+    "vastai": "/api/v0/asks/",
+    "gcp": "/instances",
+    "digitalocean": "/v2/droplets",
+    "lambda_cloud": "/launch",
+    "autodl": "/create",
+}
 
 
 def _google(staged: Staged, box_id: str) -> str:
@@ -206,8 +209,7 @@ def _google(staged: Staged, box_id: str) -> str:
 async def test_a_platform_that_takes_no_container_image_offers_nothing_and_says_why(
     tmp_path: Path, slug: str
 ) -> None:
-    with on_stage(slug, tmp_path) as stage:
-        staged = Staged(stage, tmp_path)
+    with on_stage(slug, tmp_path) as staged:
         assert isinstance(staged.connector, Market)
         wish = Wish(order=Order(image="me/train:1"))
         ledger = Ledger(tmp_path / "ledger.sqlite3", staged.clock)
@@ -223,8 +225,7 @@ async def test_a_platform_that_takes_no_container_image_offers_nothing_and_says_
 
 @pytest.mark.parametrize("slug", ["runpod", "vastai"])
 async def test_a_template_that_is_not_there_rents_nothing(tmp_path: Path, slug: str) -> None:
-    with on_stage(slug, tmp_path) as stage:
-        staged = Staged(stage, tmp_path)
+    with on_stage(slug, tmp_path) as staged:
         intent = await staged.intent(order=Order(provider={slug: AtProvider(template="nowhere")}))
 
         with pytest.raises(ProviderTrouble, match="template"):
@@ -236,8 +237,7 @@ async def test_a_template_that_is_not_there_rents_nothing(tmp_path: Path, slug: 
 async def test_an_image_family_that_is_not_there_is_told_before_anything_is_offered(
     tmp_path: Path,
 ) -> None:
-    with on_stage("gcp", tmp_path) as stage:
-        staged = Staged(stage, tmp_path)
+    with on_stage("gcp", tmp_path) as staged:
         assert isinstance(staged.connector, Market)
 
         with pytest.raises(BadRequest, match="no image 'nowhere'"):
@@ -247,8 +247,7 @@ async def test_an_image_family_that_is_not_there_is_told_before_anything_is_offe
 
 
 async def test_a_box_of_an_image_without_sshd_lets_us_in_by_what_we_bring(tmp_path: Path) -> None:
-    with on_stage("runpod", tmp_path) as stage:
-        staged = Staged(stage, tmp_path)
+    with on_stage("runpod", tmp_path) as staged:
         intent = await staged.intent(
             order=Order(image="pytorch/pytorch:2.8.0-cuda12.8-cudnn9-devel")
         )
@@ -260,8 +259,7 @@ async def test_a_box_of_an_image_without_sshd_lets_us_in_by_what_we_bring(tmp_pa
 
 async def test_a_host_with_an_older_driver_is_not_offered(tmp_path: Path) -> None:
     for slug in ("runpod", "vastai"):
-        with on_stage(slug, tmp_path / slug) as stage:
-            staged = Staged(stage, tmp_path / slug)
+        with on_stage(slug, tmp_path / slug) as staged:
             assert isinstance(staged.connector, Market)
 
             assert await staged.connector.offers(Wish(order=Order(cuda="12.4")))

@@ -2,13 +2,17 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import jsonschema
 import pytest
+from arranged import lease
 
-from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.errors import BadRequest, SecretRefused, TenantError
+from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.order import AtProvider, Order, is_older
+from gpu_tenant.domain.terms import Terms
 from gpu_tenant.files.order_file import (
     FIRST,
     NAME,
@@ -18,6 +22,8 @@ from gpu_tenant.files.order_file import (
     schema,
     write_first,
 )
+from gpu_tenant.leases.orders import with_ordered
+from gpu_tenant.providers.credentials import must_be_references
 
 PLATFORMS = ["runpod", "vastai", "gcp", "lambda_cloud"]
 
@@ -36,7 +42,6 @@ def test_a_whole_order_is_read(tmp_path: Path) -> None:
         region = "EU"
         cuda = "12.4"
         python = "3.10"
-        setup = ["apt-get install -y ffmpeg", "echo two"]
         [env]
         HF_TOKEN = "env:HF_TOKEN"
         [provider.vastai]
@@ -55,7 +60,6 @@ def test_a_whole_order_is_read(tmp_path: Path) -> None:
         "template 30zmvf89kd",
         "CUDA 12.4 or newer",
         "Python 3.10 or newer",
-        "2 setup commands on a new box",
         "variables HF_TOKEN",
     )
 
@@ -76,8 +80,6 @@ def test_a_whole_order_is_read(tmp_path: Path) -> None:
         ("disk_gb = true", "`disk_gb`"),
         ("cuda = 12.4", "`cuda`"),
         ("cuda = 'new'", "is not a version"),
-        ("setup = 'apt-get'", "`setup`"),
-        ("setup = ['']", "a command has 1 to"),
         ("[env]\n'A B' = 'env:A'", "is not the name of a variable"),
         ("image = ", "is no order"),
     ],
@@ -151,3 +153,38 @@ def test_two_orders_make_the_same_box_whatever_their_disks_are() -> None:
 )
 def test_versions_are_compared_as_numbers(have: str, want: str, older: bool) -> None:
     assert is_older(have, want) is older
+
+
+@pytest.mark.parametrize(
+    ("reference", "told"),
+    [
+        ("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", "not a reference"),
+        ("text:fast", "not a reference"),
+        ("cmd:curl example.com", "runs none on this computer"),
+    ],
+)
+def test_a_variable_is_a_reference_and_is_not_repeated(reference: str, told: str) -> None:
+    with pytest.raises(TenantError) as refused:
+        must_be_references([f"HF_TOKEN={reference}"])
+
+    assert told in refused.value.message
+    assert "xKqWvTzR" not in str(refused.value)
+
+
+def test_what_a_launch_names_goes_before_what_the_order_names() -> None:
+    terms = Terms(
+        deadline_at=datetime(2026, 1, 1, tzinfo=UTC),
+        order=Order(env={"A": "env:A", "B": "file:/b"}),
+    )
+    standing = lease(LeaseState.ACTIVE, terms=terms)
+
+    assert with_ordered(standing, ["A=env:OTHER"]) == ["B=file:/b", "A=env:OTHER"]
+
+
+def test_a_secret_anywhere_in_an_order_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    secret = "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"
+
+    for text in (f"[env]\nHF = 'env:{secret}'", f"region = '{secret}'", f"# {secret}"):
+        with pytest.raises(SecretRefused) as refused:
+            read(tmp_path, text)
+        assert secret not in str(refused.value)

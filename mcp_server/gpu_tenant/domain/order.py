@@ -1,4 +1,4 @@
-"""What a box is to be beside its GPU: image, disk, what is set up on it, and which variables its jobs get."""
+"""What a box is to be beside its GPU: image, disk, and which variables its jobs get."""
 
 import re
 from typing import Annotated
@@ -6,7 +6,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.wording import some
 
 _IMAGE = re.compile(
     r"(?:(?:[a-zA-Z0-9][a-zA-Z0-9-]*(?:\.[a-zA-Z0-9-]+)+|localhost|[a-zA-Z0-9.-]+(?=:))(?::\d{1,5})?/)?"
@@ -17,7 +16,6 @@ _IMAGE = re.compile(
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
-_MOST_COMMANDS, _LONGEST_COMMAND = 50, 4000
 
 
 def _image(said: str) -> str:
@@ -35,15 +33,6 @@ def _template(said: str) -> str:
 def _version(said: str) -> str:
     if not _VERSION.fullmatch(said):
         raise ValueError(f"{said[:20]!r} is not a version such as `12.4`")
-    return said
-
-
-def _commands(said: tuple[str, ...]) -> tuple[str, ...]:
-    if len(said) > _MOST_COMMANDS:
-        raise ValueError(f"{len(said)} commands are more than {_MOST_COMMANDS}: write a script")
-    for command in said:
-        if not command.strip() or len(command) > _LONGEST_COMMAND or "\0" in command:
-            raise ValueError(f"a command has 1 to {_LONGEST_COMMAND} characters")
     return said
 
 
@@ -87,12 +76,9 @@ class Order(Record):
         default=None, description="the lowest CUDA version that the driver must run"
     )
     python: Version | None = Field(default=None, description="the lowest version of python3")
-    setup: Annotated[tuple[str, ...], AfterValidator(_commands)] = Field(
-        default=(), description="commands that run once on a new box, in order, before any job"
-    )
     env: Annotated[dict[str, str], AfterValidator(_names)] = Field(
         default={},
-        description="variables of setup and jobs, by reference: env:NAME, file:PATH, keyring:S/U, ref:R or text:T",
+        description="variables of every job, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
     )
     provider: dict[str, AtProvider] = Field(
         default={}, description="what differs at one platform, by its id"
@@ -126,8 +112,6 @@ class Order(Record):
                 said += _from(self.image_at(name), f" at {name}") if own != AtProvider() else []
         for name, told in (("CUDA", self.cuda), ("Python", self.python)):
             said += [f"{name} {told} or newer"] if told else []
-        if self.setup:
-            said.append(f"{some(len(self.setup), 'setup command')} on a new box")
         if self.env:
             said.append(f"variables {', '.join(self.env)}")
         return tuple(said)

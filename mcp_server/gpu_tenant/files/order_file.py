@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.errors import BadRequest, SecretRefused
 from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.files.secret_scan import find_secrets
 
 NAME = "gpu-tenant.toml"
 SCHEMA = Path(__file__).with_name("gpu-tenant.schema.json")
@@ -28,13 +29,8 @@ FIRST = """\
 # cuda = "12.4"           # the driver runs at least this; the audit checks it
 # python = "3.10"         # python3 on the box is at least this; the audit checks it
 
-# Commands that run once on a new box, in order, before any job. They run again on the box that a recovery rents.
-# setup = [
-#   "apt-get update && apt-get install -y ffmpeg",
-# ]
-
-# Variables of setup and jobs, by reference. No value is stored:
-# env:NAME, file:PATH, keyring:SERVICE/USER, ref:NAME of your own config.toml, or text:WORDS.
+# Variables of every job, by reference. No value is stored:
+# env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
 
@@ -57,6 +53,7 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
 
     Raises:
         BadRequest: there is no such file, or it has something that no order has.
+        SecretRefused: it has something that looks like a secret.
     """
     file = path / NAME if path.is_dir() else path
     try:
@@ -65,6 +62,11 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
         if len(content) > _MOST_BYTES:
             raise _wrong(file, f"it is larger than {_MOST_BYTES} bytes")
         said = tomllib.loads(content.decode())
+        if found := find_secrets(file.name, content):
+            raise SecretRefused(
+                f"{file} holds what looks like a secret ({found[0]})",
+                remedy='refer to it instead, below `[env]`: `NAME = "env:NAME"`; no value is stored',
+            )
     except OSError as error:
         raise BadRequest(
             f"{file} cannot be read: {error.strerror}",

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.files.order_file import read_order
 from gpu_tenant.leases.context import Context
-from gpu_tenant.providers.credentials import must_be_references
+from gpu_tenant.providers.credentials import must_be_references, resolve_all
 
 NONE = "none"
 """What is said instead of a file when no order is meant."""
@@ -38,7 +39,10 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
     if quotes:
         if named not in (None, NONE):
             _must_be_quoted(context, quotes, order, str(named))
+        for quote in filter(None, map(context.ledger.quote, quotes)):
+            _must_lead_somewhere(context, quote.wish.order)
         return Order()
+    _must_lead_somewhere(context, order)
     source = order.image_at(provider)
     if source != AtProvider():
         part = "template" if source.template else "image"
@@ -48,6 +52,18 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
             remedy=f"{Option('order', NONE)} goes without the order; {Command('offers')} rents a box by it",
         )
     return order
+
+
+def _must_lead_somewhere(context: Context, order: Order) -> None:
+    """Check that each variable has a value now, before a box bills that cannot be worked on. No value is kept."""
+    resolve_all(order.env_from, context.environ, account=context.account)
+
+
+def with_ordered(lease: Lease, env: Sequence[str]) -> list[str]:
+    """Return the variables of a job, as `NAME=reference`. What the call names goes before what the order names."""
+    named = {entry.partition("=")[0] for entry in env}
+    ordered = lease.terms.order.env
+    return [*(f"{k}={v}" for k, v in ordered.items() if k not in named), *env]
 
 
 def _must_be_quoted(context: Context, quotes: Sequence[str], order: Order, named: str) -> None:

@@ -93,7 +93,7 @@ _order = click.option(
     "--order",
     metavar="FILE",
     callback=_in_force,
-    help="image, disk, setup and variables of the box; gpu-tenant.toml of this directory; `none`",
+    help="image, disk and variables of the box; gpu-tenant.toml of this directory; `none`",
 )
 
 
