@@ -333,6 +333,7 @@ class AutodlEmulator:
             status="creating",
             spec=body["gpu_spec_uuid"],
             gpu_count=body["req_gpu_amount"],
+            image=body.get("image_uuid"),
             keys=_keys(body.get("start_command")),
             region=cast("list[JsonValue]", body.get("data_center_list") or ["beijingDC2"])[0],
         )

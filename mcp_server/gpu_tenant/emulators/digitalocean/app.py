@@ -43,7 +43,8 @@ _MOST_AT_ONCE = 10
 _VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
 """The price of a volume is made up, because the API does not show that price."""
 _MONTH_H = 720
-_IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64")
+_IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64", 166407999)
+"""Public images have a slug, and this team's own snapshot a number."""
 _FULL = "Size is not available in this region."
 _TOO_MANY = "creating this/these droplet(s) will exceed your droplet limit"
 

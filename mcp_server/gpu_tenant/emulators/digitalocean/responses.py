@@ -115,6 +115,8 @@ def shown_droplet(box: Thing) -> Json:
         if "ip" in facts
     ]
     image: Json = {"id": 166407044, "name": "AI/ML Ready", "slug": facts["image"], "type": "base"}
+    if isinstance(facts["image"], int):
+        image = {"id": facts["image"], "name": "mine", "slug": None, "type": "snapshot"}
     return {
         "id": int(box.id),
         "name": box.name,

@@ -61,7 +61,8 @@ class GcpEmulator:
             ("GET", "", self._project),
             ("GET", "/regions", self._regions),
             ("GET", "/regions/{region}", self._region_get),
-            ("GET", "/global/images/family/{family}", self._image),
+            ("GET", "/global/images/family/{family}", self._family),
+            ("GET", "/global/images/{image}", self._image),
             ("GET", "/global/snapshots", self._snapshots),
             ("GET", "/aggregated/{kind}", self._aggregate),
             ("POST", f"{zone}/instances", self._insert),
@@ -130,8 +131,11 @@ class GcpEmulator:
             "usage": float(usage),
         }
 
+    async def _family(self, request: Request) -> Body:
+        return gce.image(request.path_params["family"], request.path_params["project"])
+
     async def _image(self, request: Request) -> Body:
-        return gce.image(request.path_params["family"])
+        return gce.one_image(request.path_params["image"], request.path_params["project"])
 
     async def _aggregate(self, request: Request) -> Body:
         kind = request.path_params["kind"]
@@ -438,7 +442,7 @@ def _admit(request: Request) -> None:
     named = request.path_params["project"]
     if request.headers.get("authorization", f"Bearer {KEY}") != f"Bearer {KEY}":
         raise Refusal(401, "authError", "Request had invalid authentication credentials.")
-    if named != (gce.IMAGES if "/images/" in request.url.path else PROJECT):
+    if named not in ((gce.IMAGES, PROJECT) if "/images/" in request.url.path else (PROJECT,)):
         raise Refusal(403, "forbidden", f"Required permission for 'projects/{named}'")
     if _fault(request) == "rate_limit":
         raise Refusal(403, "rateLimitExceeded", "Rate Limit Exceeded")

@@ -436,13 +436,15 @@ def operation(name: str, begun: Body, now: float) -> Body:
     return shown
 
 
-def image(family: str) -> Body:
-    """The newest image of a family, from the project that holds the deep learning images.
+def image(family: str, project: str = IMAGES) -> Body:
+    """The newest image of a family: of the deep learning images, or of the tenant's own.
 
     Raises:
         Refusal: there is no such family, or its images have been retired.
     """
-    if not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
+    if project != IMAGES and family == "training":
+        return one_image("training-v3", project)
+    if project != IMAGES or not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
         raise Refusal(404, "notFound", f"The resource 'family/{family}' was not found")
     name = f"{family}-v20260626"
     return {
@@ -452,6 +454,24 @@ def image(family: str) -> Body:
         "status": "READY",
         "diskSizeGb": str(IMAGE_GB),
         "selfLink": link(f"global/images/{name}", IMAGES),
+    }
+
+
+def one_image(name: str, project: str) -> Body:
+    """One image of the tenant's own, which is larger than the deep learning images.
+
+    Raises:
+        Refusal: there is no such image.
+    """
+    if project == IMAGES or name != "training-v3":
+        raise Refusal(404, "notFound", f"The resource 'images/{name}' was not found")
+    return {
+        "kind": "compute#image",
+        "name": name,
+        "family": "training",
+        "status": "READY",
+        "diskSizeGb": str(2 * IMAGE_GB),
+        "selfLink": link(f"global/images/{name}", project),
     }
 
 

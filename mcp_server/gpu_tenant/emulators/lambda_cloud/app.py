@@ -59,6 +59,12 @@ _TYPES: Mapping[str, _Type] = {
     "gpu_8x_v100": _Type("Tesla V100 (16 GB)", 8, 440, 88, 448, 5939, ()),
     "cpu_4x_general": _Type("N/A", 0, 6, 4, 16, 64, ("us-east-1",)),
 }
+_IMAGES: tuple[JsonValue, ...] = (
+    {"family": "lambda-stack-24-04"},
+    {"family": "ubuntu-24-04"},
+    {"id": "43336648-096d-4cba-9aa2-f9bb7727639d"},
+)
+"""The machine images, as a launch names them."""
 _REGIONS = {
     "us-east-1": "Virginia, USA",
     "us-east-3": "Washington DC, USA",
@@ -243,6 +249,7 @@ class LambdaCloudEmulator:
             region=body["region_name"],
             ssh_key_names=body["ssh_key_names"],
             tags=body.get("tags") or [],
+            image=body.get("image") or {"family": "lambda-stack-24-04"},
             busy_until=self._world.now + _LAUNCHING_S,
         )
         box.phase = "booting"
@@ -267,6 +274,8 @@ class LambdaCloudEmulator:
         kind = _TYPES.get(str(body.get("instance_type_name")))
         if kind is None or body.get("region_name") not in _REGIONS or not self._public_keys(keys):
             return _error("global/object-does-not-exist", "The key, type or region was not found.")
+        if body.get("image") is not None and body["image"] not in _IMAGES:
+            return _error("global/object-does-not-exist", "The image was not found.")
         if _fault_of(request) == "no_quota":
             return _error("global/quota-exceeded")
         if _fault_of(request) == "no_capacity" or body["region_name"] not in kind.regions:

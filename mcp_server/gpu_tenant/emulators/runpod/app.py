@@ -18,10 +18,12 @@ from gpu_tenant.emulators.runpod.responses import (
     GPUS,
     HOST_FULL,
     NO_INSTANCE,
+    TEMPLATES,
     Json,
     broken_rule,
     count_call,
     facts_of,
+    has_sshd,
     identifier,
     may,
     page,
@@ -168,6 +170,11 @@ class RunpodEmulator:
             return problem(422, "Request validation failed.", wrong)
         if struck == "no_pool":
             return problem(403, "access denied")
+        if body.get("templateId") is not None:
+            if body["templateId"] not in TEMPLATES:
+                return problem(404, "template not found")
+            # What the body says goes before what the template says.
+            body = {**TEMPLATES[body["templateId"]], **body}
         refusal = broken_rule(body) or (NO_INSTANCE if struck == "no_capacity" else "")
         gpu = GPUS.get(body.get("gpu", {}).get("id", ""))
         if refusal or gpu is None or not gpu.places_for(body):
@@ -268,7 +275,7 @@ class RunpodEmulator:
 
     def _reachable(self, pod: Thing) -> None:
         asked, facts = facts_of(pod)["asked"], facts_of(pod)
-        if "22/tcp" not in asked.get("ports", []):
+        if "22/tcp" not in asked.get("ports", []) or not has_sshd(asked):
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}

@@ -102,6 +102,12 @@ class Gpu:
 
 _PLACES = {"US-KS-2": "US Kansas 2", "EU-RO-1": "EU Romania 1", "US-TX-3": "US Texas 3"}
 
+TEMPLATES: Mapping[str, Json] = {
+    "runpod-torch-v280": {"image": "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"},
+    "30zmvf89kd": {"image": "me/train:1", "args": "sh -c 'exec sshd -D'", "disk": 60},
+}
+"""The templates of this account, public ones and its own: what each says of a pod."""
+
 GPUS = {
     gpu.id: gpu
     for gpu in (
@@ -296,7 +302,8 @@ def violations(body: Json) -> list[str]:
     """The places where a create's body violates the schema."""
     wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in _FIELDS]
     wrong += [f"{n}: wrong type" for n, v in body.items() if type(v) is not _FIELDS.get(n, type(v))]
-    wrong += [f"$: missing property '{n}'" for n in ("name", "image") if not body.get(n)]
+    needed = ("name",) if body.get("templateId") else ("name", "image")
+    wrong += [f"$: missing property '{n}'" for n in needed if not body.get(n)]
     if wrong:
         return wrong
     for name, inner in _INNER.items():
@@ -316,6 +323,11 @@ def broken_rule(body: Json) -> str:
     if mounts.get("persistent") and mounts.get("network"):
         return "mounts.persistent and mounts.network are mutually exclusive"
     return ""
+
+
+def has_sshd(asked: Json) -> bool:
+    """Whether anything in the container listens for logins: RunPod's own images do, and so does what `args` starts."""
+    return asked["image"].startswith("runpod/") or "sshd" in asked.get("args", "")
 
 
 # --- keys and allowances

@@ -431,11 +431,25 @@ def account_key(number: int, name: str, key: JsonValue) -> Row:
 # --- refusals
 
 
+TEMPLATES: Mapping[str, str] = {
+    "4e17788f74f075dd9aab7d0d4427968f": "vastai/pytorch:2.8.0-cuda-12.8.1",
+    "c0ffee00c0ffee00c0ffee00c0ffee00": "me/train:1",
+}
+"""The templates of this account, by the hash of each, with its image."""
+
+
+def image_of(body: Row) -> JsonValue:
+    """The image that a create asks for: its own, or its template's."""
+    return body.get("image") or TEMPLATES.get(str(body.get("template_hash_id")))
+
+
 def unfit(body: Row) -> Response | None:
     """Why that create is refused before anything is looked up. None if it is not."""
     price, disk = body.get("price"), body.get("disk", 8)
     if not body.get("image") and not body.get("template_hash_id"):
         return no(400, "invalid_args", "error 400: Invalid args: 'image' is required")
+    if image_of(body) is None:
+        return no(404, "not_found", "error 404: the template was not found")
     if not isinstance(disk, int | float) or disk < 8:
         return no(400, "invalid_args", "error 400: Invalid args: 'disk' must be at least 8 GB")
     if len(str(body.get("label") or "")) > 256 or len(str(body.get("onstart") or "")) > 4048:

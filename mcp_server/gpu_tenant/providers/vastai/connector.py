@@ -17,6 +17,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
@@ -38,6 +39,11 @@ from gpu_tenant.providers.vastai.billing import (
 
 # The provider's default: it picks the CUDA version that the host's driver can run.
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
+_HAS_PYTHON = (
+    "; command -v python3 >/dev/null || (apt-get update && apt-get install -y python3)"
+    " || apk add --no-cache python3"
+)
+"""What works on a box is written in Python. Vast.ai itself brings sshd into any image."""
 _SPACING = (
     Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
     Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
@@ -271,6 +277,10 @@ class VastConnector:
             told += [f"Vast.ai calls it {plain(word)}", words(str(row.get("status_msg") or ""))]
         return "; ".join(filter(None, told)) or None
 
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: any image of any registry, and any template, by its hash."""
+        return None
+
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
         """Return the body of a create. A bid is the quote's price, and never above the quote's cap."""
         bid = None
@@ -282,9 +292,11 @@ class VastConnector:
                     remedy=f"{Command('offers')} shows what the cap allows",
                 )
         key = shlex.quote(self._setting.public_key())
+        source = quote.wish.order.image_at("vastai")
         return {
             "client_id": "me",
-            "image": _IMAGE,
+            # What is stated beside a template replaces what the template says.
+            **({} if source.template else {"image": source.image or _IMAGE}),
             "env": {},
             "label": mark,
             "price": None if bid is None else float(bid),
@@ -292,7 +304,8 @@ class VastConnector:
             # The first command keeps logins out of tmux. The rest installs our key even if the call
             # that attaches the key is lost.
             "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
-            f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
+            f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys"
+            + ("" if source == AtProvider() else _HAS_PYTHON),
             # Otherwise an offer that is gone leaves behind a stopped box, whose disk bills.
             "cancel_unavail": True,
             "runtype": "ssh_direc ssh_proxy",
@@ -303,7 +316,7 @@ class VastConnector:
             "jupyter_dir": None,
             "extra": None,
             "image_login": None,
-            "template_hash_id": None,
+            "template_hash_id": source.template,
             "user": None,
         }
 
@@ -425,6 +438,8 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         "limit": 100,
         "allocated_storage": float(wish.disk_gb),
     }
+    if wish.order.cuda is not None:
+        asked["cuda_max_good"] = {"gte": float(wish.order.cuda)}
     if wish.trust != "any":
         asked["verified"] = {"eq": True}
     if wish.trust == "datacenter":
