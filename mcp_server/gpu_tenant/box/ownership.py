@@ -21,13 +21,13 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 LAPSES_S = 72 * 3600
-"""For how long after its deadline a mark that was not removed still keeps other leases off the box."""
+"""How long after its deadline a mark still keeps other leases off the box, if nobody removes it."""
 
 _WITHIN_S = 600
 _BEFORE_IT_WAS_MADE = timedelta(hours=1)
 """Files count from this long before the box was made, because provider and box have different clocks."""
 _PROMPT = timedelta(hours=1)
-"""A first contact sooner than this after the box was requested is prompt: nobody else was on the box before it."""
+"""If the first contact comes this soon after the box was requested, nobody else was on the box before."""
 _USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
 
 
@@ -63,7 +63,7 @@ class OccupancyReport(_Reply):
 
 
 class Marked(_Reply):
-    """What was found of the lease's mark on the box, or that it was put there."""
+    """The box's answer about the lease's mark: the mark was found, was put there, or is missing."""
 
     state: Literal["put", "ours", "copied", "lacks", "other", "taken"]
     nonce: str = ""
@@ -128,14 +128,14 @@ def _what_was_done(
 
 def was_let_in(events: Lines) -> bool:
     """Whether the box has ever let us in, by the lease's timeline: for work, or for a look."""
-    # Go by the kind of event alone: a line that cannot be read shows it as well.
+    # Compare only the kinds: a line whose fields cannot be read still shows that we were let in.
     return any(line.kind in (timeline.Ready.kind, timeline.Marked.kind) for line in events)
 
 
 def is_another_s(lease: Lease) -> bool:
     """Whether the lease's box carries the mark of another lease.
 
-    If so, the box is a twin of that lease's box, and nobody waited for it.
+    If so, the box is a twin of that lease's box. No call waited for a twin to let us in.
     """
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
 
@@ -148,7 +148,7 @@ def was_rented_empty(lease: Lease, profile: Profile) -> bool:
 
 
 def since_ns(session: Session, ledger: Ledger) -> int | None:
-    """The time, by the box's clock, from which on files count on a box that was rented empty.
+    """Return since when files count on a box that was rented empty, by the box's clock.
 
     None if that time is unknown, or if the box was not rented empty.
     """
@@ -222,7 +222,7 @@ class Occupancy:
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
     def _times(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
-        """The time from which on files on the box count, and the present time, both by this computer's clock.
+        """Return since when files on the box count, and the present time, both by this computer's clock.
 
         None if the box's own clock decides: that is so if the first contact came as soon as the box existed.
         After a later first contact the provider's time counts, because others may have worked on the box
@@ -306,9 +306,9 @@ class Occupancy:
     def _note_mark(
         self, said: Marked, marks: Sequence[timeline.Marked], nonce: str, *, first: str
     ) -> None:
-        """Record the mark, with what tells its box from a box to which the mark was copied.
+        """Record the mark, and the two facts by which a copy of the mark is recognised.
 
-        This is the host key and the identity of the mark's file. One of them may change, because a container
+        They are the host key and the identity of the mark's file. One of them may change, because a container
         may come back with new keys, and a restored disk with new inodes. If both differ, it is another box.
         """
         key = _host_keys(self._known_hosts)
@@ -359,7 +359,7 @@ def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
         remedy=f"use that lease, or first end it where its ledger is: {Command('teardown', plain(other.lease)[:80])}; "
-        "if that lease is known nowhere any more, a person at a terminal takes its place: "
+        "if no ledger knows that lease any more, a person at a terminal takes its place: "
         f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
     )
 

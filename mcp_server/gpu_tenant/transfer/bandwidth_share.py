@@ -29,7 +29,10 @@ It is suspended, or waits for a dead link.
 """
 _SMOOTH_S = 3
 _GROWS = 2
-"""A transfer that moves less than its part may still grow by this factor until the others are next read."""
+"""A transfer that uses less than its part is expected to move at most this many times its present rate.
+
+This holds until the other transfers' files are read again.
+"""
 _ENTRY_BYTES = 512
 _TRIES = 3
 _OPENING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -64,13 +67,14 @@ class _Entry:
                 fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(self._opened).st_nlink:
                     return
-            # Before it was locked, another process took it for the file of a dead process and removed it.
+            # Before the file was locked, another process removed it, because an unlocked file looks like
+            # a dead process's.
             self.close()
         raise OSError(f"no entry below {place} could be kept")
 
     def write(self, said: _Said) -> None:
-        # In place, and always of the same length: after a rename, the lock would be on an unlinked
-        # file.
+        # Overwrite the file in place, always with the same length. If a new file were renamed over it,
+        # the lock would stay on the old file.
         os.pwrite(self._opened, said.model_dump_json().ljust(_ENTRY_BYTES).encode(), 0)
 
     def others(self, *, at_s: float) -> list[_Said]:
@@ -145,7 +149,7 @@ class TransferShare:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return how long to wait before asking for `n_bytes` more. These bytes count as asked for from now on."""
+        """Count `n_bytes` more as requested. Return how long to wait before the request."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()

@@ -124,8 +124,8 @@ class VastConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. If a refusal names a box, return that box as it is, to be given back.
 
-        Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
-        loses its bid on the way rents at the full price, without any notice.
+        Whether the box is interruptible is taken from the provider's answer, not from the order. If the bid is lost
+        on the way to the provider, the request rents a box at the full price, and nothing reports that.
         """
         quote = wanted_quote(lease)
         if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
@@ -306,7 +306,7 @@ class VastConnector:
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`, with two requests if a bid is as good as a firm price."""
+        """Implement `Market.offers`. If the wish takes both bids and firm prices, send one request for each."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
             return []
@@ -326,7 +326,10 @@ class VastConnector:
         return [leftover(row) for row in rows if not row.get("instances")]
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
-        """Implement `Billing.ask_bill`. The charges name each contract, and cannot be requested for one alone."""
+        """Implement `Billing.ask_bill`. Look for the lease's contract in the list of all charges.
+
+        The API cannot return the charges of one contract alone.
+        """
         now = self._setting.clock.now()
         query = charges_query(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
@@ -460,7 +463,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
             parked_usd_h=None if disk is None else disk.quantize(CENT),
-            # Their figures are as seen from the box: what is uploaded to the box is what it downloads.
+            # Vast.ai names these prices from the box's side: our upload is the box's download.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
             source="api",
