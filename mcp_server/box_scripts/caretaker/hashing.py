@@ -76,7 +76,7 @@ class Hashes:
         return known[0], before
 
     def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
-        """The same, but the hash is None if the file would have to be read for it."""
+        """Return the same as `of`, without reading the file. The hash is None if it is not remembered."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
