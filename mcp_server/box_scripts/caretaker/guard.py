@@ -50,14 +50,15 @@ COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
+    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
 
-    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
-    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
-    any more, and only once all that is to be kept was copied to the store and read back from there.
-    `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
-    also listens whether the platform takes the box back (`metadata`, some `within_s` before).
+    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
+    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
+    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
+    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
+    server, and `within_s` how long before the end a notice comes.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -124,7 +125,7 @@ def _start_holder(home: str, request: dict, wanted: dict) -> dict:
 
 
 class Guarding:
-    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
+    """The work of the guard's process. The guard does what it was asked to do, even if its record is lost."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
@@ -142,10 +143,11 @@ class Guarding:
         self._is_heeded = False
 
     def holds(self) -> bool:
-        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
+        """Wait until the deadline has passed, the work is done, or the box was idle too long.
 
-        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
-        shorter nor longer.
+        Return False if this guard has to end before that: another guard took over, or the system shuts down.
+        Time is counted from when the guard began. So nobody makes the lease shorter or longer by setting the
+        wall clock.
         """
         idle_s = self._request.get("idle_s")
         while True:
@@ -172,7 +174,7 @@ class Guarding:
                 return False
 
     def _notes(self, **more: object) -> bool:
-        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
+        """Record `more`, if that is possible. Return False if another guard has taken over, or our home is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -180,7 +182,7 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
+        except (Refusal, OSError):  # a record that cannot be read is no reason to stop guarding
             return os.path.isdir(self._home)
         return True
 
@@ -196,7 +198,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
+        """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
         states, heartbeat = [], 0
         for job in all_jobs(self._home):
             try:
@@ -215,12 +217,14 @@ class Guarding:
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
 
-        Whoever looks after the lease while this guard copies is heard afterwards.
+        If somebody looks, or a job starts, while the guard copies, the work does not count as done.
         """
         done, end = self._request.get("when_done"), self._request.get("end") or {}
         if not done or "store" not in self._request:
             return False
-        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+        if (
+            end.get("on") != "keep"
+        ):  # before the deadline, only a stop that keeps the disk is allowed
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
         if quiet_s > 0 and self._presence.was_somebody_here(_elapsed_s()):
@@ -247,7 +251,7 @@ class Guarding:
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
+        """Whether the judge, which looks at all processes of this user, says idle. True if there is no judge."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -260,7 +264,7 @@ class Guarding:
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
+        """Once a minute, start a script that notes for the judge what the box does. Do not wait for that script."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
@@ -280,9 +284,9 @@ class Guarding:
     def _live_jobs(
         self, why: str, since: float = float("inf")
     ) -> tuple[list[tuple[Job, int, float]], dict]:
-        """Each job that lives, its signal and its time, and what could not be read. That it ends is on record.
+        """Return each living job with its signal and its time, and what could not be read. Record why each job ends.
 
-        So is each that ended otherwise than well after `since`: what told us has told it, and it was quicker.
+        Include a job that has failed or was killed after `since`: the signal that told us has ended it already.
         """
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -301,10 +305,10 @@ class Guarding:
         return asked, problems
 
     def _heeds(self, source: str) -> bool:
-        """Whether to go on guarding. The platform takes the box: what can be saved of its work has been.
+        """Save what can be saved, because the platform takes the box. Return whether to go on guarding.
 
-        The jobs were asked to end, each by its own signal, and were left all the time that there is: to kill
-        one while it saves would lose what it saves. What is complete was copied to the store.
+        The jobs are asked to end, each by its own signal, and get all the time that there is: to kill a job
+        while it saves would lose what it saves. What is complete is copied to the store.
         """
         if self._is_heeded and source == "metadata":
             return True
@@ -313,7 +317,7 @@ class Guarding:
         if not self._is_heeded:
             self._is_heeded = True
             self._saves(source)
-        # When the system goes, so do we: a container ends when its last process has.
+        # If the system shuts down, this process ends, too: a container ends only after its last process.
         return source != "shutdown"
 
     def _saves(self, source: str) -> None:
@@ -322,7 +326,7 @@ class Guarding:
         within_s = float(self._notice.get("within_s") or NOTICE_S)
         since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
         asked, problems = self._live_jobs("preempted", since)
-        if source == "shutdown":  # who has told us so has told everybody
+        if source == "shutdown":  # then every process has had SIGTERM already
             asked = [
                 (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
                 for job, signum, grace_s in asked
@@ -355,7 +359,7 @@ class Guarding:
         self._notes(stopped=names, problems=problems)
 
     def _begins_to_copy(self) -> int:
-        """The process, with a group of its own, that copies what is complete while jobs still save."""
+        """Start a process, in a group of its own, that copies what is complete while jobs still save. Return its number."""
         child = os.fork()
         if child == 0:
             try:
@@ -366,9 +370,9 @@ class Guarding:
         return child
 
     def ends(self) -> bool:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+        """Ask the jobs to end, copy what is to be kept, and try to end the box's bill.
 
-        False: it was only done, and has work again, so that the deadline is held on.
+        Return False if the work was only done, and there is new work by now. Then the guard goes on.
         """
         if self._record.get("why") == "done":
             self._quiet_s()
@@ -425,7 +429,7 @@ class Guarding:
         return files
 
     def _ends_the_bill(self) -> None:
-        """The platform is asked until this box is no more, or until another guard has taken over."""
+        """Ask the platform to end the bill, until this box is gone or another guard has taken over."""
         end = self._request.get("end") or {"kind": "none"}
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
@@ -463,7 +467,7 @@ class Guarding:
                 return
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """The reply of one of our scripts on this box, or why there is none."""
+        """Run one of our scripts on this box. Return its reply, or why there is none."""
         import subprocess
 
         path = self._request["scripts"].get(script, "")
@@ -489,10 +493,10 @@ class Guarding:
 
 
 def _end_group(leader: int) -> None:
-    """That child and all processes of its group are gone."""
+    """Kill that child and all processes of its group."""
     import signal
 
-    for ends in (os.killpg, os.kill):  # it may not have made its group yet
+    for ends in (os.killpg, os.kill):  # the child may not have made its group yet
         try:
             ends(leader, signal.SIGKILL)
         except OSError:

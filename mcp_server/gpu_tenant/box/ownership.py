@@ -367,7 +367,7 @@ def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
         remedy=f"use that lease, or first end it where its ledger is: {Command('teardown', plain(other.lease)[:80])}; "
-        "if that lease is known nowhere any more, a person at a terminal takes its place: "
+        "if no ledger knows that lease any more, a person at a terminal takes its place: "
         f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
     )
 

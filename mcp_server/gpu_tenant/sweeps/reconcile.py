@@ -147,7 +147,7 @@ def _resolve_values(
         return resolve_all(sweep.env_from, context.environ, account=context.account)
     except TenantError as trouble:
         troubles.append(
-            f"cells wait for a variable: {trouble.message}; the same launch again provides the value"
+            f"cells wait for a variable: {trouble.message}; run the same launch again to provide the value"
         )
         return None
 
@@ -251,7 +251,7 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
-    # While cells wait for any box, those go to the idle boxes first, and nothing moves.
+    # Cells that are on no box go to the idle boxes first. While there are any, no other cell moves.
     todo = {} if nowhere else surplus(loads)
     for box in boxes:
         if wanted := todo.get(box.lease.id):
@@ -265,7 +265,7 @@ def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
 
 
 def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Give every cell that is on no box a box, if any box takes cells, and record that."""
+    """Choose and record a box for every cell that is on no box, if any box takes cells."""
     known = context.ledger.placements(sweep.id)
     last = {p.cell: p for p in known}
     waiting = _nowhere(context, sweep)
@@ -299,7 +299,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 
 def _unsent(context: Context, sweep: Sweep, box: Answered) -> list[Placement]:
-    """The cells recorded for that box that the box does not know, or whose variables it has forgotten."""
+    """Return the cells that must be sent to their box: it does not know them, or has forgotten their variables."""
     known = {turn.job: turn for turn in box.roll.jobs}
     return [
         p

@@ -64,7 +64,8 @@ class _Entry:
                 fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(self._opened).st_nlink:
                     return
-            # Before it was locked, another process took it for the file of a dead process and removed it.
+            # Before the file was locked, another process removed it, because an unlocked file looks like
+            # a dead process's.
             self.close()
         raise OSError(f"no entry below {place} could be kept")
 
@@ -145,7 +146,7 @@ class TransferShare:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return how long to wait before asking for `n_bytes` more. These bytes count as asked for from now on."""
+        """Count `n_bytes` more as requested. Return how long to wait before the request."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()

@@ -132,8 +132,8 @@ class VastConnector:
 
         If the provider refuses but names a box, that box is returned as it is, so that the caller gives it back.
 
-        Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
-        loses its bid on the way rents at the full price, without any notice.
+        Whether the box is interruptible is taken from the provider's answer, not from the order. If the bid is lost
+        on the way to the provider, the request rents a box at the full price, and nothing reports that.
         """
         quote = wanted_quote(lease)
         if ours := find_marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
