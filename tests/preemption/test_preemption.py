@@ -2,16 +2,14 @@
 
 import multiprocessing
 import os
-import random
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from metadata_server import NAMED, Metadata
 from preemption.interrupted import Interruption, interrupt
+from preemption.polled import poll
 
-from box_scripts.caretaker.listening import POLL_S, is_preempted
+from box_scripts.caretaker.listening import POLL_S
 
 PREEMPTIONS = int(os.environ.get("PREEMPTIONS", "0"))
 SEED = int(os.environ.get("SEED", "0"))
@@ -71,24 +69,3 @@ def test_no_poll_of_a_box_that_stays_is_taken_for_notice_and_polling_costs_next_
     )
     assert false_alarms == 0
     assert answered > polls / 2
-
-
-def poll(seed: int, polls: int) -> tuple[int, int, int, float]:
-    """That many polls of a server of their own: how many were answered, or taken for notice, and their processor time."""
-    dice = random.Random(seed)
-    false_alarms = answered = 0
-    cpu_s = 0.0
-    odd = (b"", b"true", b"1", b"TRUE!", b"FALSETRUE", b"<html>TRUE</html>", b"\xff" * 9000)
-    with Metadata() as metadata:
-        for _ in range(polls):
-            is_odd = dice.random() < 0.2
-            metadata.word = dice.choice(odd) if is_odd else b"FALSE"
-            metadata.status = dice.choice((200, 302, 404, 503)) if is_odd else 200
-            metadata.fields = dice.choice(({}, NAMED)) if is_odd else NAMED
-            before = time.thread_time()
-            said = is_preempted(metadata.address)
-            cpu_s += time.thread_time() - before
-            false_alarms += said is True
-            answered += said is False
-            metadata.heard.clear()
-    return polls, answered, false_alarms, cpu_s
