@@ -13,6 +13,7 @@ from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.listening import Listener
 from box_scripts.caretaker.notice import record_notice
+from box_scripts.caretaker.passing import Passing, elapsed
 from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
@@ -33,7 +34,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
 
-LOOK_S = 60.0
+LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
+"""How often the box is looked at; more seldom where time leaps, and each look is a process of this computer."""
 ASKED_OF_A_GUARD = (
     "deadline",
     "grace_s",
@@ -43,6 +45,7 @@ ASKED_OF_A_GUARD = (
     "end",
     "scripts",
     "notice",
+    "rehearsed",
 )
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
@@ -88,18 +91,11 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _elapsed() -> float:
-    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
-    try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (AttributeError, OSError):
-        return time.monotonic()
-
-
 def _posted(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    fires, held = _elapsed() + left_s, dict(request)
+    passing = Passing(home, request.get("rehearsed") is True)
+    fires, held = passing.elapsed() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
     places = dict(request.get("scripts") or {})
@@ -129,11 +125,13 @@ class Guarding:
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
+        self._passing = Passing(home, request.get("rehearsed") is True)
+        self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = _elapsed()
+        self._quiet_since = self._looked_at = self._passing.elapsed()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = _elapsed() + float(
+        self._done_from = self._passing.elapsed() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -149,12 +147,13 @@ class Guarding:
         """
         idle_s = self._request.get("idle_s")
         while True:
-            why = "deadline" if _elapsed() >= self._fires else None
+            seen = self._passing.begins_round()
+            why = "deadline" if seen >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = _elapsed()
+                    self._quiet_since = self._passing.elapsed()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -167,9 +166,21 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed())))
-            if source and not self._heeds(source):
+            wait_s = min(most_s, max(0.05, self._fires - self._passing.elapsed()))
+            source = self._passing.waits(self._listener.waits, wait_s, seen, self._due(seen))
+            if source and not self._heeds(str(source)):
                 return False
+
+    def _due(self, seen: float) -> float | None:
+        """When something is next to be done here, if nothing happens meanwhile. None if nothing is."""
+        idle_s, done = self._request.get("idle_s"), self._request.get("when_done")
+        dues = [self._fires]
+        if idle_s is not None:
+            dues += [self._quiet_since + idle_s, self._looked_at]
+        if done:
+            waits = [done["after_s"], done.get("failed_s")]
+            dues += [max(self._done_from, self._quiet_since + s) for s in waits if s is not None]
+        return min((due for due in dues if due > seen), default=None)
 
     def _notes(self, **more: object) -> bool:
         """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
@@ -209,8 +220,8 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, _elapsed()
-        return _elapsed() - self._quiet_since
+            self._quiet, self._quiet_since = seen, self._passing.elapsed()
+        return self._passing.elapsed() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
@@ -223,13 +234,13 @@ class Guarding:
         if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.seen(_elapsed()):
-            self._quiet_since = _elapsed()
+        if quiet_s > 0 and self._presence.seen(self._passing.elapsed()):
+            self._quiet_since = self._passing.elapsed()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or _elapsed() < self._done_from:
+        if after_s is None or quiet_s < after_s or self._passing.elapsed() < self._done_from:
             return False
         heard = self._quiet
         try:
@@ -238,11 +249,13 @@ class Guarding:
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
         if not whole:
-            self._done_from = _elapsed() + self._copies_wait_s
+            self._done_from = self._passing.elapsed() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
-        return bool(whole and self._quiet == heard and not self._presence.seen(_elapsed()))
+        return bool(
+            whole and self._quiet == heard and not self._presence.seen(self._passing.elapsed())
+        )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
         """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
@@ -253,7 +266,7 @@ class Guarding:
             said = json.loads(
                 output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
             )
-            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
+            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * self._look_s)
         except (ValueError, KeyError, TypeError):  # unknown, which is not idle
             return False
 
@@ -262,9 +275,9 @@ class Guarding:
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or _elapsed() < self._looked_at:
+        if script is None or self._passing.elapsed() < self._looked_at:
             return
-        self._looked_at = _elapsed() + LOOK_S
+        self._looked_at = self._passing.elapsed() + self._look_s
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -329,16 +342,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = _elapsed() + within_s + LATE_S
+        gives_up = elapsed() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, _elapsed()
+        copying, copy_at = 0, elapsed()
         alive = signal_jobs(never, told, 0.0)
-        while alive and _elapsed() < gives_up:
-            if "store" in self._request and _elapsed() >= copy_at:
+        while alive and elapsed() < gives_up:
+            if "store" in self._request and elapsed() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, _elapsed() + COPY_AGAIN_S
+                    copying, copy_at = 0, elapsed() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -431,20 +444,22 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed()
+        begins = self._passing.elapsed()
         if (
             end.get("on") == "waive"
         ):  # the owner signed for the time after the deadline, and not for idleness before it
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - _elapsed()
+        left_s = begins - self._passing.elapsed()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while _elapsed() < begins:
+        while self._passing.elapsed() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+            seen = self._passing.begins_round()
+            wait_s = min(2.0, max(0.05, begins - seen))
+            self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
             said = self._ask("leave", "end", wanted, 60.0)
             tries += 1

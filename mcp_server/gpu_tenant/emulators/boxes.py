@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
+from gpu_tenant.emulators.box_time import BoxTime
 
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
@@ -28,11 +29,12 @@ Code that would switch the box off looks for it first, because the box is only p
 class Sites:
     """Homes below `root`, one for each box id. They are reached by ssh, or directly if this computer has no sshd.
 
-    `url` is where the boxes' platform answers.
+    `url` is where the boxes' platform answers. `time` is what their guards go by. None: by real time.
     """
 
-    def __init__(self, root: Path, way: Way, url: str) -> None:
+    def __init__(self, root: Path, way: Way, url: str, time: BoxTime | None = None) -> None:
         self._root = root
+        self._time = time
         self._url = url
         self.way: Way = way if SSHD else "local"
 
@@ -63,6 +65,11 @@ class Sites:
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
         }
+        if self._time is not None:
+            said |= {
+                "leaps": os.fspath(self._time.leaps),
+                "dues": os.fspath(self._time.dues_of(box_id)),
+            }
         marker, content = home / MARKER, json.dumps(said)
         # Rewriting it would make it count among the files written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
@@ -96,7 +103,8 @@ class Sites:
         """Nothing of any box runs."""
         with contextlib.suppress(FileNotFoundError):
             for directory in self._root.iterdir():
-                self.close(directory.name)
+                if directory.is_dir():
+                    self.close(directory.name)
 
     def _start(self, directory: Path, port: int) -> None:
         host_key = directory / "host_key"
