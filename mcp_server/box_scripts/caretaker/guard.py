@@ -13,6 +13,7 @@ from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.listening import Listener
 from box_scripts.caretaker.notice import record_notice
+from box_scripts.caretaker.passing import Passing, elapsed
 from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
@@ -33,7 +34,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
 
-LOOK_S = 60.0
+LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
+"""How often the box is looked at; more seldom where time leaps, and each look is a process of this computer."""
 ASKED_OF_A_GUARD = (
     "deadline",
     "grace_s",
@@ -43,6 +45,7 @@ ASKED_OF_A_GUARD = (
     "end",
     "scripts",
     "notice",
+    "rehearsed",
 )
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
@@ -89,18 +92,11 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _elapsed_s() -> float:
-    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
-    try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (AttributeError, OSError):
-        return time.monotonic()
-
-
-def _start_holder(home: str, request: dict, wanted: dict) -> dict:
+def _posted(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    fires, held = _elapsed_s() + left_s, dict(request)
+    passing = Passing(home, request.get("rehearsed") is True)
+    fires, held = passing.elapsed() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
     places = dict(request.get("scripts") or {})
@@ -130,11 +126,13 @@ class Guarding:
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
+        self._passing = Passing(home, request.get("rehearsed") is True)
+        self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = _elapsed_s()
+        self._quiet_since = self._looked_at = self._passing.elapsed()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = _elapsed_s() + float(
+        self._done_from = self._passing.elapsed() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -151,12 +149,13 @@ class Guarding:
         """
         idle_s = self._request.get("idle_s")
         while True:
-            why = "deadline" if _elapsed_s() >= self._fires else None
+            seen = self._passing.begins_round()
+            why = "deadline" if seen >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = _elapsed_s()
+                    self._quiet_since = self._passing.elapsed()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -169,9 +168,21 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            source = self._listener.waits(min(most_s, max(0.05, self._fires - _elapsed_s())))
-            if source and not self._heeds(source):
+            wait_s = min(most_s, max(0.05, self._fires - self._passing.elapsed()))
+            source = self._passing.waits(self._listener.waits, wait_s, seen, self._due(seen))
+            if source and not self._heeds(str(source)):
                 return False
+
+    def _due(self, seen: float) -> float | None:
+        """When something is next to be done here, if nothing happens meanwhile. None if nothing is."""
+        idle_s, done = self._request.get("idle_s"), self._request.get("when_done")
+        dues = [self._fires]
+        if idle_s is not None:
+            dues += [self._quiet_since + idle_s, self._looked_at]
+        if done:
+            waits = [done["after_s"], done.get("failed_s")]
+            dues += [max(self._done_from, self._quiet_since + s) for s in waits if s is not None]
+        return min((due for due in dues if due > seen), default=None)
 
     def _notes(self, **more: object) -> bool:
         """Record `more`, if that is possible. Return False if another guard has taken over, or our home is gone."""
@@ -211,8 +222,8 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, _elapsed_s()
-        return _elapsed_s() - self._quiet_since
+            self._quiet, self._quiet_since = seen, self._passing.elapsed()
+        return self._passing.elapsed() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
@@ -227,13 +238,13 @@ class Guarding:
         ):  # before the deadline, only a stop that keeps the disk is allowed
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.was_somebody_here(_elapsed_s()):
-            self._quiet_since = _elapsed_s()
+        if quiet_s > 0 and self._presence.seen(self._passing.elapsed()):
+            self._quiet_since = self._passing.elapsed()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or _elapsed_s() < self._done_from:
+        if after_s is None or quiet_s < after_s or self._passing.elapsed() < self._done_from:
             return False
         heard = self._quiet
         try:
@@ -242,12 +253,12 @@ class Guarding:
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
         if not whole:
-            self._done_from = _elapsed_s() + self._copies_wait_s
+            self._done_from = self._passing.elapsed() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
         return bool(
-            whole and self._quiet == heard and not self._presence.was_somebody_here(_elapsed_s())
+            whole and self._quiet == heard and not self._presence.seen(self._passing.elapsed())
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
@@ -259,7 +270,7 @@ class Guarding:
             said = json.loads(
                 output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
             )
-            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
+            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * self._look_s)
         except (ValueError, KeyError, TypeError):  # unknown, which is not idle
             return False
 
@@ -268,9 +279,9 @@ class Guarding:
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or _elapsed_s() < self._looked_at:
+        if script is None or self._passing.elapsed() < self._looked_at:
             return
-        self._looked_at = _elapsed_s() + LOOK_S
+        self._looked_at = self._passing.elapsed() + self._look_s
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -335,16 +346,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = _elapsed_s() + within_s + LATE_S
+        gives_up = elapsed() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, _elapsed_s()
+        copying, copy_at = 0, elapsed()
         alive = signal_jobs(never, told, 0.0)
-        while alive and _elapsed_s() < gives_up:
-            if "store" in self._request and _elapsed_s() >= copy_at:
+        while alive and elapsed() < gives_up:
+            if "store" in self._request and elapsed() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, _elapsed_s() + COPY_AGAIN_S
+                    copying, copy_at = 0, elapsed() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -437,20 +448,22 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed_s()
+        begins = self._passing.elapsed()
         if (
             end.get("on") == "waive"
         ):  # the owner signed for the time after the deadline, and not for idleness before it
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - _elapsed_s()
+        left_s = begins - self._passing.elapsed()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while _elapsed_s() < begins:
+        while self._passing.elapsed() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            time.sleep(min(2.0, max(0.05, begins - _elapsed_s())))
+            seen = self._passing.begins_round()
+            wait_s = min(2.0, max(0.05, begins - seen))
+            self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
             said = self._ask("leave", "end", wanted, 60.0)
             tries += 1

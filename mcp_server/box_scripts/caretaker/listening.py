@@ -18,13 +18,19 @@ def metadata_address(home: str) -> tuple[str, int, str, str] | None:
 
     On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
     """
+    marker = rehearsal_marker(home)
+    return METADATA if marker is None else _rehearsed(marker)
+
+
+def rehearsal_marker(home: str) -> str | None:
+    """The file by which a rehearsal's platform marks its boxes, in this login's home or above. None if there is none."""
     directory = home
     while True:
         path = os.path.join(directory, MARKER)
         if os.path.lexists(path):
-            return _rehearsed_address(path)
+            return path
         if directory == os.path.dirname(directory):
-            return METADATA
+            return None
         directory = os.path.dirname(directory)
 
 

@@ -16,8 +16,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
-from gpu_tenant.emulators.gpus import GpuFault, RehearsedGpus, befallen, put_stand_in
-from gpu_tenant.files.replace_file import replace_file
+from gpu_tenant.emulators.box_time import BoxTime
 
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
@@ -39,11 +38,12 @@ _FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
 class Sites:
     """Homes below `root`, one for each box id. They are reached by ssh, or directly if this computer has no sshd.
 
-    `url` is where the boxes' platform answers.
+    `url` is where the boxes' platform answers. `time` is what their guards go by. None: by real time.
     """
 
-    def __init__(self, root: Path, way: Way, url: str) -> None:
+    def __init__(self, root: Path, way: Way, url: str, time: BoxTime | None = None) -> None:
         self._root = root
+        self._time = time
         self._url = url
         self.way: Way = way if SSHD else "local"
 
@@ -84,6 +84,11 @@ class Sites:
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
         }
+        if self._time is not None:
+            said |= {
+                "leaps": os.fspath(self._time.leaps),
+                "dues": os.fspath(self._time.dues_of(box_id)),
+            }
         marker, content = home / MARKER, json.dumps(said)
         # A marker that is written again would count as a file written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
@@ -137,8 +142,9 @@ class Sites:
     def close_all(self) -> None:
         """End every process of every box."""
         with contextlib.suppress(FileNotFoundError):
-            for directory in filter(Path.is_dir, self._root.iterdir()):
-                self.close(directory.name)
+            for directory in self._root.iterdir():
+                if directory.is_dir():
+                    self.close(directory.name)
 
     def _start(self, directory: Path, port: int) -> None:
         host_key = directory / "host_key"

@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.emulators.box_time import BoxTime
 from gpu_tenant.emulators.boxes import Sites, Way
 from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
 from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
@@ -88,7 +89,9 @@ class Stage:
         port: int = 0,
         way: Way = "ssh",
         time: Literal["runs", "frozen"] = "runs",
+        box_time: Literal["real", "leaps"] = "real",
     ) -> None:
+        """`box_time` says what the guards on its boxes go by: real time, or the rehearsal's, with its leaps."""
         try:
             module = import_module(f"gpu_tenant.emulators.{provider}.app")
         except ModuleNotFoundError as error:
@@ -102,11 +105,14 @@ class Stage:
         self._socket = socket.create_server(("127.0.0.1", port))
         self._socket_port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self._socket_port}"
-        self._sites = Sites(directory / "boxes", way, self.url)
+        self._box_time = BoxTime(directory / "boxes") if box_time == "leaps" else None
+        self._sites = Sites(directory / "boxes", way, self.url, self._box_time)
         tariff: Tariff = module.TARIFF
         self.world = World(tariff=tariff, file=directory / "state.json", time=time)
         self._emulator: Emulator = module.emulate(self.world, self._sites)
         self.world.on = self._happen
+        if self._box_time is not None:
+            self.world.on_leap = self._box_time.leap
         self._late: list[Due] = []
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -350,10 +356,25 @@ class Stage:
 
     async def _clock(self, request: Request) -> Response:
         if request.method == "POST":
-            self.world.advance(float((await request.json())["advance_s"]))
-            await self._carry_out_late_ones()
+            await self._let_pass(float((await request.json())["advance_s"]))
         now = datetime.fromtimestamp(self.world.now, UTC)
         return JSONResponse({"now": now.isoformat()})
+
+    async def _let_pass(self, seconds: float) -> None:
+        """So much time has passed. It stopped wherever the guard on a box had something to do, until that was done."""
+        until = self.world.now + seconds
+        if self._box_time is not None:
+            patience = self._box_time.patience()
+            while (known := self._box_time.next_due()) is not None:
+                due, in_s = known
+                is_late = asyncio.get_running_loop().time() >= patience
+                if is_late or self.world.now + in_s >= until:
+                    break
+                self.world.advance(in_s)
+                await self._carry_out_late_ones()
+                await self._box_time.done(due, until=patience)
+        self.world.advance(max(0.0, until - self.world.now))
+        await self._carry_out_late_ones()
 
     async def _set_faults(self, request: Request) -> Response:
         known = {**ON_THE_WIRE, **self._emulator.faults, **GPU_FAULTS}

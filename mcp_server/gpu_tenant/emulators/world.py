@@ -111,6 +111,7 @@ class World:
         self._file = file
         self._frozen = time == "frozen"
         self.on: Callable[[Due, Thing | None], None] = lambda due, thing: None
+        self.on_leap: Callable[[float], None] = lambda seconds: None
         # Real boxes run in real time. Only a frozen world always begins at the same moment.
         self.state = State() if self._frozen else State(clock=WallClock().now().timestamp())
         if file is not None and file.exists():
@@ -146,6 +147,8 @@ class World:
             self._set_clock(max(due.at, self.now))
             self.on(due, self.state.things.get(due.thing))
         self._set_clock(max(target, self.now))
+        if seconds:
+            self.on_leap(seconds)
 
     def _set_clock(self, at: float) -> None:
         self._base, self._since = at, monotonic()
