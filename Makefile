@@ -95,8 +95,9 @@ deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platfor
 	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
 
 OVER ?= 200
-over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 SEED=7
-	OVER=$(OVER) $(BIN)/pytest -q -s -n 0 tests/over
+STORMED ?= 100
+over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 STORMED=10 SEED=7 AT_ONCE=8
+	OVER=$(OVER) STORMED=$(STORMED) $(BIN)/pytest -q -s -n 0 tests/over
 
 PREEMPTIONS ?= 500
 preemption: $(VENV)/.ready-dev  ## boxes that are taken after some notice, in real time: what is lost; AT_ONCE=8 SEED=7

@@ -309,7 +309,7 @@ class Tenancy:
         audited = await audit(context.session(found), needs, clock=WallClock())
         if audited.blockers or found.touched_at is None:
             return audited
-        # Work was there before: it goes on where it stands.
+        # The box was used before. So the next step is that of the lease, not that of a new box.
         return audited.model_copy(update={"next": on_card(context, found.id).next})
 
     async def smoke_test(
@@ -331,7 +331,7 @@ class Tenancy:
         time_limit_s: float = 120,
         include: Sequence[str] = (),
     ) -> SmokeReceipt:
-        """As `smoke_test`, for a person: what was printed stands as it is."""
+        """Do as `smoke_test`, for a person: the command's output is shown unchanged."""
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
@@ -468,7 +468,7 @@ class Tenancy:
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.leases.orders import with_ordered
-        from gpu_tenant.leases.take_work import held_for_work, wanted
+        from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
 
@@ -485,7 +485,7 @@ class Tenancy:
                 prefix=name,
             )
             for each in dict.fromkeys((lease, *leases)):
-                await wanted(context, each)
+                await require_box_for_work(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -501,7 +501,7 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*kept, *given_up))
-        found = await wanted(context, lease)
+        found = await require_box_for_work(context, lease)
         async with held_for_work(context, found, "launch") as found:
             env = with_ordered(found, env)
             values = resolve_all(env, context.environ, account=context.account)
@@ -567,7 +567,7 @@ class Tenancy:
     async def follow(
         self, lease: str, job: str | None, *, cursor: int | None, wait_s: float, limit_bytes: int
     ) -> Watched:
-        """As `monitor`, with as much log as a terminal wants, and no fence around it."""
+        """Do as `monitor`, for a terminal: with as much log as `limit_bytes`, and without a fence around the log."""
         from gpu_tenant.artifacts.checkpoint_interval import advice_for
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
@@ -593,14 +593,14 @@ class Tenancy:
         return seen.model_copy(update={"cadence": advice, "gang": gang})
 
     async def _tend_on(self, lease: Lease) -> None:
-        """Every sweep that has cells on that lease was moved on. Most leases are in none."""
+        """Move on every sweep that has cells on that lease. Most leases are in no sweep."""
         if self.ledger.sweeps_on(lease.id):
             from gpu_tenant.sweeps.commands import tend_on
 
             await tend_on(self.context, lease.id)
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
-        """What took the box, where its provider has said so."""
+        """Return what took the box, as the ledger has it. None if nothing is known to have taken it."""
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         context = self.context
@@ -626,7 +626,7 @@ class Tenancy:
         return await self.monitor(lease, run, wait_s=0)
 
     async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
-        """What the box knows by that name has ended. It was asked first, and killed after the grace.
+        """End the run that the box knows by that name. Ask it first, and kill it after the grace.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
@@ -677,7 +677,7 @@ class Tenancy:
         return collected.model_copy(update=await self._store_again(found))
 
     async def _store_again(self, lease: Lease) -> dict[str, str]:
-        """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
+        """Copy what was collected to the lease's store, if it has one. If the store fails, the collect still counts."""
         from gpu_tenant.leases.watch_actions import store_again
 
         context = self.context

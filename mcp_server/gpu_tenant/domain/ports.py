@@ -252,7 +252,7 @@ def wanted_quote(lease: Lease) -> Quote:
     return lease.quote
 
 
-def marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
+def find_marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
     """Return the box that carries the lease's mark.
 
     If there is one, an earlier create made it, and no other is needed.

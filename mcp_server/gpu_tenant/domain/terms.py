@@ -59,7 +59,7 @@ class OnFailure(Record):
     after_s: float = Field(default=FAILURE_LOOK_S, ge=0)
 
     @classmethod
-    def said(cls, words: str) -> Self:
+    def parse(cls, words: str) -> Self:
         """Parse `end after 15m`, `park after 1h` or `hold`.
 
         Raises:
@@ -80,7 +80,7 @@ class OnFailure(Record):
 
 
 def _on_failure(words: str) -> str:
-    return OnFailure.said(words).words
+    return OnFailure.parse(words).words
 
 
 SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
@@ -164,7 +164,7 @@ class RentRequest(Record):
             idle_h=idle_h or None,
             when_idle=self.when_idle,
             when_done=self.when_done or ("keep" if machine == "own" else "end"),
-            on_failure=OnFailure.said(self.on_failure) if self.on_failure else OnFailure(),
+            on_failure=OnFailure.parse(self.on_failure) if self.on_failure else OnFailure(),
             store=self.store,
             recover=self.recover,
             order=self.order,

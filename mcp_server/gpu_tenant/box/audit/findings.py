@@ -41,6 +41,14 @@ class Needs(Record):
     )
 
 
+class Rented(Record):
+    """The GPUs that were rented with the box, in the words of the offer."""
+
+    gpu: str
+    count: int
+    vram_gib: float | None
+
+
 def ok(subject: str, seen: str) -> Finding:
     """Make a finding that all is well."""
     return Finding(subject=subject, level="ok", seen=seen, reason="as it should be")

@@ -8,6 +8,7 @@ from gpu_tenant.box.audit.findings import (
     Finding,
     Level,
     Needs,
+    Rented,
     blocker,
     gib,
     ok,
@@ -28,6 +29,7 @@ from gpu_tenant.box.audit.probe import (
 )
 from gpu_tenant.domain.order import is_older
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.providers.gpu_catalog import is_amd
 
 GHOST_BYTES = GIB
 """More memory than a driver uses for itself on an unused card."""
@@ -45,14 +47,17 @@ XIDS: dict[int, tuple[Level, str]] = {
 }
 
 
-def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
+def judge_gpus(
+    observed: Mapping[str, object], needs: Needs, rented: Rented | None = None
+) -> Iterator[Finding]:
     """Judge whether the GPUs are there, as many as needed, healthy, and free."""
     smi = part(observed, "smi", SeenSmi)
     devices = part(observed, "devices", SeenDevices)
     driver = read_smi(smi.out) if not smi.error else None
     wanted = needs.gpu_count if needs.gpu_count is not None else int(needs.vram_gib is not None)
     if driver is None or not driver.gpus:
-        fault = blocker if wanted else warning
+        paid_for = rented is not None and rented.count > 0 and not is_amd(rented.gpu)
+        fault = blocker if wanted or paid_for else warning
         yield fault("gpus", *_why_no_gpu(smi, devices))
         return
     seen = f"{_word(driver.version)}, CUDA up to {_word(driver.cuda)}"

@@ -233,10 +233,10 @@ def _disk(body: Body) -> tuple[str, int]:
 
 
 def check(zone: str, body: Body) -> None:
-    """The body is one that the API accepts.
+    """Check that the API accepts the body.
 
     Raises:
-        Refusal: it is not.
+        Refusal: the API does not accept the body.
     """
     unknown = sorted(set(body) - _INSTANCE_FIELDS)
     if unknown:
@@ -281,7 +281,7 @@ def check(zone: str, body: Body) -> None:
 
 
 def notice_s(body: Body) -> int:
-    """How long before it shuts a Spot box down Google says so at the box's metadata server."""
+    """How many seconds of notice Google gives at a Spot box's metadata server before it shuts the box down."""
     said = body.get("scheduling", {}).get("preemptionNoticeDuration") or {}
     return int(said.get("seconds", 0))
 
@@ -508,7 +508,7 @@ def thing_body(thing: Thing) -> Body:
 
 
 def shared_fields(thing: Thing) -> Body:
-    """The fields that everything the API shows begins with."""
+    """The fields that come first in everything that the API shows."""
     made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
     return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}
 

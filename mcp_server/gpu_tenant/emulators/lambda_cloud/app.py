@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=60)
@@ -142,7 +143,7 @@ class LambdaCloudEmulator:
         return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault of one request is left to the handler of that request."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -182,7 +183,9 @@ class LambdaCloudEmulator:
             thing.facts["ip"] = f"203.0.113.{number % 254 + 1}"
             thing.target = f"ubuntu@{thing.facts['ip']}"
             keys = self._public_keys(thing.facts["ssh_key_names"])
-            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys)
+            kind = _TYPES[str(thing.facts["type"])]
+            gpus = rented_gpus(kind.gpu, kind.gpus)
+            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys, gpus=gpus)
             self._bill(thing)
         elif event == "gone":
             self._world.end(thing, status="terminated")
@@ -297,7 +300,7 @@ class LambdaCloudEmulator:
         return _ok({"terminated_instances": ended})
 
     def _end(self, box: Thing) -> None:
-        """The instance ends, and bills no more."""
+        """End the instance, and end its bill."""
         box.status, box.phase = "terminating", "running"
         self._world.bill(box)
         self._close(box)
@@ -329,7 +332,7 @@ class LambdaCloudEmulator:
         return int(_TYPES[name].cents * self._world.state.price_factor)
 
     def _bill(self, box: Thing) -> None:
-        """An instance bills from when it has become active until it is terminated. One that boots does not bill."""
+        """Bill the instance if it runs. A booting or a terminated instance does not bill."""
         if box.phase == "running" and box.status != "terminating":
             self._world.bill(box, gpu=_number(box.facts["cents"]) / 100)
 

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.runpod.account import RunpodAccount
 from gpu_tenant.emulators.runpod.responses import (
     ACTIONS,
@@ -102,7 +103,7 @@ class RunpodEmulator:
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`.
 
-        A request fault that is not matched to a request waits for the next one of its kind.
+        A fault of a request waits for the next request of its kind, unless the fault is matched to a request.
         """
         facts, world, amount = self._world.state.facts, self._world, fault.amount
         box = world.newest(fault)
@@ -278,12 +279,14 @@ class RunpodEmulator:
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
-        at = self._sites.open(pod.id, keys, environ=own)
+        gpu = asked.get("gpu", {})
+        gpus = rented_gpus(str(gpu.get("id", "")), int(gpu.get("count", 1)) if gpu else 0)
+        at = self._sites.open(pod.id, keys, environ=own, gpus=gpus)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 
     def _unreachable(self, pod: Thing) -> None:
-        """The pod's pending events are dropped, and nothing answers at its address any more."""
+        """Drop the pod's pending events and its address."""
         state = self._world.state
         state.due = [due for due in state.due if due.thing != pod.id]
         state.routes.pop(pod.target or "", None)
@@ -361,14 +364,14 @@ class RunpodEmulator:
         if amount == 2:
             return problem(500, "internal server error")
         if amount == 1 and cursor is None:
-            # To repeat a cursor takes a second page.
+            # Only a second page can repeat a cursor, so the fault waits for the second page.
             self._world.state.facts["next"] = {"do": "page_boundary", "amount": 1}
         return torn_page(name, items, cursor=(cursor or FIRST_PAGE) if amount == 1 else None)
 
     # --- checks before every answer
 
     def _admit(self, answer: Answer) -> Answer:
-        """`answer`, for a caller that has a key, a user agent of its own, and allowance left."""
+        """Return `answer` behind checks: of the key, of the user agent, and of the calls that are left."""
 
         async def answer_if_admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
@@ -396,9 +399,9 @@ class RunpodEmulator:
         return answer_if_admitted
 
     def _matching_fault(self, request: Request, *kinds: str) -> tuple[str, float | None]:
-        """Which of `kinds` strikes this request, matched to it or waiting for the next one.
+        """Return which of `kinds` strikes this request, and the fault's amount.
 
-        And the fault's amount.
+        The fault was matched to this request, or waited for the next request of its kind.
         """
         fault: Fault | None = request.state.fault
         if fault is not None and fault.do in kinds:

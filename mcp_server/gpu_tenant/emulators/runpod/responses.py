@@ -234,7 +234,7 @@ def page(name: str, items: Sequence[Json], *, size: int, cursor: str | None) -> 
 
 
 def torn_page(name: str, items: Sequence[Json], *, cursor: str | None) -> Response:
-    """A page that says there is more, but whose only way there is `cursor`."""
+    """Return a page that says that there is more. The only way to the rest is `cursor`."""
     pagination = {"nextCursor": cursor, "hasNextPage": True}
     return JSONResponse({name: list(items[:1]), "pagination": pagination})
 
@@ -339,7 +339,7 @@ def pod_key(pod_id: str) -> str:
 
 
 async def may(request: Request, key: str) -> bool:
-    """Whether a pod's own key suffices: to look at that pod, to stop it, and to end it."""
+    """Whether a pod's own key is enough for this request: the key may look at its pod, stop it and end it."""
     if key != pod_key(request.path_params.get("id", "")):
         return False
     if request.url.path.endswith("/action"):
@@ -351,7 +351,7 @@ _WINDOWS = {"minute": (60, 60), "hour": (3000, 3600), "day": (50_000, 86_400)}
 
 
 def count_call(calls: dict[str, list[int]], now: float) -> tuple[dict[str, str], int]:
-    """The call is counted. Returns the allowance headers, and for how many seconds no call is left."""
+    """Count the call. Returns the allowance headers, and how many seconds to wait: 0 if the call is allowed."""
     left, wait_s = [], 0
     for name, (quota, length_s) in _WINDOWS.items():
         window = int(now // length_s)

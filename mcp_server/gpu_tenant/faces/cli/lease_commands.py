@@ -285,7 +285,7 @@ async def provision(
     async with output.tenancy() as tenancy:
         before = tenancy.ledger.lease_ids()
 
-        async def provisioned(wait_s: float) -> Card:
+        async def provision_waiting(wait_s: float) -> Card:
             with bars.waits("provision"):
                 return await tenancy.provision(
                     provider,
@@ -301,7 +301,9 @@ async def provision(
         try:
             card = await as_owner(
                 tenancy,
-                lambda: wait_for_box(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+                lambda: wait_for_box(
+                    tenancy, quotes, provision_waiting, is_wait=wait_h is not None
+                ),
             )
         except asyncio.CancelledError:
             for line in _what_stands(tenancy, before):

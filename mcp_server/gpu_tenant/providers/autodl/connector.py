@@ -24,7 +24,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, order_of, owners_word
 from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejection, words
@@ -115,7 +115,7 @@ class AutodlConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. The command that the box runs when it starts installs our key."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         owner, what, ordered = self._owner(), order_of(quote.offer.id), quote.wish.order
         if what is None:

@@ -17,7 +17,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -176,7 +176,7 @@ class DigitalOceanConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         size, region, image = quote.offer.id.split("@")
         order: Json = {
@@ -406,7 +406,7 @@ def _incomplete(path: str, why: str) -> ProviderSilent:
 
 def _subject(row: Mapping[str, object]) -> Subject:
     tags = row.get("tags") or []
-    return Subject.told(row.get("id"), tags if isinstance(tags, list) else [tags])
+    return Subject.of_row(row.get("id"), tags if isinstance(tags, list) else [tags])
 
 
 def _mark(tags: Sequence[str] | None) -> str | None:

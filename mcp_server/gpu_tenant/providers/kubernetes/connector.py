@@ -72,7 +72,7 @@ class KubernetesConnector:
     def _calls(self) -> KubernetesClient:
         return KubernetesClient(self._where.context, self._kubeconfig)
 
-    async def _noted(self) -> Identity:
+    async def _identify(self) -> Identity:
         """Return the namespace that is asked. The leases are in it, or no namespace is noted yet.
 
         Raises:
@@ -96,7 +96,7 @@ class KubernetesConnector:
             disk_gb=quote.wish.order.disk_gb,
         )
         where = {"namespace": self._where.namespace}
-        note_once(await self._noted(), self._note_of_cluster)
+        note_once(await self._identify(), self._note_of_cluster)
         try:
             made = await self._calls.ask("BatchV1Api", "create_namespaced_job", body=asked, **where)
         except Rejected as refused:
@@ -125,7 +125,7 @@ class KubernetesConnector:
         pod in its place, that pod is not the box.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
-        here = await self._noted()
+        here = await self._identify()
         # The Jobs come first. Then a pod whose Job is not listed was made between the two calls.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
@@ -139,7 +139,7 @@ class KubernetesConnector:
         """Implement `Connector.destroy`: delete the Job and its pod. The claim, its disk and the node stay."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
-        await self._noted()
+        await self._identify()
         try:
             await self._calls.ask(
                 "BatchV1Api",

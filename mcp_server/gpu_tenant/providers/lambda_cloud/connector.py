@@ -23,7 +23,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -162,7 +162,7 @@ class LambdaCloudConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         instance_type, _, region = quote.offer.id.partition("@")
         order: Json = {
@@ -410,7 +410,7 @@ def _subject(row: Mapping[str, object]) -> Subject:
         if isinstance(tags, list)
         else [0]
     )
-    return Subject.told(row.get("id"), [row.get("name"), *told])
+    return Subject.of_row(row.get("id"), [row.get("name"), *told])
 
 
 def _usd_h(kind: _Type) -> Decimal:

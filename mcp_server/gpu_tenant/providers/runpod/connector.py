@@ -19,7 +19,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, Ss
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -107,7 +107,7 @@ class RunpodConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         order = self._order(lease.mark, quote.offer.id, quote.wish)
         try:
@@ -349,7 +349,7 @@ def _mark(pod: Object) -> str | None:
 
 
 def _subject(pod: Object) -> Subject:
-    return Subject.told(pod.get("id"), [pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK")])
+    return Subject.of_row(pod.get("id"), [pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK")])
 
 
 def _direct(pod: Object) -> SshAddress | None:

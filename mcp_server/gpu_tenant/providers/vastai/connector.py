@@ -19,7 +19,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, Ss
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -55,8 +55,8 @@ _SPACING = (
     Spacing("GET", CHARGES, 1.0),
 )
 _SETUP_S = 240
-# A create's answer is read whatever its status is, because an error may name a box that was made. A
-# 429 never does.
+# A create's answer is read whatever its status is, because an error may name a box that was made.
+# Only a 429 never names a box.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
 _GONE = ("not_found", "no_such_instance")
 _BID = ":bid"
@@ -128,13 +128,15 @@ class VastConnector:
         )
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. If a refusal names a box, return that box as it is, to be given back.
+        """Implement `Connector.create`.
 
-        Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
-        loses its bid on the way rents at the full price, without any notice.
+        If the provider refuses but names a box, that box is returned as it is, so that the caller gives it back.
+
+        Whether the box is interruptible is taken from the provider's answer, not from the order. If the bid is lost
+        on the way to the provider, the request rents a box at the full price, and nothing reports that.
         """
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
+        if ours := find_marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
             return ours
         ask, _, _ = quote.offer.id.partition(":")
         path = f"/api/v0/asks/{ask}/"
@@ -268,7 +270,7 @@ class VastConnector:
         if ends is not None and ends <= self._setting.clock.now().timestamp():
             told.append(_ENDED)
         elif state is BoxState.PARKED and row.get("intended_status") == "running":
-            told.append("it waits for its GPU, and starts, and bills, as soon as that is free")
+            told.append("it waits for its GPU; as soon as the GPU is free, it starts and bills")
         elif state is BoxState.PARKED and row.get("is_bid") is True:
             told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
@@ -319,7 +321,7 @@ class VastConnector:
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`, with two requests if a bid is as good as a firm price."""
+        """Implement `Market.offers`. If the wish allows both a bid and a firm price, each is requested."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
             return []
@@ -339,7 +341,10 @@ class VastConnector:
         return [leftover(row) for row in rows if not row.get("instances")]
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
-        """Implement `Billing.ask_bill`. The charges name each contract, and cannot be requested for one alone."""
+        """Implement `Billing.ask_bill`.
+
+        The charges of one contract alone cannot be requested. Each charge names its contract.
+        """
         now = self._setting.clock.now()
         query = charges_query(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
@@ -475,7 +480,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
             parked_usd_h=None if disk is None else disk.quantize(CENT),
-            # Their figures are as seen from the box: what is uploaded to the box is what it downloads.
+            # Vast.ai counts from the side of the box. Our upload is the box's download.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
             source="api",
