@@ -39,10 +39,10 @@ async def test_what_is_ordered_is_rented_and_on_record(tenant: Tenant, tmp_path:
         smoke="none", quotes=[quote], wait_s=3600, order=order, recover=["same"]
     )
 
-    assert found.order == (f"image {IMAGE}", "variables TOKEN")
+    assert found.order == (f"image {IMAGE}", f"TOKEN from file:{tmp_path}/token")
     box = tenant.thing(card.box)
     assert (box.facts["image"], float(str(box.facts["disk"]))) == (IMAGE, 64)
-    told = f"ordered: image {IMAGE}; variables TOKEN"
+    told = f"ordered: image {IMAGE}; TOKEN from file:{tmp_path}/token"
     assert told in card.terms
     # Another process reads the same from the ledger alone.
     again = tenant.anew_tenancy()
