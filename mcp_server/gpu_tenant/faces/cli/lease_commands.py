@@ -78,7 +78,7 @@ async def init(directory: str, schema: bool) -> None:
     click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
 
 
-def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str | None:
+def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str:
     """Return the order that was named, or else that of this directory."""
     if named is not None:
         return named
@@ -86,7 +86,7 @@ def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str |
 
     from gpu_tenant.files.order_file import NAME, find_order
 
-    return NAME if find_order(Path()) else None
+    return NAME if find_order(Path()) else ""
 
 
 _order = click.option(
@@ -151,7 +151,7 @@ async def offers(
     limit: int,
     explain: bool,
     wait_h: float | None,
-    order: str | None,
+    order: str,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
@@ -167,7 +167,7 @@ async def offers(
                 hours,
                 max_price_usd_h,
                 vram_gib,
-                disk_gb,
+                disk_gb or 0,
                 region,
                 trust,
                 interruptible,
