@@ -326,7 +326,10 @@ class Bounds:
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        self._own = os.path.dirname(work)
+        beside = os.path.dirname(self._own)
+        is_ours = os.path.basename(beside) == b"gpu-tenant"
+        self._leases = beside if is_ours else os.path.join(login, b"gpu-tenant")
         # What is temporary by its very name may be given up by that name.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
@@ -2097,7 +2100,7 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._unclaimed: list[tuple[int, str]] = []
+        self.unclaimed: list[tuple[int, str]] = []
         self._empty: list[str] = []
         self._pushed = [0, 0]
 
@@ -2114,19 +2117,19 @@ class Heaps:
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
             elif size:
-                self._unclaimed.append((size, at))
+                self.unclaimed.append((size, at))
             else:
                 self._empty.append(at)
         for default, files in odd.items():
             # What has a cache's name but not its form is given up unasked, as long as it is little.
             if sum(size for size, _ in files) > ODD_BYTES:
-                self._unclaimed += files
+                self.unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self._unclaimed += [(0, at) for at in self._empty]
+            self.unclaimed += [(0, at) for at in self._empty]
             self._empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
@@ -2155,14 +2158,14 @@ class Heaps:
             return False
 
     def told(self, named: int) -> dict:
-        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+        largest = sorted(self.unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
         ]
         return {
             "unclaimed": {
-                "count": len(self._unclaimed),
-                "bytes": sum(size for size, _ in self._unclaimed),
+                "count": len(self.unclaimed),
+                "bytes": sum(size for size, _ in self.unclaimed),
                 "largest": [{"at": at, "size": size} for size, at in largest],
             },
             "discarded": {
@@ -2653,7 +2656,28 @@ def manifest(home: str, request: dict) -> dict:
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
     )
+
+
+def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
+    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    if "kept" not in request:
+        return None
+    kept = [os.path.realpath(place) for place in request["kept"]]
+    found = [(entry.get("size", 0), entry["at"]) for entry in entries]
+    # What cannot be read may be anything.
+    found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    sizes: dict[str, int] = {}
+    for size, at in found:
+        if not any(is_below(unescape_path(at), place) for place in kept):
+            sizes[at] = max(size, sizes.get(at, 0))
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "count": len(sizes),
+        "bytes": sum(sizes.values()),
+        "largest": [{"at": at, "size": size} for at, size in largest[:20]],
+    }
 
 
 def _digest(entries: list[dict]) -> str:
@@ -3522,7 +3546,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere"
+    " named key pushed older since_ns ours alone elsewhere kept"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -3562,6 +3586,10 @@ FIELDS = {  # the kind of each argument, and help for a person
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
     "elsewhere": ("flag", "also count what was written outside of all that"),
+    "kept": (
+        "paths",
+        "directory that outlives a stop: tell what counts outside of it (repeatable)",
+    ),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
@@ -3908,6 +3936,8 @@ def guard(home: str, request: dict) -> dict:
     `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
     If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
     any more, and only once all that is to be kept was copied to the store and read back from there.
+    If `end` says how to `look`, a stop empties some of the box's disks: it is asked for only while nothing that counts
+    lies there, or, where its owner has signed for that, `waived_after_s` later.
     `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
     also listens whether the platform takes the box back (`metadata`, some `within_s` before).
     """
@@ -3954,6 +3984,8 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
     fires, held = _elapsed() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
+    look = (request.get("end") or {}).get("look")
+    held["look"] = checked_arguments("manifest", look) if look else None
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
     record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
@@ -4089,6 +4121,10 @@ class Guarding:
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
+        if (
+            whole and self._loses()
+        ):  # the store has what is to be kept, and nobody has given up the rest
+            whole = False
         if not whole:
             self._done_from = _elapsed() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
@@ -4298,8 +4334,16 @@ class Guarding:
             self._take_a_look()
             time.sleep(min(2.0, max(0.05, begins - _elapsed())))
         while True:
-            said = self._ask("leave", "end", wanted, 60.0)
+            loses = "" if end.get("on") == "waive" else self._loses()
+            if loses and "waived_after_s" in end and _elapsed() >= self._waived_at(end):
+                wanted["may"], loses = "terminate", ""
             tries += 1
+            if loses:
+                if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
+                    return
+                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                continue
+            said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
             meter = {n: said[n] for n in names if said.get(n) is not None}
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
@@ -4311,6 +4355,24 @@ class Guarding:
             wait_s = min(wait_s * 2, 300.0)
             if not self._notes():
                 return
+
+    def _waived_at(self, end: dict) -> float:
+        return self._fires + float(end["waived_after_s"])
+
+    def _loses(self) -> str:
+        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        look = self._request.get("look")
+        if not look:
+            return ""
+        try:
+            seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
+        except (Refusal, OSError) as error:
+            return "whether a stop would lose anything cannot be seen: %s" % str(error)[:300]
+        lost = seen["lost_by_stop"]
+        if not lost["count"]:
+            return ""
+        named = ", ".join(one["at"] for one in lost["largest"][:3])
+        return "a stop would lose %d files, such as %s" % (lost["count"], named)
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
         """The reply of one of our scripts on this box, or why there is none."""

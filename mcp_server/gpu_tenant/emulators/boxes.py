@@ -37,16 +37,23 @@ class Sites:
         self.way: Way = way if SSHD else "local"
 
     def open(
-        self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
+        self,
+        box_id: str,
+        authorized: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        mounts: Sequence[str] = (),
     ) -> Address:
         """The box answers at the returned address, and lets in everyone who holds one of the keys.
 
-        `environ` is the environment that its platform gives its first process.
+        `environ` is the environment that its platform gives its first process. `mounts` are the disks that it mounts
+        besides the one that the home is on. Each is a directory beside the home, and `wipe` leaves it as it is.
         """
         directory = self._root / box_id
         home = directory / "home"
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._mark(home, box_id, environ or {})
+        for place in (home, *(directory / stand_in(mount) for mount in mounts)):
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._mark(directory, box_id, environ or {}, mounts)
         if self.way == "local":
             return LocalAddress(directory=os.fspath(home))
         self.close(box_id)
@@ -55,18 +62,23 @@ class Sites:
         self._start(directory, port)
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
 
-    def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
-        """The marker is in the home before anybody can log in."""
+    def _mark(
+        self, directory: Path, box_id: str, environ: Mapping[str, str], mounts: Sequence[str]
+    ) -> None:
+        """The marker is in the home, and above all of the box's disks, before anybody can log in."""
         said = {
             "environ": dict(environ),
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
+            # As seen from the home, so that a box is never taken for another one's disk.
+            "places": {mount: f"../{stand_in(mount)}" for mount in mounts},
         }
-        marker, content = home / MARKER, json.dumps(said)
-        # Rewriting it would make it count among the files written since the launch.
-        if not marker.exists() or marker.read_text(encoding="utf-8") != content:
-            marker.write_text(content, encoding="utf-8")
+        content = json.dumps(said)
+        for marker in (directory / MARKER, directory / "home" / MARKER):
+            # Rewriting it would make it count among the files written since the launch.
+            if not marker.exists() or marker.read_text(encoding="utf-8") != content:
+                marker.write_text(content, encoding="utf-8")
 
     def close(self, box_id: str) -> None:
         """Nothing of the box runs. Its disk is as it was."""
@@ -82,7 +94,7 @@ class Sites:
             _signal(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
-        """The box's home is empty, like a container's disk after a restart."""
+        """The box's home is empty, like a container's disk after a restart. The disks beside it are as they were."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
         (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
@@ -133,6 +145,11 @@ class Sites:
                 "GPU_TENANT_NO_POWEROFF": "1",
             },
         )
+
+
+def stand_in(mount: str) -> str:
+    """The name of the directory that stands for the disk that is mounted there."""
+    return "disk" + mount.replace("/", "-")
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

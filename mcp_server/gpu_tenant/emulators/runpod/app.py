@@ -271,7 +271,9 @@ class RunpodEmulator:
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
-        at = self._sites.open(pod.id, keys, environ=own)
+        kept = asked.get("mounts", {}).get("persistent")
+        mounts = [kept["path"]] if kept else []
+        at = self._sites.open(pod.id, keys, environ=own, mounts=mounts)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 
