@@ -66,6 +66,8 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield from lease.quote.offer.notes
     if profile.kind != "own":
         yield f"what is kept: {kept_words(profile, lease)}"
+    if ordered := terms.order.words(profile.id):
+        yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
