@@ -3743,7 +3743,7 @@ def metadata_address(home: str) -> tuple[str, int, str, str] | None:
     On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
     """
     marker = rehearsal_marker(home)
-    return METADATA if marker is None else _rehearsed(marker)
+    return METADATA if marker is None else _rehearsed_address(marker)
 
 
 def rehearsal_marker(home: str) -> str | None:
@@ -4114,7 +4114,7 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _posted(home: str, request: dict, wanted: dict) -> dict:
+def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     passing = Passing(home, request.get("rehearsed") is True)
@@ -4257,12 +4257,11 @@ class Guarding:
         done, end = self._request.get("when_done"), self._request.get("end") or {}
         if not done or "store" not in self._request:
             return False
-        if (
-            end.get("on") != "keep"
-        ):  # before the deadline, only a stop that keeps the disk is allowed
+        # Before the deadline, only a stop that keeps the disk is allowed.
+        if end.get("on") != "keep":
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.seen(self._passing.elapsed()):
+        if quiet_s > 0 and self._presence.was_somebody_here(self._passing.elapsed()):
             self._quiet_since = self._passing.elapsed()
             return False
         after_s = done["after_s"]
@@ -4286,7 +4285,9 @@ class Guarding:
         self._notes(kept=kept)
         self._quiet_s()
         return bool(
-            whole and self._quiet == heard and not self._presence.seen(self._passing.elapsed())
+            whole
+            and self._quiet == heard
+            and not self._presence.was_somebody_here(self._passing.elapsed())
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
@@ -4477,9 +4478,8 @@ class Guarding:
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
         begins = self._passing.elapsed()
-        if (
-            end.get("on") == "waive"
-        ):  # the owner signed for the time after the deadline, and not for idleness before it
+        # The owner signed for the time after the deadline, and not for idleness before it.
+        if end.get("on") == "waive":
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
         left_s = begins - self._passing.elapsed()

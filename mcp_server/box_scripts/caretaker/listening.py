@@ -19,7 +19,7 @@ def metadata_address(home: str) -> tuple[str, int, str, str] | None:
     On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
     """
     marker = rehearsal_marker(home)
-    return METADATA if marker is None else _rehearsed(marker)
+    return METADATA if marker is None else _rehearsed_address(marker)
 
 
 def rehearsal_marker(home: str) -> str | None:

@@ -17,6 +17,8 @@ from pydantic import TypeAdapter
 
 from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
 from gpu_tenant.emulators.box_time import BoxTime
+from gpu_tenant.emulators.gpus import GpuFault, RehearsedGpus, befallen, put_stand_in
+from gpu_tenant.files.replace_file import replace_file
 
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
