@@ -628,6 +628,15 @@ def ticks_of(pid: int) -> int:
     return process.ticks if process else 0
 
 
+def started_ns(pid: int) -> int | None:
+    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
+    ticks = ticks_of(pid)
+    if booted is None or ticks <= 0:
+        return None
+    return int((int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")) * 10**9)
+
+
 def restarted_since(started: dict) -> str | None:
     """Say why no process of that launch can still live. None if one may still live."""
     if started["boot_id"] != boot_id():
@@ -1634,6 +1643,7 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
 # One walk over all that jobs may have written.
 
 
+RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
@@ -1661,6 +1671,7 @@ class Survey:
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
         self.launched_ns: int | None = None
+        self.restarted_ns: int | None = None
         self._quiet: list[bytes] = []
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
@@ -1688,13 +1699,23 @@ class Survey:
     def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
         launched = self.launched_ns
         if launched is not None and seen.st_ctime_ns >= launched:
-            return False
+            return self._came_with_a_start(path, seen)
         if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
             return True
+        return self._is_of_the_image(path, seen)
+
+    def _is_of_the_image(self, path: bytes, seen: os.stat_result) -> bool:
         return seen.st_size <= QUIET_BYTES and any(
             path.startswith(place) if place.endswith(b"/") else path == place
             for place in self._quiet
         )
+
+    def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        begun_ns = self.restarted_ns
+        if begun_ns is None or not self._is_of_the_image(path, seen):
+            return False
+        return begun_ns - RESTART_NS <= seen.st_ctime_ns <= begun_ns + RESTART_NS
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
@@ -2618,6 +2639,8 @@ def manifest(home: str, request: dict) -> dict:
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
         survey.launched_ns = accounted_since_ns(home, jobs, None)
+        if request.get("restarted"):
+            survey.restarted_ns = started_ns(1)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -3573,7 +3596,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere kept"
+    " named key pushed older since_ns ours alone elsewhere kept restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -3617,6 +3640,7 @@ FIELDS = {  # the kind of each argument, and help for a person
         "paths",
         "directory that outlives a stop: tell what counts outside of it (repeatable)",
     ),
+    "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),

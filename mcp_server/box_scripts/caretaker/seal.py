@@ -16,7 +16,7 @@ from box_scripts.caretaker.own_files import Own
 from box_scripts.caretaker.paths import escape_path, is_below, unescape_path
 from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_patterns
 from box_scripts.caretaker.patterns import Pattern
-from box_scripts.caretaker.processes import boot_id
+from box_scripts.caretaker.processes import boot_id, started_ns
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
@@ -113,6 +113,8 @@ def manifest(home: str, request: dict) -> dict:
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
         survey.launched_ns = accounted_since_ns(home, jobs, None)
+        if request.get("restarted"):
+            survey.restarted_ns = started_ns(1)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]

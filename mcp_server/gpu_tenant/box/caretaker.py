@@ -327,6 +327,7 @@ class Caretaker:
         told: Mapping[str, JsonValue] | None = None,
         unread_bytes: int | None = None,
         kept: Sequence[str] | None = None,
+        home: Literal["as it was", "emptied"] = "as it was",
     ) -> Manifest:
         """List and hash everything that matters on the box, while no job runs.
 
@@ -337,7 +338,8 @@ class Caretaker:
         `since="ever"` is for a box that was in use before: what was on it then counts, too. On a box that was
         rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
 
-        With `kept`, the paths that outlive a stop, the result tells what counts and lies outside of them.
+        `home="emptied"` says that a stop has emptied the home since: what a start of the box writes there is not
+        accounted for. With `kept`, the paths that outlive a stop, the result tells what counts and lies outside of them.
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
         if any hash is missing there is no digest. The result is then a draft, and not a seal. With
@@ -363,6 +365,8 @@ class Caretaker:
             request["kept"] = list(kept)
         if rented_ns is not None:
             request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+        if home == "emptied":
+            request["restarted"] = True
         known = request.get("ours")
         request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
         timeout_s: float = _LISTED_WITHIN_S

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from gpu_tenant.box.caretaker import QUIET, Guard
 from gpu_tenant.box.guard_record import armed_now, record
-from gpu_tenant.box.ownership import since_ns
+from gpu_tenant.box.ownership import home_was_emptied, since_ns
 from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
@@ -200,6 +200,8 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
     rented_ns = since_ns(session, ledger)
     if rented_ns is not None:
         look |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+    if home_was_emptied(session, ledger):
+        look["restarted"] = True
     return look
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from gpu_tenant.box.ownership import since_ns
+from gpu_tenant.box.ownership import home_was_emptied, since_ns
 from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.model import Manifest
@@ -48,6 +48,7 @@ async def reseal(
         told=seal_facts(session, ledger).request(),
         unread_bytes=unread_bytes,
         kept=outlives,
+        home="emptied" if home_was_emptied(session, ledger) else "as it was",
     )
 
 

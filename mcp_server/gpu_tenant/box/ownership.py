@@ -206,6 +206,13 @@ async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
     return ledger.note_place(lease.id, place, at=ledger.now())
 
 
+def home_was_emptied(session: Session, ledger: Ledger) -> bool:
+    """Whether a stop has emptied the box's home since the box was rented."""
+    if session.profile.park != "wipes":
+        return False
+    return any(line.kind == timeline.Resumed.kind for line in ledger.events(session.lease.id))
+
+
 class Occupancy:
     """Puts and checks the mark of one lease on its box, and looks at what was done on the box."""
 
