@@ -109,7 +109,7 @@ async def test_when_its_client_is_dead_a_pod_stops_itself_and_a_day_costs_its_vo
         volume_usd, gpu_usd = 24 * price.parked_usd_h, price.running_usd_h * 120 / 3600
         assert tenant.metered(card.box) - before_usd <= gpu_usd + volume_usd + CENT
 
-        await tenant.tenancy.change_lease(card.lease, "resume")
+        await tenant.tenancy.change_lease(card.lease, "resume", hours=1)
         tenant.wait(300)
         assert model_on(tenant, card.box, card.lease).read_text() == "weights\n"
         await tenant.tenancy.collect(card.lease)

@@ -256,7 +256,7 @@ def test_a_pod_is_never_terminated_without_its_owners_signature(tmp_path: Path, 
     desk.says(Answer(200, "{}"))
     assert leave("end", {"kind": "runpod"}, home)["how"] == "pod abc stops itself with its own key"
     assert leave("end", {"kind": "runpod", "may": "stop"}, home)["asked"] is True
-    assert {asked.body for asked in desk.asked} == {'{"action": "stop"}'}
+    assert {asked.body for asked in desk.asked} == {b'{"action": "stop"}'}
 
     desk.says(Answer(200, '{"id": "abc"}'), Answer(204, ""))
     signed = {"kind": "runpod", "may": "terminate"}

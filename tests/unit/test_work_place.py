@@ -286,6 +286,24 @@ RENTED = [
 """The platforms that rent a box out by the hour."""
 
 
+PAGE = Path(__file__).resolve().parents[2] / "mcp_server/decisions/ownership.md"
+KEPT = {"all": "every disk", "work": "the work", "nothing": "nothing"}
+
+
+def rows(table: dict[str, tuple[str, bool]]) -> list[str]:
+    """The same as the page has it."""
+    made = []
+    for slug, (kept, ends) in table.items():
+        profile = PROFILES[slug]
+        keeps = "no stop" if profile.park == "none" else KEPT[kept]
+        timer = (
+            "its platform's timer" if profile.provider_timer == "stop" and slug == "gcp" else "no"
+        )
+        place = (*profile.work_places, "~")[0]
+        made.append(f"| {profile.title} | `{place}` | {keeps} | {'yes' if ends else timer} |")
+    return made
+
+
 def best(provider: str) -> Lease:
     """A used lease there, where the box is as its platform documents it."""
     first = (*PROFILES[provider].work_places, None)[0]
@@ -319,4 +337,5 @@ def test_used_boxes_can_be_parked_or_end_their_own_meter_at_most_rented_platform
         if slug in RENTED and stop_keeps(profile, at(slug, WorkPlace(path="~"))) == "all"
     }
     assert before == {"vastai", "autodl", "paperspace"}
+    assert set(rows(table)) <= set(PAGE.read_text(encoding="utf-8").splitlines())
     assert sum(kept != "nothing" or ends for kept, ends in table.values()) == 6
