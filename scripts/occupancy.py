@@ -234,7 +234,7 @@ def others(tops, lease, request):
     found, now = [], time.time()
     passed_over = set(request.get("over", ()))
     ended = set(request.get("ended", ()))
-    for top, name in [(at, name) for at in tops for name in leases_below(at)]:
+    for name, top in {name: at for at in tops for name in leases_below(at)}.items():
         home = os.path.join(top, name, "caretaker")
         mark, until = read_json(os.path.join(home, MARK)), read_json(os.path.join(home, UNTIL))
         if name == lease or mark is None:
@@ -295,10 +295,30 @@ def marked_alone(home, tops, request):
         write_json(path, record)
     if state in ("put", "ours", "copied"):
         write_json(os.path.join(home, UNTIL), {"until": request["until"]})
+        point_to(home)
     found = told(state, path, standing)
     if state == "ours" and "made" in request:
         found["since_ns"] = min(found["since_ns"], counts_from(request))
     return found
+
+
+def pointer_to(home):
+    """The path below the login home by which every lease is found; None if the lease's directory is there itself."""
+    top, lease = os.path.split(os.path.dirname(home))
+    plain = os.path.join(os.path.realpath(os.path.expanduser("~")), "gpu-tenant")
+    return None if os.path.realpath(plain) == top else os.path.join(plain, lease)
+
+
+def point_to(home):
+    """Whoever looks for leases in the login home finds this one, too, by a link."""
+    pointer = pointer_to(home)
+    if pointer is None or os.path.lexists(pointer):
+        return
+    try:
+        os.makedirs(os.path.dirname(pointer), mode=0o700, exist_ok=True)
+        os.symlink(os.path.dirname(home), pointer)
+    except OSError:
+        pass  # a home that cannot be written takes nobody else's lease either
 
 
 def counts_from(request):
@@ -352,9 +372,11 @@ def clock_of(place):
 
 def left(home):
     """The lease stands here no more: its mark is gone. Whatever else it left is as it was."""
-    for name in (UNTIL, MARK):
+    pointer = pointer_to(home)
+    links = [pointer] if pointer is not None and os.path.islink(pointer) else []
+    for path in (*(os.path.join(home, name) for name in (UNTIL, MARK)), *links):
         try:
-            os.unlink(os.path.join(home, name))
+            os.unlink(path)
         except FileNotFoundError:
             pass
     return {"state": "left"}
@@ -372,7 +394,7 @@ def looked(home, mark, request):
     since_ns = min(mark["since_ns"], request.get("since_ns") or mark["since_ns"])
     seen = files_since(home, since_ns, request, ours)
     seen.update(
-        leases=[n for at in tops_of(top, request) for n in leases_below(at) if n != lease],
+        leases=sorted({n for at in tops_of(top, request) for n in leases_below(at)} - {lease}),
         jobs=sorted(n for n in listed(os.path.join(home, "jobs")))[:MOST_SHOWN],
         people=people[:MOST_SHOWN],
         at_work=at_work[:MOST_SHOWN],
@@ -392,7 +414,7 @@ def files_since(home, since_ns, request, ours):
     login = os.path.realpath(os.path.expanduser("~"))
     quiet = [os.path.join(login, name) for name in request.get("quiet", ())]
     top = os.path.dirname(os.path.dirname(home))
-    skip = {home, "/proc", "/sys", "/dev"}
+    skip = {home, pointer_to(home), "/proc", "/sys", "/dev"}
     # What the system itself keeps elsewhere is not looked at, but only places where work would be lost.
     pending = [os.path.realpath(os.path.expanduser(root)) for root in request.get("roots", ())]
     count, size, shown, unreadable, walked = 0, 0, [], 0, set()

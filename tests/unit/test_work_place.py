@@ -205,6 +205,34 @@ def test_another_lease_is_found_in_whichever_place_it_stands(
     assert said["others"][0]["lease"] == "runpod-old"
 
 
+def test_whoever_looks_in_the_login_home_alone_finds_the_lease_too(
+    occupancy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one who has adopted the box by its address does, and every earlier version."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    there = tmp_path / "disk/gpu-tenant/runpod-new/caretaker"
+    stands = {
+        "lease": "runpod-new",
+        "deployment": "aaaaaa",
+        "nonce": "n",
+        "known": False,
+        "first": True,
+        "directory": False,
+        "until": datetime.now(UTC).timestamp() + 60,  # noqa: TID251 - the script goes by it
+        "lapse_s": 60,
+    }
+    mark = occupancy.marked(str(there), stands)
+    look = {"roots": [str(tmp_path)], "since_ns": 1, "scope": "none"}
+    assert occupancy.looked(str(there), mark, look)["files"] == 0
+
+    by_address = {**stands, "lease": "own-abcd", "deployment": "bbbbbb"}
+    at = str(tmp_path / "home/gpu-tenant/own-abcd/caretaker")
+    assert occupancy.marked(at, by_address)["others"][0]["lease"] == "runpod-new"
+
+    occupancy.left(str(there))
+    assert occupancy.marked(at, by_address)["state"] == "put"
+
+
 def test_what_a_start_writes_into_an_emptied_home_is_quiet_and_nothing_else_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
