@@ -53,6 +53,15 @@ class Ready(Told):
     kind = "ready"
 
 
+class Placed(Told):
+    """It was settled where the lease's directory is on its box."""
+
+    kind = "placed"
+    path: str
+    at: str | None = None
+    why: str | None = None
+
+
 class Marking(Told):
     """The box is about to get the lease's mark."""
 
@@ -502,6 +511,7 @@ Event: TypeAlias = (
     Intended
     | Bound
     | Ready
+    | Placed
     | Marking
     | Marked
     | Looked
