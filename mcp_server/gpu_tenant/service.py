@@ -111,6 +111,32 @@ class Tenancy:
 
         Ranked by the expected cost of the finished work; each offer has a quote for provision.
         """
+        return await self.search_offers(
+            gpu,
+            provider=provider,
+            explain=explain,
+            limit=limit,
+            vram_gib=vram_gib,
+            disk_gb=disk_gb,
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            region=region,
+            trust=trust,
+            interruptible=interruptible,
+            upload_gb=upload_gb,
+            download_gb=download_gb,
+        )
+
+    async def search_offers(
+        self,
+        gpu: str | None = None,
+        *,
+        provider: str | None = None,
+        explain: Literal["", "explain"] = "",
+        limit: int = 8,
+        **wished: object,
+    ) -> Found:
+        """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
@@ -123,19 +149,7 @@ class Tenancy:
             for slug, connector in context.connectors.items()
             if isinstance(connector, Market) and provider in (None, slug)
         }
-        wish = _wish(
-            gpu=name,
-            gpu_count=count,
-            vram_gib=vram_gib,
-            disk_gb=disk_gb,
-            hours=hours,
-            max_price_usd_h=max_price_usd_h,
-            region=region,
-            trust=trust,
-            interruptible=interruptible,
-            upload_gb=upload_gb,
-            download_gb=download_gb,
-        )
+        wish = _wish(gpu=name, gpu_count=count, **wished)
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
             wish, markets, ledger=context.ledger, limit=limit, explain=explain, wish_id=wish_id
@@ -290,6 +304,7 @@ class Tenancy:
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.host_memory import remember_audit
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
@@ -297,6 +312,7 @@ class Tenancy:
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         audited = await audit(context.session(found), needs, clock=WallClock())
+        remember_audit(found, audited, ledger=context.ledger)
         if audited.blockers or found.touched_at is None:
             return audited
         # Work was there before: it goes on where it stands.

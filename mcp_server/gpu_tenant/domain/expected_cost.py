@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
+from gpu_tenant.domain.host_reports import HostRecord
 from gpu_tenant.domain.offers import CENT, Offer, Wish
 from gpu_tenant.domain.record import Record
 
@@ -43,12 +44,15 @@ class Expected(Record):
     terms: tuple[Term, ...]
 
 
-def expected_cost(offer: Offer, wish: Wish) -> Expected:
-    """Return what the wished work would cost on that offer: compute, waiting, bytes, and failures."""
+def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) -> Expected:
+    """Return what the wished work would cost on that offer: compute, waiting, bytes, and failures.
+
+    `record` is what counts against its host, or None.
+    """
     rate = offer.price.running_usd_h
     if rate is None:
         return Expected(total_usd=None, terms=())
-    terms = tuple(_terms(offer, wish, rate))
+    terms = tuple(_terms(offer, wish, rate, record))
     return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
 
 
@@ -57,7 +61,7 @@ def needed_h(offer: Offer, wish: Wish) -> float:
     return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))
 
 
-def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
+def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -> Iterator[Term]:
     hours = _exact(wish.hours)
     setup_h = _exact(offer.setup_s) / 3600
     up_h, down_h = _moving_h(offer, wish)
@@ -107,6 +111,12 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
             "unverified host",
             hours * rate * _UNVERIFIED_PREMIUM,
             f"{_UNVERIFIED_PREMIUM:.0%} of compute, as nobody vouches for this host",
+        )
+    if record is not None:
+        yield _term(
+            "known host",
+            hours * rate * record.dearer,
+            f"{record.dearer:.0%} of compute, for what this host did: {record.words}",
         )
 
 

@@ -55,6 +55,9 @@ class Wish(Record):
         default=0, ge=0, le=1e6, description="what will be moved off the box"
     )
     offer: str | None = Field(default=None, description="the id of the one offer to ask for again")
+    host: str | None = Field(
+        default=None, description="the name of the one machine to ask for, whatever it did before"
+    )
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -102,6 +105,9 @@ class Offer(Record):
     provider: str
     id: str = Field(
         description="what its connector needs to rent exactly this; stable while offered"
+    )
+    host: Line | None = Field(
+        default=None, description="the machine's number; None: its provider does not say"
     )
     gpu: Line = Field(description="canonical name, or the provider's own where no table knows it")
     gpu_count: int

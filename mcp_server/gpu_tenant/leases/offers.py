@@ -12,6 +12,7 @@ from pydantic import Field
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import Expected, Term, expected_cost, needed_h
+from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, host_name
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.ports import Market
@@ -95,8 +96,11 @@ async def find_offers(
     answers = {provider: task.result() for provider, task in asked.items()}
     troubles = {who: said for who, said in answers.items() if isinstance(said, str)}
     offered = [offer for said in answers.values() if not isinstance(said, str) for offer in said]
-    reasons = [(offer, unfit(offer, wish)) for offer in offered]
-    ranked = rank([offer for offer, reason in reasons if reason is None], wish)
+    records = ledger.host_records(at=ledger.now())
+    reasons = [
+        (offer, unfit(offer, wish) or why_left_out(offer, wish, records)) for offer in offered
+    ]
+    ranked = rank([offer for offer, reason in reasons if reason is None], wish, records)
     shown = ranked[:limit]
     cheapest = min(
         (offer for offer, _ in ranked if offer.price.running_usd_h is not None),
@@ -113,7 +117,7 @@ async def find_offers(
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
-            _show_offer(offer, total, quote, explain=explain)
+            _show_offer(offer, total, quote, records, explain=explain)
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
@@ -159,6 +163,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
     reasons = {
+        "another host": wish.host not in (None, _host(offer)),
         "another GPU": wish.preference(_model_name(offer.gpu)) is None,
         "fewer GPUs": offer.gpu_count < wish.gpu_count,
         "memory unknown": wish.vram_gib is not None and memory_gib is None,
@@ -175,6 +180,22 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def why_left_out(offer: Offer, wish: Wish, records: HostRecords) -> str | None:
+    """Why this offer's host is not rented now, and until when. None if it may be, or was asked for by its name."""
+    record = _record(offer, records)
+    if record is None or record.left_out_until is None or wish.host is not None:
+        return None
+    return record.words
+
+
+def _record(offer: Offer, records: HostRecords) -> HostRecord | None:
+    return records.get(_host(offer)) if offer.host is not None else None
+
+
+def _host(offer: Offer) -> str:
+    return host_name(offer.provider, offer.host or "")
+
+
 def _model_name(gpu: str) -> str:
     model = known_gpu(gpu)
     return model.name if model else gpu
@@ -189,9 +210,14 @@ def _memory_gib(offer: Offer) -> float | None:
     return model.vram_gib if same else offer.vram_gib
 
 
-def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
-    """Return the offers with what each would cost: preferred GPUs, then the cheapest work, then unknown prices."""
-    costed = ((offer, expected_cost(offer, wish)) for offer in offers)
+def rank(
+    offers: Sequence[Offer], wish: Wish, records: HostRecords = NO_RECORDS
+) -> list[tuple[Offer, Expected]]:
+    """Return the offers with what each would cost: preferred GPUs, then the cheapest work, then unknown prices.
+
+    `records` is what counts against each host.
+    """
+    costed = ((offer, expected_cost(offer, wish, _record(offer, records))) for offer in offers)
     return sorted(costed, key=lambda pair: _place(pair[0], pair[1], wish))
 
 
@@ -235,9 +261,16 @@ def _quote(
 
 
 def _show_offer(
-    offer: Offer, cost: Expected, quote: Quote | None, *, explain: Literal["", "explain"]
+    offer: Offer,
+    cost: Expected,
+    quote: Quote | None,
+    records: HostRecords,
+    *,
+    explain: Literal["", "explain"],
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]
+    if (record := _record(offer, records)) is not None:
+        notes.append(record.words)
     if known_gpu(offer.gpu) is None:
         notes.append("no table here knows this GPU: its memory is what the provider states")
     if quote is None:

@@ -449,4 +449,15 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: a wish that stood is never deleted'); END;
     """
     + _never_replaced("id", "wishes"),
+    """
+    CREATE TABLE host_reports(
+      seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, what TEXT NOT NULL,
+      words TEXT NOT NULL, lease_id TEXT NOT NULL REFERENCES leases(id), at TEXT NOT NULL) STRICT;
+    CREATE INDEX host_reports_by_time ON host_reports(at);
+    CREATE TABLE hosts_forgotten(
+      seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX hosts_forgotten_by_name ON hosts_forgotten(provider, host);
+    """
+    + _append_only("host_reports", "hosts_forgotten")
+    + _never_replaced("seq", "host_reports", "hosts_forgotten"),
 )

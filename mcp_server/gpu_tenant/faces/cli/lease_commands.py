@@ -90,6 +90,7 @@ async def smoke(
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
 @click.option("--provider", help="only this one")
+@click.option("--host", help="only this one, as in vastai:41, whatever it did (`gpu-tenant hosts`)")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
 @click.option(
@@ -112,6 +113,7 @@ async def offers(
     upload_gb: float,
     download_gb: float,
     provider: str | None,
+    host: str | None,
     limit: int,
     explain: bool,
     wait_h: float | None,
@@ -125,20 +127,21 @@ async def offers(
         found = await search_offers(
             tenancy,
             wait_h,
-            lambda: tenancy.find_offers(
+            lambda: tenancy.search_offers(
                 gpu,
-                hours,
-                max_price_usd_h,
-                vram_gib,
-                disk_gb,
-                region,
-                trust,
-                interruptible,
-                upload_gb,
-                download_gb,
-                provider,
-                "explain" if explain else "",
-                limit,
+                provider=provider,
+                explain="explain" if explain else "",
+                limit=limit,
+                hours=hours,
+                max_price_usd_h=max_price_usd_h,
+                vram_gib=vram_gib,
+                disk_gb=disk_gb,
+                region=region,
+                trust=trust,
+                interruptible=interruptible,
+                upload_gb=upload_gb,
+                download_gb=download_gb,
+                host=host,
             ),
         )
         output.answer(

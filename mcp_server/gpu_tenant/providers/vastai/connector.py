@@ -436,7 +436,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     ram_mb = _number(row.get("cpu_ram"))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
-    ask, count = row.get("id"), row.get("num_gpus")
+    ask, count, machine = row.get("id"), row.get("num_gpus"), row.get("machine_id")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
         or wish.preference(name) is None
@@ -452,6 +452,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     return Offer(
         provider="vastai",
         id=f"{ask}{_BID}" if kind == "bid" else str(ask),
+        host=str(machine) if isinstance(machine, int) else None,
         gpu=name,
         gpu_count=count,
         vram_gib=vram,
