@@ -56,6 +56,45 @@ def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) ->
     return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
 
 
+def estimated_usd(
+    offer: Offer, wish: Wish, hours: float, record: HostRecord | None = None
+) -> float | None:
+    """Return what `expected_cost` comes to for work of so many hours, in floats and without words. None if unknown.
+
+    A search ranks thousands of offers and explains a few.
+    """
+    price = offer.price
+    running = price.running_usd_h
+    if running is None:
+        return None
+    rate, setup_h = float(running), offer.setup_s / 3600
+    up_h = wish.upload_gb * 8000 / (offer.download_mbps or _MBPS) / 3600
+    down_h = wish.download_gb * 8000 / (offer.upload_mbps or _MBPS) / 3600
+    up_usd = wish.upload_gb * _usd_gb(price.upload_usd_gb)
+    down_usd = wish.download_gb * _usd_gb(price.download_usd_gb)
+    score = offer.reliability
+    if score is None:
+        score = float(_ASSUMED_RELIABILITY[offer.trust])
+    failures = (1 - min(max(score, 0.0), 1.0)) * hours / 24
+    total = (hours + setup_h + up_h + down_h) * rate + up_usd + down_usd
+    total += failures * ((hours * float(_LOST_BY_FAILURE) + setup_h + up_h) * rate + up_usd)
+    if offer.interruptible:
+        lost_h = min(hours, float(_CHECKPOINT_H)) / 2
+        total += hours / 24 * float(INTERRUPTIONS_PER_DAY) * (lost_h + setup_h) * rate
+    if offer.trust == "unverified":
+        total += hours * rate * float(_UNVERIFIED_PREMIUM)
+    if record is not None:
+        total += hours * rate * float(record.dearer)
+    return total
+
+
+_MBPS = float(_ASSUMED_MBPS)
+
+
+def _usd_gb(usd_gb: Decimal | None) -> float:
+    return float(_or_assumed(usd_gb))
+
+
 def needed_h(offer: Offer, wish: Wish) -> float:
     """Return how many hours the box is needed: to start, to do the work, and to move the data."""
     return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))

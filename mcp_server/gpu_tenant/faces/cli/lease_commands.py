@@ -71,7 +71,20 @@ async def smoke(
     type=HOURS,
     default=1,
     show_default=True,
-    help="how long the work takes",
+    help="how long the work takes on the GPU that is named first",
+)
+@click.option("--hours-on", metavar="GPU", help="the GPU that the hours are for, if not the first")
+@click.option(
+    "--like",
+    metavar="LEASE",
+    help="the same command as that lease's newest job: hours are for its GPU, speeds as you measured them",
+)
+@click.option(
+    "--limited-by",
+    type=click.Choice(["memory", "fp32", "tf32", "bf16", "fp16"]),
+    default="memory",
+    show_default=True,
+    help="by which of their datasheets' figures other GPUs are faster at it",
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
@@ -104,6 +117,9 @@ async def smoke(
 async def offers(
     gpu: str | None,
     hours: float,
+    hours_on: str | None,
+    like: str | None,
+    limited_by: str,
     max_price_usd_h: Decimal | None,
     vram_gib: float | None,
     disk_gb: int,
@@ -133,6 +149,9 @@ async def offers(
                 explain="explain" if explain else "",
                 limit=limit,
                 hours=hours,
+                hours_on=hours_on,
+                like=like,
+                limited_by=limited_by,
                 max_price_usd_h=max_price_usd_h,
                 vram_gib=vram_gib,
                 disk_gb=disk_gb,
