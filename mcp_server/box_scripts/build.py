@@ -1,9 +1,9 @@
 """Joins the parts of each script that runs on a box: `python -m box_scripts.build`, or `make scripts`.
 
 One text file travels to a box, where a person can read it. So the parts are joined as text, in a fixed
-order: their imports are gathered at the head, and what they import from each other is left out, because
-there it is the same module. For that to mean the same, a name may be bound in one part only, and a part
-may import only from parts before it. What a part calls `__file__` is the joined file.
+order. Their imports are gathered at the head. What they import from each other is left out, because in the
+joined file all parts are one module. So that the joined text means the same, a name may be bound in one part
+only, and a part may import only from parts before it. What a part calls `__file__` is the joined file.
 """
 
 import ast
@@ -42,7 +42,7 @@ class _Part:
     """Names from such modules, as in `from collections import deque`."""
     typing_imports: frozenset[str]
     typing_names: frozenset[tuple[str, str]]
-    """The same of its `if TYPE_CHECKING:` block."""
+    """The modules and names that it imports below `if TYPE_CHECKING:`."""
     binds: frozenset[str]
     text: str
 
@@ -129,7 +129,7 @@ def _refuse_two_of_a_name(folder: Path, parts: Sequence[_Part]) -> None:
 
 
 def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
-    """The part, which keeps the rules of a part."""
+    """Read a part, and check that it keeps the rules."""
     at = folder / f"{name}.py"
     source = at.read_text(encoding="utf-8")
     tree = ast.parse(source, feature_version=(3, 7))
@@ -177,7 +177,7 @@ def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
 def _imports_of(
     at: Path, statements: Sequence[ast.stmt], folder: Path, before: Sequence[str]
 ) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """The modules and the names that are imported from the standard library; what is ours is an earlier part's."""
+    """Return what is imported from the standard library. Check that all else is imported from earlier parts."""
     plain, names = set(), set()
     for node in statements:
         line = f"{at}:{node.lineno}"
@@ -230,7 +230,7 @@ def _bindings_of(statement: ast.stmt) -> Iterator[str]:
 
 
 def main() -> None:
-    """Every script that is made of parts is as its parts are."""
+    """Write every script that is made of parts."""
     for at, text in scripts().items():
         at.write_text(text, encoding="utf-8")
         print(at.relative_to(ROOT))

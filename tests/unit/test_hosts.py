@@ -30,8 +30,9 @@ from gpu_tenant.domain.host_reports import HELD, Misdeed
 from gpu_tenant.domain.interruption import Taken
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId
 from gpu_tenant.domain.offers import Offer, Wish
+from gpu_tenant.domain.order import Order
 from gpu_tenant.domain.protection import Armed
-from gpu_tenant.leases.host_memory import remember_audit, remember_fate
+from gpu_tenant.leases.host_memory import remember_audit, remember_fate, remember_not_ready
 from gpu_tenant.leases.offers import Found, find_offers
 from gpu_tenant.leases.provision import make_ready
 from gpu_tenant.leases.settle import settle
@@ -267,6 +268,17 @@ async def test_a_box_that_does_not_come_back_from_a_stop_was_ready_once(
     assert ledger.host_records(at=clock.now()) == {}
 
 
+async def test_an_image_of_the_tenant_s_own_may_be_what_fails(
+    ledger: Ledger, clock: HandClock
+) -> None:
+    own = TERMS.model_copy(update={"order": Order(image="ghcr.io/me/train:1.2")})
+    lease = rented(ledger).model_copy(update={"terms": own})
+
+    remember_not_ready(lease, "it is broken", ledger=ledger)
+
+    assert ledger.host_records(at=clock.now()) == {}
+
+
 @pytest.mark.parametrize(
     ("shown", "what"),
     [
@@ -332,6 +344,11 @@ class Seen:
     [
         (blocker("gpu 0 ecc", "3 uncorrectable memory errors", "re-rent"), ["failed audit"]),
         (blocker("gpu 1 xid 79", "Xid 79", "it fell off the bus: re-rent"), ["failed audit"]),
+        (blocker("rented gpus", "3 of 4", "fewer than were rented"), ["failed audit"]),
+        (blocker("gpu 0 card", "'RTX 3060'", "another card"), ["failed audit"]),
+        (warning("gpu 0 card", "'odd'", "whether that is it is unknown"), []),
+        (blocker("gpu 0 size", "12.0 GiB", "24 GiB were rented"), ["failed audit"]),
+        (blocker("driver", "CUDA 12.0", "the order needs CUDA 12.8"), []),
         (blocker("clock", "300 s behind", "tokens will be refused"), ["failed audit"]),
         (warning("gpu 0 throttle", "hw_thermal_slowdown", "heat"), ["throttled"]),
         (blocker("gpu 0 memory", "20 of 24 GiB free", "the job needs 40 GiB"), []),

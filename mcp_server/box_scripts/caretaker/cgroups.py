@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """The files of that name that exist: first that of our own cgroup, then those of the cgroups around it."""
+    """Return the existing files of that name: first our own cgroup's, then those of the cgroups around it."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -39,8 +39,8 @@ def oom_kill_counts() -> dict[str, int]:
 def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
-    The cgroup of a killed process counts that kill even if the whole machine was short of memory. Only its
-    own limit is counted here.
+    A cgroup's count of kills also rises if the whole machine was short of memory. These counts rise only if
+    the cgroup reached its own limit.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")

@@ -107,10 +107,10 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
 def _looked_twice(
     files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """The regular files as they are, and which of them are being written.
+    """Return the regular files as they are, and which of them are being written.
 
-    If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
-    is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
+    One look is enough if this kernel's clock dated a file more than `quiet_ns` ago: the file has not changed
+    since. Two looks are needed if another clock dated it (a network's file system, a time in the future).
     """
     first = _stats_of(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))

@@ -77,9 +77,8 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
             return {"code": "exit", "evidence": otherwise[1]}
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        kernel["main_pid"] = started[
-            "pid"
-        ]  # In a PID namespace the kernel's own numbers are others.
+        # Only outside of a PID namespace does the kernel name a process by the number that we know.
+        kernel["main_pid"] = started["pid"]
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
     return seek_reason(

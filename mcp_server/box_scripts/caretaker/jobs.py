@@ -57,7 +57,7 @@ class Job:
     def members(self) -> list[Process]:
         """Every living process of the job but its supervisor.
 
-        It is known by its descent, by its session, or by the marks in its environment.
+        A process is the job's by its descent, by its session, or by the marks in its environment.
         """
         table, members, supervisor = living_processes(), set(), 0
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def start(home: str, request: dict) -> dict:
-    """The job has been launched exactly once, by this call or by an earlier one.
+    """Launch the job, unless an earlier call has launched it: a job is launched exactly once.
 
     Raises:
         Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
@@ -86,7 +86,7 @@ def start(home: str, request: dict) -> dict:
 def _launch(
     job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float
 ) -> None:
-    """The job's command has been started under a supervisor of its own."""
+    """Start the job's command under a supervisor of its own."""
     import select
 
     told, tell = os.pipe()
@@ -105,16 +105,15 @@ def _launch(
 
 
 def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
-    """The job and all it left behind have ended, and that is on record."""
+    """Start the job. Wait until it, and all the processes that it left behind, have ended. Record that."""
     import select
     import signal
 
     try:
         import ctypes
 
-        adopts = (
-            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-        )  # PR_SET_CHILD_SUBREAPER: also what becomes a daemon is our child then
+        # PR_SET_CHILD_SUBREAPER: a process of the job that becomes a daemon is then our child, too.
+        adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
         adopts = False
     supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
@@ -169,7 +168,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
 
 def _insist(path: str, record: dict) -> None:
-    """`path` holds `record`, however long that took. Without that record the job would count as killed."""
+    """Write `record` to `path`, however long that takes. Without this record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -180,7 +179,7 @@ def _insist(path: str, record: dict) -> None:
 def _become_job(
     job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
 ) -> NoReturn:
-    """This process is the job's command. That was on record before its first instruction."""
+    """Record this process as the job's, and only then become the job's command."""
     import signal
 
     try:

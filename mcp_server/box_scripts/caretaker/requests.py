@@ -24,7 +24,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice disarm",
+    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice rehearsed disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -91,6 +91,7 @@ FIELDS = {  # the kind of each argument, and help for a person
     "copy_s": ("number", "most seconds for the copy to the store (1800)"),
     "scripts": ("object", ""),
     "notice": ("object", ""),
+    "rehearsed": ("flag", "the tenant's ledger is a rehearsal's, and time may leap with it"),
     "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
     "tells_s": ("number", "of what takes long, say so often how much is done, a line each"),

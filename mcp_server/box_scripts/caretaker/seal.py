@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here. All of them have ended, and no other waits to be started."""
+    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started."""
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
@@ -52,7 +52,7 @@ def _waiting(home: str) -> list[str]:
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+            whole = file.read().rpartition(b"\n")[0]  # a line without an end does not count
     except FileNotFoundError:
         return []
     try:
@@ -126,7 +126,7 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    unread: set[str] = set()  # the discards for which a place need not be read
+    unread: set[str] = set()  # discards of places that could not be read, and need not be
     problems, survey.problems = survey.problems, []
     for problem in problems:
         below, reason = problem["at"] + "/%00", None

@@ -9,13 +9,14 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.host_reports import Misdeed
 from gpu_tenant.domain.interruption import Taken
 from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.protection import Armed
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
     from gpu_tenant.box.audit import Audit
 
-_OWN_FAULT = re.compile(r"gpu \d+ (?:ecc|xid \d+)|clock|writing in .*")
+_OWN_FAULT = re.compile(r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|clock|writing in .*")
 """The blockers of an audit that no order and no image brings about."""
 _SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")
 
@@ -30,7 +31,13 @@ def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None
 
 
 def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
-    """Record that the box never let us in. A box that only did not come back from a stop does not count."""
+    """Record that the box never let us in.
+
+    Two things are not the host's doing: a box that only did not come back from a stop, and one that was started from
+    an image of the tenant's own, which may be what fails.
+    """
+    if lease.terms.order.image_at(lease.provider) != AtProvider():
+        return
     if not any(isinstance(event, timeline.Resumed) for _, event in ledger.events(lease.id)):
         remember(lease, "never ready", words, ledger=ledger)
 

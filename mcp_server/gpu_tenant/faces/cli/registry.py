@@ -32,6 +32,7 @@ _MODULES = {
     ),
     "lease_commands": (
         "smoke",
+        "init",
         "offers",
         "provision",
         "call-off",

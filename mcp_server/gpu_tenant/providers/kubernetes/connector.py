@@ -10,6 +10,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
@@ -91,6 +92,8 @@ class KubernetesConnector:
             lease.mark,
             self._where,
             gpu_count=quote.offer.gpu_count,
+            image=quote.wish.order.image_at("kubernetes").image,
+            disk_gb=quote.wish.order.disk_gb,
         )
         where = {"namespace": self._where.namespace}
         note_once(await self._identify(), self._note_of_cluster)
@@ -228,6 +231,10 @@ class KubernetesConnector:
             taken=seen.taken,
             created_at=instant(metadata.get("creationTimestamp")),
         )
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: any image that the cluster can pull, with sh and python3."""
+        return "a cluster has no templates: name an image" if source.template else None
 
     # --- what can be had, and what is left
 
