@@ -112,6 +112,36 @@ class Tenancy:
 
         Ranked by the cost of the finished work; each has a quote for provision.
         """
+        return await self.search_offers(
+            gpu,
+            provider=provider,
+            explain=explain,
+            limit=limit,
+            vram_gib=vram_gib,
+            disk_gb=disk_gb,
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            region=region,
+            trust=trust,
+            interruptible=interruptible,
+            upload_gb=upload_gb,
+            download_gb=download_gb,
+            order=order,
+        )
+
+    async def search_offers(
+        self,
+        gpu: str | None = None,
+        *,
+        provider: str | None = None,
+        explain: Literal["", "explain"] = "",
+        limit: int = 8,
+        order: str | None = None,
+        disk_gb: int | None = None,
+        region: str | None = None,
+        **wished: object,
+    ) -> Found:
+        """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
         from gpu_tenant.providers.gpu_catalog import wished_gpus
@@ -129,16 +159,10 @@ class Tenancy:
         wish = _wish(
             gpu=name,
             gpu_count=count,
-            vram_gib=vram_gib,
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
-            hours=hours,
-            max_price_usd_h=max_price_usd_h,
             region=ordered.region if region is None else region,
-            trust=trust,
-            interruptible=interruptible,
-            upload_gb=upload_gb,
-            download_gb=download_gb,
-            order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
+            order=ordered if disk_gb is None else ordered.model_copy(update={"disk_gb": disk_gb}),
+            **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
@@ -293,6 +317,7 @@ class Tenancy:
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.host_memory import remember_audit
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
@@ -307,6 +332,7 @@ class Tenancy:
         )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         audited = await audit(context.session(found), needs, clock=WallClock())
+        remember_audit(found, audited, ledger=context.ledger)
         if audited.blockers or found.touched_at is None:
             return audited
         # The box was used before. So the next step is that of the lease, not that of a new box.
