@@ -251,13 +251,17 @@ class Tenant(Staged):
 
 @asynccontextmanager
 async def tenant_at(
-    provider: str, root: Path, *, time: Literal["runs", "frozen"] = "frozen"
+    provider: str,
+    root: Path,
+    *,
+    time: Literal["runs", "frozen"] = "frozen",
+    box_time: Literal["real", "leaps"] = "real",
 ) -> AsyncIterator[Tenant]:
     """Somebody at that provider's rehearsal; nothing of it runs when the block has been left.
 
-    Where a job runs, time does too: the guard on its box knows only real clocks.
+    Where a job runs, time does too. The guard on its box goes by real time, or by the rehearsal's leaps.
     """
-    with Stage(provider, root / "stage", way="local", time=time) as stage:
+    with Stage(provider, root / "stage", way="local", time=time, box_time=box_time) as stage:
         tenant = Tenant(stage, root)
         try:
             yield tenant

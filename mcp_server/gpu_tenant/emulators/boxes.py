@@ -16,6 +16,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
+from gpu_tenant.emulators.box_time import BoxTime
 from gpu_tenant.emulators.gpus import GpuFault, RehearsedGpus, befallen, put_stand_in
 from gpu_tenant.files.replace_file import replace_file
 
@@ -39,11 +40,12 @@ _FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
 class Sites:
     """Homes below `root`, one for each box id. They are reached by ssh, or directly if this computer has no sshd.
 
-    `url` is where the boxes' platform answers.
+    `url` is where the boxes' platform answers. `time` is what their guards go by. None: by real time.
     """
 
-    def __init__(self, root: Path, way: Way, url: str) -> None:
+    def __init__(self, root: Path, way: Way, url: str, time: BoxTime | None = None) -> None:
         self._root = root
+        self._time = time
         self._url = url
         self.way: Way = way if SSHD else "local"
 
@@ -55,7 +57,9 @@ class Sites:
         environ: Mapping[str, str] | None = None,
         gpus: RehearsedGpus | None = None,
     ) -> Address:
-        """The box answers at the returned address, and lets in everyone who holds one of the keys.
+        """Start the box, and return the address at which it answers.
+
+        The box lets in everyone who holds one of the keys.
 
         `environ` is the environment that its platform gives its first process. `gpus` are those that were
         rented; None: the box has no `nvidia-smi`.
@@ -75,15 +79,20 @@ class Sites:
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
 
     def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
-        """The marker is in the home before anybody can log in."""
+        """Write the marker into the home. Nobody can log in before that."""
         said = {
             "environ": dict(environ),
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
         }
+        if self._time is not None:
+            said |= {
+                "leaps": os.fspath(self._time.leaps),
+                "dues": os.fspath(self._time.dues_of(box_id)),
+            }
         marker, content = home / MARKER, json.dumps(said)
-        # Rewriting it would make it count among the files written since the launch.
+        # A marker that is written again would count as a file written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
             marker.write_text(content, encoding="utf-8")
 
@@ -108,10 +117,11 @@ class Sites:
             _show_gpus(directory)
 
     def close(self, box_id: str) -> None:
-        """Nothing of the box runs. Its disk is as it was."""
+        """End every process of the box. The box's disk stays as it is."""
         directory = self._root / box_id
         listener = _listener(directory)
-        # As at a real stop, no process sees another's end: all are frozen before the first is killed.
+        # All processes are frozen before the first is killed. So no process sees another one end, as at a
+        # real stop.
         frozen: set[int] = set()
         while doomed := set(_processes_of(directory / "home", listener)) - frozen:
             for pid in doomed:
@@ -121,21 +131,22 @@ class Sites:
             _signal(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
-        """The box's home is empty, like a container's disk after a restart."""
+        """Empty the box's home, as a restart empties a container's disk."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
         (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
 
     def delete(self, box_id: str) -> None:
-        """The box and everything on it are gone."""
+        """Remove the box and everything on it."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id, ignore_errors=True)
 
     def close_all(self) -> None:
-        """Nothing of any box runs."""
+        """End every process of every box."""
         with contextlib.suppress(FileNotFoundError):
-            for directory in filter(Path.is_dir, self._root.iterdir()):
-                self.close(directory.name)
+            for directory in self._root.iterdir():
+                if directory.is_dir():
+                    self.close(directory.name)
 
     def _start(self, directory: Path, port: int) -> None:
         host_key = directory / "host_key"
@@ -203,9 +214,10 @@ def _listener(directory: Path) -> int | None:
 
 
 def _processes_of(home: Path, listener: int | None) -> Iterator[int]:
-    """The box's sshd with all that descends from it, and every process that has the box's home.
+    """The box's sshd with all its descendants, and every process with the box's home in its environment.
 
-    An sshd that serves a login overwrites its environment, and what was left to run by itself has no parent there.
+    An sshd that serves a login overwrites its environment, so its parent tells whose it is. A process that was
+    left to run by itself is no descendant any more, so its environment tells whose it is.
     """
     carried = f"HOME={home}".encode()
     parents: dict[int, int] = {}

@@ -36,6 +36,9 @@ class Needs(Record):
     ram_gib: float | None = Field(default=None, gt=0)
     shm_gib: float | None = Field(default=None, gt=0, description="shared memory")
     python: str | None = Field(default=None, pattern=r"^\d+\.\d+$", description="at least, as 3.10")
+    cuda: str | None = Field(
+        default=None, pattern=r"^\d+\.\d+$", description="the driver runs at least this, as 12.4"
+    )
 
 
 class Rented(Record):

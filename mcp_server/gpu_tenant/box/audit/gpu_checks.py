@@ -27,6 +27,7 @@ from gpu_tenant.box.audit.probe import (
     read_smi,
     read_xids,
 )
+from gpu_tenant.domain.order import is_older
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import is_amd
 
@@ -59,7 +60,13 @@ def judge_gpus(
         fault = blocker if wanted or paid_for else warning
         yield fault("gpus", *_why_no_gpu(smi, devices))
         return
-    yield ok("driver", f"{_word(driver.version)}, CUDA up to {_word(driver.cuda)}")
+    seen = f"{_word(driver.version)}, CUDA up to {_word(driver.cuda)}"
+    if needs.cuda is not None and driver.cuda is None:
+        yield warning("driver", seen, f"the order needs CUDA {needs.cuda}, and it does not tell")
+    elif needs.cuda is not None and is_older(driver.cuda or "", needs.cuda):
+        yield blocker("driver", seen, f"the order needs CUDA {needs.cuda}")
+    else:
+        yield ok("driver", seen)
     yield _gpu_count(driver, devices, wanted)
     log = part(observed, "kernel_log", SeenKernelLog)
     processes = part(observed, "processes", SeenProcesses)
