@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Literal
@@ -24,8 +25,10 @@ _HOME_S, _HOME_BYTES = 6.0, 4_000_000
 _ANSWER_S = 3.0
 """For the load to be started, and for its answer to arrive."""
 _LEAST_LOAD_S = 10.0
-_PAID_FOR = ("gpu", "rented", "burn")
-"""What the subjects of findings about the GPUs begin with: their faults are nobody's to mend on a rented box."""
+_NOT_PAID_FOR = re.compile(
+    r"rented gpus|burn (gpu|link) .*|gpu \d+ (card|size|ecc|xid .*)"
+).fullmatch
+"""The subjects of faults that make a box another one than was paid for. What only the job lacks is none of them."""
 
 REACHED_FOR = ("package-index", "huggingface.co")
 """The package index and the model hub: the sites that jobs most often need."""
@@ -175,8 +178,9 @@ def _next_step(lease: Lease, audit: Audit) -> str:
     if lease.quote is None:
         return "remove the blockers before anything is launched on this box, or take another box"
     back = Command("teardown", lease.id)
-    other = any(x.level == "blocker" and x.subject.startswith(_PAID_FOR) for x in audit.findings)
-    if other and lease.touched_at is None:
+    faults = [finding.subject for finding in audit.findings if finding.level == "blocker"]
+    lies = any(map(_NOT_PAID_FOR, faults)) or not audit.gpus
+    if lies and lease.touched_at is None:
         return f"this box is not what was paid for: {back} gives it back unused; then {Command('offers')}"
     if lease.touched_at is None:
         return f"remove the blockers, or give the box back unused: {back}, then {Command('offers')}"
