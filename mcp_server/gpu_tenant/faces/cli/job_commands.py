@@ -55,7 +55,6 @@ _limit_option = click.option(
 @click.option(
     "--burn",
     type=click.IntRange(20, 60),
-    default=0,
     help="put the GPUs under load, and hold them against what was rented; all in at most so many seconds",
 )
 @as_json
@@ -64,7 +63,7 @@ async def audit(
     gpus: int | None,
     vram_gib: float | None,
     disk_gib: float | None,
-    burn: int,
+    burn: int | None,
     as_json: bool,
 ) -> None:
     """Each finding is ok, a warning or a blocker, with the reason."""
@@ -72,7 +71,7 @@ async def audit(
         await on_each(
             leases,
             tenancy,
-            lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib, burn),
+            lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib, burn or 0),
             as_json=as_json,
             words=output.audit,
             brief=brief_lines.audit_line,
