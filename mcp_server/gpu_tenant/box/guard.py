@@ -260,7 +260,12 @@ def _words(
         then = f"then, {waits_h:.1f} h later," if waits_h else "then"
         return f"{holds}, {then} {_ENDS[str(way['kind'])]}"
     if profile.kind == "own":
-        return f"{holds}; nobody bills for this box"
+        bills = running_usd_h(lease)
+        return f"{holds}; " + (
+            f"its bill of {bills} USD/h ends with its owner"
+            if bills
+            else "nobody bills for this box"
+        )
     only = "armed to stop the jobs only: nothing on this box can end the bill"
     return f"{only} ({refused})" if refused else only
 

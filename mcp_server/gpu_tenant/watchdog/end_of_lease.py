@@ -19,8 +19,10 @@ from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
+from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -28,9 +30,6 @@ from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import vacate
 
 T = TypeVar("T")
-
-STOP_GRACE_S = 60
-"""How long a job has to save its work, between the request to stop and the kill."""
 
 
 class LeaseAlarms:
@@ -142,7 +141,7 @@ class DeadMan:
             return None
         except TenantError as refusal:
             return f"{refusal.message}; {refusal.remedy}"
-        self._report_end(f"ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD")
+        self._report_end(f"ended, {torn.receipt.ground}, for {usd_words(torn.receipt.cost_usd)}")
         return None
 
     def _report_end(self, words: str) -> None:
