@@ -174,7 +174,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
         ),
-        click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
+        click.option(
+            "--budget-usd", type=USD, help="total cap, which a watchdog holds, the end included"
+        ),
         click.option(
             "--idle-h",
             type=HOURS_OR_NONE,
