@@ -91,15 +91,16 @@ fuzz: $(VENV)/.ready-dev        ## hostile input for every reader, in turns; MIN
 
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
-	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py
+	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py tests/contract/test_orders.py
 
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
 	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
 
 OVER ?= 200
-over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 SEED=7
-	OVER=$(OVER) $(BIN)/pytest -q -s -n 0 tests/over
+STORMED ?= 100
+over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of leases that are done; OVER=20 STORMED=10 SEED=7 AT_ONCE=8
+	OVER=$(OVER) STORMED=$(STORMED) $(BIN)/pytest -q -s -n 0 tests/over
 
 PREEMPTIONS ?= 500
 preemption: $(VENV)/.ready-dev  ## boxes that are taken after some notice, in real time: what is lost; AT_ONCE=8 SEED=7

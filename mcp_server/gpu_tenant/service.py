@@ -18,7 +18,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import BoxState, JobId, Lease
-from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
@@ -97,7 +97,7 @@ class Tenancy:
             Amount | None, Field(description="for the whole box, disk included")
         ] = None,
         vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
-        disk_gb: Annotated[int, Field(ge=8)] = 40,
+        disk_gb: Annotated[int | None, Field(ge=8, description="40")] = None,
         region: Annotated[str | None, Field(description="part of a region's name")] = None,
         trust: Annotated[Trust, Field(description="whose machine is good enough")] = "any",
         interruptible: Literal["no", "yes", "either"] = "no",
@@ -106,16 +106,19 @@ class Tenancy:
         provider: Annotated[str | None, Field(description="only this one")] = None,
         explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
+        order: Annotated[str | None, Field(description="a gpu-tenant.toml: image, disk...")] = None,
     ) -> Found:
         """What could be rented now, at every provider whose key is found, and your own machines.
 
         Ranked by the expected cost of the finished work; each offer has a quote for provision.
         """
         from gpu_tenant.leases.offers import find_offers
+        from gpu_tenant.leases.orders import order_of
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
         name, count = (None, 1) if gpu is None else wished_gpus(gpu)
+        ordered = order_of(context, order)
         if provider is not None:
             context.set_up(provider)
         markets = {
@@ -127,14 +130,15 @@ class Tenancy:
             gpu=name,
             gpu_count=count,
             vram_gib=vram_gib,
-            disk_gb=disk_gb,
+            disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
             hours=hours,
             max_price_usd_h=max_price_usd_h,
-            region=region,
+            region=ordered.region if region is None else region,
             trust=trust,
             interruptible=interruptible,
             upload_gb=upload_gb,
             download_gb=download_gb,
+            order=ordered if disk_gb is None else ordered.model_copy(update={"disk_gb": disk_gb}),
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
@@ -191,6 +195,7 @@ class Tenancy:
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
         ] = 1,
+        order: Annotated[str | None, Field(description="a gpu-tenant.toml")] = None,
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 
@@ -198,6 +203,7 @@ class Tenancy:
         """
         from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.lifecycle import must_be_on_failure
+        from gpu_tenant.leases.orders import order_for
         from gpu_tenant.leases.overview import card_of
         from gpu_tenant.leases.provision import intend, require_smoke
         from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
@@ -214,6 +220,7 @@ class Tenancy:
             rescue_usd=rescue_usd,
             store=context.known_store(store),
             recover=tuple(recover),
+            order=order_for(context, provider, quotes, order),
         )
         for name in recover:
             if name != "same":
@@ -294,12 +301,19 @@ class Tenancy:
 
         context = self.context
         found = await active(context, lease)
-        needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
+        ordered = found.terms.order
+        needs = Needs(
+            gpu_count=gpus,
+            vram_gib=vram_gib,
+            disk_gib=disk_gib,
+            python=ordered.python,
+            cuda=ordered.cuda,
+        )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         audited = await audit(context.session(found), needs, clock=WallClock())
         if audited.blockers or found.touched_at is None:
             return audited
-        # Work was there before: it goes on where it stands.
+        # The box was used before. So the next step is that of the lease, not that of a new box.
         return audited.model_copy(update={"next": on_card(context, found.id).next})
 
     async def smoke_test(
@@ -321,7 +335,7 @@ class Tenancy:
         time_limit_s: float = 120,
         include: Sequence[str] = (),
     ) -> SmokeReceipt:
-        """As `smoke_test`, for a person: what was printed stands as it is."""
+        """Do as `smoke_test`, for a person: the command's output is shown unchanged."""
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
@@ -396,10 +410,12 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
+        from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.providers.credentials import references, resolve_all
 
         context = self.context
         found = await active(context, lease)
+        env = with_ordered(found, env)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
@@ -457,7 +473,8 @@ class Tenancy:
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
-        from gpu_tenant.leases.take_work import held_for_work, wanted
+        from gpu_tenant.leases.orders import with_ordered
+        from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
 
@@ -474,12 +491,12 @@ class Tenancy:
                 prefix=name,
             )
             for each in dict.fromkeys((lease, *leases)):
-                await wanted(context, each)
+                await require_box_for_work(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
                 grid,
-                env=env,
+                env=with_ordered(context.ledger.lease(lease), env),
                 max_runtime_s=runtime_s,
                 attempts=attempts,
                 python=python,
@@ -490,8 +507,9 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*kept, *given_up))
-        found = await wanted(context, lease)
+        found = await require_box_for_work(context, lease)
         async with held_for_work(context, found, "launch") as found:
+            env = with_ordered(found, env)
             values = resolve_all(env, context.environ, account=context.account)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
@@ -555,7 +573,7 @@ class Tenancy:
     async def follow(
         self, lease: str, job: str | None, *, cursor: int | None, wait_s: float, limit_bytes: int
     ) -> Watched:
-        """As `monitor`, with as much log as a terminal wants, and no fence around it."""
+        """Do as `monitor`, for a terminal: with as much log as `limit_bytes`, and without a fence around the log."""
         from gpu_tenant.artifacts.checkpoint_interval import advice_for
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
@@ -581,14 +599,14 @@ class Tenancy:
         return seen.model_copy(update={"cadence": advice, "gang": gang})
 
     async def _tend_on(self, lease: Lease) -> None:
-        """Every sweep that has cells on that lease was moved on. Most leases are in none."""
+        """Move on every sweep that has cells on that lease. Most leases are in no sweep."""
         if self.ledger.sweeps_on(lease.id):
             from gpu_tenant.sweeps.commands import tend_on
 
             await tend_on(self.context, lease.id)
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
-        """What took the box, where its provider has said so."""
+        """Return what took the box, as the ledger has it. None if nothing is known to have taken it."""
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         context = self.context
@@ -614,7 +632,7 @@ class Tenancy:
         return await self.monitor(lease, run, wait_s=0)
 
     async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
-        """What the box knows by that name has ended. It was asked first, and killed after the grace.
+        """End the run that the box knows by that name. Ask it first, and kill it after the grace.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
@@ -665,7 +683,7 @@ class Tenancy:
         return collected.model_copy(update=await self._store_again(found))
 
     async def _store_again(self, lease: Lease) -> dict[str, str]:
-        """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
+        """Copy what was collected to the lease's store, if it has one. If the store fails, the collect still counts."""
         from gpu_tenant.leases.watch_actions import store_again
 
         context = self.context

@@ -148,7 +148,7 @@ class Tenant(Staged):
         assert isinstance(lease.address, SshAddress), "no box of this provider is at hand"
         at = really_at(self.stage.url, lease.address.target)
         assert isinstance(at, LocalAddress), (lease.address, at)
-        return LocalTransport(Path(at.directory))
+        return LocalTransport(Path(at.directory), programs=at.programs)
 
     async def _introduced(self, lease: Lease, password: str) -> None:
         raise AssertionError("no box that this program rents takes a password")
@@ -251,13 +251,17 @@ class Tenant(Staged):
 
 @asynccontextmanager
 async def tenant_at(
-    provider: str, root: Path, *, time: Literal["runs", "frozen"] = "frozen"
+    provider: str,
+    root: Path,
+    *,
+    time: Literal["runs", "frozen"] = "frozen",
+    box_time: Literal["real", "leaps"] = "real",
 ) -> AsyncIterator[Tenant]:
     """Somebody at that provider's rehearsal; nothing of it runs when the block has been left.
 
-    Where a job runs, time does too: the guard on its box knows only real clocks.
+    Where a job runs, time does too. The guard on its box goes by real time, or by the rehearsal's leaps.
     """
-    with Stage(provider, root / "stage", way="local", time=time) as stage:
+    with Stage(provider, root / "stage", way="local", time=time, box_time=box_time) as stage:
         tenant = Tenant(stage, root)
         try:
             yield tenant

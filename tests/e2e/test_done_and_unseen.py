@@ -1,5 +1,6 @@
 """With nobody alive: the box stops itself once its work is done and stored, or what it bills was said when it was rented."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 from arranged import eventually
 from e2e.renting import Tenant, tenant_at
 from e2e.test_guard import guard_on
+from waited import over
 
 from gpu_tenant.box import guard as guarding
 from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases import context as holding
 
 WORKS = "mkdir -p out; echo 1 > out/a.txt"
 
@@ -60,6 +63,26 @@ async def test_a_box_that_nobody_looks_after_stops_itself_once_the_store_has_its
         await tenant.tenancy.collect(card.lease)
         assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"
         assert tenant.lease(card).state is LeaseState.GONE
+
+
+async def test_a_box_is_not_stopped_while_somebody_works_on_its_lease_here(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A teardown by hand that reads for long what was kept asks nothing of the box meanwhile."""
+    monkeypatch.setattr(guarding, "UNSEEN_DONE_S", 5)
+    monkeypatch.setattr(holding, "SHOWS_UP_S", 0.3)
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await rented(tenant, store)
+        await tenant.tenancy.launch_detached(card.lease, WORKS, ["out/"], name="train")
+        await over(tenant.tenancy, card.lease, "train", wait_s=0)
+        ended_at = tenant.stage.world.now
+        async with tenant.tenancy.context.held_in_turn(card.lease, "teardown"):
+            await asyncio.sleep(ended_at + 12 - tenant.stage.world.now)
+
+            assert guard_on(tenant, card.box)()["state"] == "armed"
+            assert tenant.thing(card.box).phase == "running"
+
+        assert eventually(lambda: tenant.thing(card.box).phase == "parked")
 
 
 @pytest.mark.usefixtures("soon")

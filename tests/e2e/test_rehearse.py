@@ -41,7 +41,10 @@ def test_a_whole_lease_goes_over_the_command_line_with_its_money(
     stage.does("collect")
     ended = json.loads(stage.does("teardown", "--json"))
 
-    assert audited["findings"]
+    # Over ssh, too, the box has the GPU that was rented.
+    assert [gpu["name"] for gpu in audited["gpus"]] == [
+        "NVIDIA GeForce RTX 3090 (a rehearsal's GPU)"
+    ]
     receipt = ended["receipt"]
     assert (ended["lease"], receipt["box_id"], receipt["ground"]) == (lease, box, "verified")
     assert receipt["formats"] == {"json": 1}

@@ -1,6 +1,7 @@
 """One lease by default terms, its work, and who looks after it; and what was billed after the last needed byte."""
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -10,22 +11,19 @@ from typing import Literal
 
 from e2e.renting import DESTROY
 from e2e.watching import Scene, scene_at
+from over.work import CELLS, KINDS, LOOKED_AT_S, Kind, script
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import LeaseHeld, TenantError
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.watchdog.loop import Watchdog
 
-Kind = Literal["ok", "several", "failed", "killed", "lingers", "unclaimed", "sweep"]
 Alive = Literal["watchdog", "agent"]
-KINDS: tuple[Kind, ...] = ("ok", "several", "failed", "killed", "lingers", "unclaimed", "sweep")
 PROVIDERS = ("vastai", "runpod", "lambda_cloud", "digitalocean")
 _REALLY_S, _AFTERWARDS_S = 0.25, 0.05
 """How long a wait really takes: as long as on the clock of a rehearsal at the command line; less once its tenant has
 done all that they will do."""
 _AT_MOST_H = 1.5
-_MISSES = {"failed": 900, "killed": 900, "lingers": 900}
-"""How long its terms leave for somebody to look, by default; that is said, and billed."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,18 @@ class Lived:
     """Whether what the job wrote is here, as it was written."""
     steps: tuple[tuple[str, float], ...]
     """What the timeline says from the last needed byte on, each with the seconds since then."""
+    cpu_s: float
+    """Seconds of processor that all of it took, but for what the box left running."""
+
+
+def lived(seed: int, root: Path) -> Lived:
+    """As `live`, for a process that lives nothing else meanwhile."""
+    return asyncio.run(live(seed, root))
 
 
 async def live(seed: int, root: Path) -> Lived:
     """The case of that seed, from offers to its end, or until it has billed for an hour and a half more."""
+    began_cpu_s = sum(os.times()[:4])
     dice = random.Random(seed)
     provider = PROVIDERS[seed % len(PROVIDERS)]
     kind = KINDS[seed // len(PROVIDERS) % len(KINDS)]
@@ -81,7 +87,7 @@ async def live(seed: int, root: Path) -> Lived:
             alive=alive,
             ended=ended,
             billed_s=billed,
-            beyond_s=None if billed is None else billed - _MISSES.get(kind, 0),
+            beyond_s=None if billed is None else billed - LOOKED_AT_S.get(kind, 0),
             told=tuple(f"{key}: {words}" for key, (_, words) in sorted(scene.alarms().items())),
             unproved=_unproved(scene),
             kept=_is_kept(scene, kind, content),
@@ -90,6 +96,7 @@ async def live(seed: int, root: Path) -> Lived:
                 for line in scene.tenant.tenancy.ledger.events(scene.lease)
                 if line.at.timestamp() >= needed_at
             ),
+            cpu_s=round(sum(os.times()[:4]) - began_cpu_s, 1),
         )
 
 
@@ -130,12 +137,6 @@ async def _worked(scene: Scene, kind: Kind, content: str, dice: random.Random) -
     tenancy = scene.tenant.tenancy
     nap = f"sleep {dice.uniform(0.1, 1.5):.2f}"
     writes = f"{nap}; mkdir -p out; printf %s '{content}' > out/.w; mv out/.w out/w.txt"
-    more = {
-        "failed": "; exit 3",
-        "killed": "; kill -9 $$",
-        "lingers": "; setsid -f sleep 100000 > /dev/null 2>&1; exit 0",
-        "unclaimed": "; echo precious > other.bin",
-    }.get(kind, "")
     if kind == "sweep":
         command = (
             writes.replace(content, f"{content} {{seed}}")
@@ -145,8 +146,8 @@ async def _worked(scene: Scene, kind: Kind, content: str, dice: random.Random) -
         await tenancy.launch_detached(
             scene.lease, command, ["out/{cell}/"], matrix={"seed": [1, 2, 3]}
         )
-        return await _there(scene, *(f"out/seed-{n}/w.txt" for n in (1, 2, 3)))
-    await _launched(scene, writes + more, "out/", "train")
+        return await _there(scene, *(f"out/{cell}/w.txt" for cell in CELLS))
+    await _launched(scene, script(kind, writes), "out/", "train")
     at = await _there(scene, "out/w.txt")
     if kind == "several":
         for n in range(2):
@@ -212,7 +213,7 @@ def _unproved(scene: Scene) -> int:
 
 
 def _is_kept(scene: Scene, kind: Kind, content: str) -> bool:
-    names = [f"out/seed-{n}/w.txt" for n in (1, 2, 3)] if kind == "sweep" else ["out/w.txt"]
+    names = [f"out/{cell}/w.txt" for cell in CELLS] if kind == "sweep" else ["out/w.txt"]
     names += ["o0/w.txt", "o1/w.txt"] if kind == "several" else []
     kept = scene.kept()
     written = [f"{content} {n}" for n in (1, 2, 3)] if kind == "sweep" else [content] * len(names)

@@ -81,6 +81,7 @@ class Client:
     log: list[dict[str, object]] = field(default_factory=list)
     flags: list[tuple[str, object]] = field(default_factory=list)
     calls: int = 0
+    killed: int = 0
 
     def begin(
         self, *said: str, environ: Mapping[str, str] | None = None
@@ -128,6 +129,7 @@ class Client:
             if not select.select([told], [], [], longest_s)[0]:
                 os.kill(pid, signal.SIGKILL)
                 killed = True
+                self.killed += kill_after_s is not None
                 if kill_after_s is None:
                     self.flags.append(("hung", words))
         finally:

@@ -27,7 +27,7 @@ def _leave(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
+def work(seeds: range, until: float, only: str, root: Path, into: Path, life: type[Life]) -> None:
     """Those lives were lived one after the other, as far as the time allowed; each is a line of `into`."""
     signal.signal(signal.SIGTERM, _leave)
     stages: dict[str, Stage] = {}
@@ -41,7 +41,7 @@ def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
             try:
                 if provider not in stages:
                     stages[provider] = Stage(provider, root / f"stage-{os.getpid()}-{provider}")
-                line = Life(seed, stages[provider], place, only).lived()
+                line = life(seed, stages[provider], place, only).lived()
             except Exception:  # noqa: BLE001 - the driver's own, told in its line
                 line = {"seed": seed, "driver": traceback.format_exc()[-2000:]}
             with into.open("a", encoding="utf-8") as out:
@@ -54,13 +54,21 @@ def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
             stage.close()
 
 
-def sail(seeds: range, workers: int, until: float, only: str, root: Path, into: Path) -> None:
+def sail(
+    seeds: range,
+    workers: int,
+    until: float,
+    only: str,
+    root: Path,
+    into: Path,
+    life: type[Life],
+) -> None:
     """All of them were lived by so many workers, forks of this process: what verbs need is loaded once."""
     signal.signal(signal.SIGTERM, _leave)
     preload()
     fork = multiprocessing.get_context("fork")
     crews = [
-        fork.Process(target=work, args=(seeds[n::workers], until, only, root, into))
+        fork.Process(target=work, args=(seeds[n::workers], until, only, root, into, life))
         for n in range(workers)
     ]
     for crew in crews:
@@ -85,7 +93,14 @@ def _end(crews: Sequence[BaseProcess]) -> None:
 
 
 def storm(
-    leases: int, minutes: float, seed: int, workers: int, only: str, into: Path
+    leases: int,
+    minutes: float,
+    seed: int,
+    workers: int,
+    only: str,
+    into: Path,
+    *,
+    life: type[Life] = Life,
 ) -> dict[str, object]:
     """So many lives from that seed on were lived, or as many as the time allowed; what they came to."""
     began = time.monotonic()
@@ -94,7 +109,7 @@ def storm(
     into.write_text("", encoding="utf-8")
     # A new process has no threads, and may fork.
     ship = multiprocessing.get_context("spawn").Process(
-        target=sail, args=(range(seed, seed + leases), workers, until, only, root, into)
+        target=sail, args=(range(seed, seed + leases), workers, until, only, root, into, life)
     )
     was = signal.signal(signal.SIGTERM, _leave)
     ship.start()

@@ -45,6 +45,7 @@ PARTS = (
     # the call
     "requests",
     "listening",
+    "passing",
     "presence",
     "guard",
     "__main__",

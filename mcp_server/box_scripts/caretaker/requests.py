@@ -24,7 +24,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "index": "work! paths! begin key",
     "receive": "work! over",
     "place": "work! files! stale over",
-    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice disarm",
+    "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice rehearsed disarm",
 }
 FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
@@ -91,6 +91,7 @@ FIELDS = {  # the kind of each argument, and help for a person
     "copy_s": ("number", "most seconds for the copy to the store (1800)"),
     "scripts": ("object", ""),
     "notice": ("object", ""),
+    "rehearsed": ("flag", "the tenant's ledger is a rehearsal's, and time may leap with it"),
     "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
     "tells_s": ("number", "of what takes long, say so often how much is done, a line each"),
@@ -115,7 +116,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = valued(FIELDS[name][0], value)
+            checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -125,13 +126,15 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     return checked
 
 
-def valued(kind: str, value: object) -> object:
+def parse_value(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [valued(kind[:-1], item) for item in value]
+        return [parse_value(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {valued("text", name): valued("text", text) for name, text in value.items()}
+        return {
+            parse_value("text", name): parse_value("text", text) for name, text in value.items()
+        }
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -148,7 +151,7 @@ def valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [valued("object", item) for item in value]
+        return [parse_value("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here. All of them have ended, and no other waits to be started."""
+    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started."""
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
@@ -42,7 +42,7 @@ def _refuse_running(home: str) -> list[Job]:
     return [job for job, state in seen if state != "absent"]
 
 
-def _started(home: str) -> list[Job]:
+def _started_jobs(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
@@ -52,7 +52,7 @@ def _waiting(home: str) -> list[str]:
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+            whole = file.read().rpartition(b"\n")[0]  # a line without an end does not count
     except FileNotFoundError:
         return []
     try:
@@ -94,7 +94,7 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started(home) if is_look else _refuse_running(home)
+    jobs = _started_jobs(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
@@ -126,7 +126,7 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    unread: set[str] = set()  # the discards for which a place need not be read
+    unread: set[str] = set()  # discards of places that could not be read, and need not be
     problems, survey.problems = survey.problems, []
     for problem in problems:
         below, reason = problem["at"] + "/%00", None
@@ -143,7 +143,7 @@ def manifest(home: str, request: dict) -> dict:
     for name, path in survey.files + logs:
         at = escape_path(path)
         try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+            sha256, seen = hashes.of(path) if reads else hashes.recall(path)
         except (Changing, FileNotFoundError):
             survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
@@ -170,7 +170,7 @@ def manifest(home: str, request: dict) -> dict:
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
-        heaps.told(request.get("named", 20)),
+        heaps.as_answer(request.get("named", 20)),
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,

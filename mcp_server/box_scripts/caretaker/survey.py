@@ -55,9 +55,9 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
+        """Also count what was written from `rented_ns` on, except what is quiet before the first launch.
 
-        Quiet is what the image's own services write while they come up, and a work directory that was
+        Quiet are the files that the image's own services write while they start, and a work directory that was
         cloned on the box.
         """
         self.launched_ns = self.since_ns
@@ -86,7 +86,7 @@ class Survey:
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
+        """Put everything below `top` that was not yet seen where it belongs. Do not follow links."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -120,7 +120,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # That is most of a home directory, so it is decided first.
+            return  # Most files of a home directory end here, so this is decided first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -129,9 +129,8 @@ class Survey:
             claimed = not self._narrowing.takes(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
-            if os.path.isdir(
-                target
-            ):  # no name holds %00, so only a pattern for all that is below matches
+            if os.path.isdir(target):
+                # No name holds %00. So only a pattern for everything below the directory matches.
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))

@@ -136,6 +136,9 @@ async def arm_again(
         },
         "tenant": True,
     }
+    if ledger.is_rehearsed:
+        # Its time may leap with the rehearsal's. No guard on a rented box is ever told so.
+        request["rehearsed"] = True
     if way:
         request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":

@@ -65,6 +65,8 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
     if profile.kind == "kubernetes" and lease.quote is not None:
         # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
+    if ordered := terms.order.words(profile.id):
+        yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:

@@ -25,7 +25,7 @@ class Told(Record):
 
     kind: ClassVar[str]
 
-    def stored(self) -> dict[str, JsonValue]:
+    def as_stored(self) -> dict[str, JsonValue]:
         """Return the fields as the ledger stores them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
@@ -495,7 +495,7 @@ class Unread(Told):
     """The word under which the line is stored."""
     detail: dict[str, JsonValue]
 
-    def stored(self) -> dict[str, JsonValue]:
+    def as_stored(self) -> dict[str, JsonValue]:
         """Return what is stored, unchanged."""
         return self.detail
 

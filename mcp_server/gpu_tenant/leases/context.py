@@ -25,7 +25,14 @@ from gpu_tenant.domain.errors import (
     LocalTrouble,
 )
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
-from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
+from gpu_tenant.domain.model import (
+    Address,
+    Lease,
+    LeaseState,
+    LocalAddress,
+    Profile,
+    SlurmAddress,
+)
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
@@ -59,6 +66,8 @@ _ENDS = frozenset({"teardown", "waive", "attest", "stop"})
 """What may use the reserve of a full disk."""
 _TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
 """How long a call waits for its turn at a lease. An agent's host gives a call a minute."""
+SHOWS_UP_S, _LEAVES_WITHIN_S = 30.0, 5.0
+"""How often, in real time, a box hears that somebody works on its lease, where its guard stops what is done and unseen."""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -290,6 +299,8 @@ class Context:
         """Do as `held`, but first wait a little, in real time, for another task of this same process, such as its watch.
 
         It also waits for another process that only looks, or that acts for a purpose in `waits_for`.
+        While the lease is held, its box hears of it: reading what was kept may take longer than a guard waits
+        before it stops a box that nobody looks after.
 
         Raises:
             LeaseHeld: another process is acting on the lease now.
@@ -307,10 +318,26 @@ class Context:
                 if not waits or loop.time() >= give_up_s:
                     raise
             await asyncio.sleep(_TURN_AGAIN_S)
+        showing_up = asyncio.create_task(self._show_up(lease_id))
         try:
             yield
         finally:
-            hold.__exit__(None, None, None)
+            showing_up.cancel()
+            try:
+                await asyncio.wait({showing_up}, timeout=_LEAVES_WITHIN_S)
+            finally:
+                hold.__exit__(None, None, None)
+
+    async def _show_up(self, lease_id: str) -> None:
+        """Ask the box for its jobs now and then, so that its guard does not take it for one that nobody looks after."""
+        while True:
+            await asyncio.sleep(SHOWS_UP_S)
+            # Whoever holds the lease meets the same trouble, and tells it.
+            with suppress(Exception):
+                lease = self.ledger.lease(lease_id)
+                armed = armed_in(self.ledger.events(lease.id, *STATES))
+                if lease.state is LeaseState.ACTIVE and armed is not None and armed.when_done:
+                    await self.caretaker(lease).standing()
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
         """Where the box itself may copy its files, with the key that the owner made for boxes.

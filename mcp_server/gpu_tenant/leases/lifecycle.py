@@ -45,7 +45,7 @@ async def change(
     if action == "recover":
         return await recover(context, lease)
     if action == "hold":
-        return await _held(context, lease, hours)
+        return await _hold_for(context, lease, hours)
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
         if action == "terms":
@@ -85,14 +85,14 @@ def must_be_on_failure(words: str) -> str:
         BadRequest: they do not say that.
     """
     try:
-        return OnFailure.said(words).words
+        return OnFailure.parse(words).words
     except ValueError as error:
         raise BadRequest(
             str(error), remedy="write it as in `--on-failure 'end after 15m'`"
         ) from None
 
 
-async def _held(context: Context, lease: str, hours: float | None) -> Card:
+async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
     """The lease is not ended for being done, for so long; every other of its terms holds on.
 
     It holds before anybody is asked: whoever says this may have seconds left. A guard that would stop the box by
@@ -150,7 +150,7 @@ async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) ->
     if not update.get("idle_h", 1):
         update["idle_h"] = None
     if "on_failure" in update:
-        update["on_failure"] = OnFailure.said(must_be_on_failure(str(update["on_failure"])))
+        update["on_failure"] = OnFailure.parse(must_be_on_failure(str(update["on_failure"])))
     return await _with_terms(context, lease, update)
 
 

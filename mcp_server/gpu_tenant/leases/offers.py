@@ -14,7 +14,8 @@ from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import Expected, Term, expected_cost, needed_h
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
-from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.order import AtProvider
+from gpu_tenant.domain.ports import Imaging, Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
@@ -68,6 +69,7 @@ class Found(Record):
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")
     unfit: dict[str, int] = Field(description="how many offers were left out, by reason")
     troubles: dict[str, str] = Field(description="providers that did not answer, and what to do")
+    order: tuple[str, ...] = Field(default=(), description="what `gpu-tenant.toml` asks for")
     wish: str | None = Field(default=None, description="what `provision` waits for")
     next: str
 
@@ -89,7 +91,7 @@ async def find_offers(
     """
     async with asyncio.TaskGroup() as group:
         asked = {
-            provider: group.create_task(_ask(market, wish, patience_s))
+            provider: group.create_task(_ask(provider, market, wish, patience_s))
             for provider, market in markets.items()
         }
     answers = {provider: task.result() for provider, task in asked.items()}
@@ -119,6 +121,7 @@ async def find_offers(
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
         unfit=dict(counts.most_common()),
         troubles=troubles,
+        order=wish.order.words(),
         wish=wish_id,
         next=_next(
             wish,
@@ -132,8 +135,15 @@ async def find_offers(
     )
 
 
-async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer] | str:
+async def _ask(
+    provider: str, market: Market, wish: Wish, patience_s: float
+) -> Sequence[Offer] | str:
     """Ask one market what it offers. Returns the reason in words if it offers nothing."""
+    source = wish.order.image_at(provider)
+    why = refused_image(market, source)
+    if why is not None:
+        part = "template" if source.template else "image"
+        return f"it cannot carry out the order's `{part}`: {why}"
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -143,6 +153,15 @@ async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer]
         return plain(str(error), max_line=400)
     except Exception as error:  # noqa: BLE001 - reported, and one odd answer hides no other market's offers
         return f"its answer could not be read ({type(error).__name__}); this is a bug: report it"
+
+
+def refused_image(market: Market, source: AtProvider) -> str | None:
+    """Why that market cannot start a box from what is ordered, in words. None if it can, or nothing is ordered."""
+    if source == AtProvider():
+        return None
+    if isinstance(market, Imaging):
+        return market.refused_image(source)
+    return "its boxes start as they are, from no image that a tenant names"
 
 
 # What fits

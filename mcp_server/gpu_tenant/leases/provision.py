@@ -166,6 +166,8 @@ def intend_quote(
             f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
             remedy=f"{Command('offers')} shows other boxes",
         )
+    # What was quoted is what is rented.
+    asked = asked.model_copy(update={"order": quote.wish.order})
     terms = asked.terms(
         deadline_at=now + timedelta(hours=deadline_h),
         max_price_usd_h=None if price is None else quote.cap_usd_h,

@@ -111,7 +111,7 @@ class Database:
         return ledger
 
     @classmethod
-    def salvaged(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
+    def salvage(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
         """Open a ledger with what can still be read of the damaged one at `path`, for looks alone.
 
         What is written to it is thrown away. Return it, and how many rows could be read.

@@ -68,8 +68,8 @@ class LeaseTable(Signatures):
         """Record that a box is wanted. No box exists for the lease yet.
 
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
-        the standing wish that the new lease fulfils. A trigger allows one box for each wish. `instead_of` has all
-        the quotes by any of which the caller wants a single box. `allowed` raises if the owner's limits leave no
+        the standing wish that the new lease fulfils. A trigger allows one box for each wish. If the caller wants a
+        single box by any one of several quotes, `instead_of` lists all these quotes. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
@@ -107,7 +107,7 @@ class LeaseTable(Signatures):
     ) -> None:
         """Require that the quote is unused, except in the same fleet.
 
-        For a single box, no single lease may have used one of the `others` either.
+        For a single box, also require that no lease outside a fleet was rented by one of the `others`.
         """
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
@@ -455,9 +455,9 @@ class LeaseTable(Signatures):
     ) -> Lease:
         """Record that the parked box is about to be started. From now on it counts as running.
 
-        For `allowed` see `intend`: it is called in the same transaction, so that a box that is being rented at the
-        same time sees this one. If the process dies before the answer, that rate stays recorded. An unknown rate
-        makes the cost unknown from then on, because the price of a stopped box would be too low.
+        `allowed` is as for `intend`. It is called in the same transaction, so that a box that is being rented at
+        the same time is counted with this one. If the process dies before the answer, that rate stays recorded. If
+        `usd_h` is None, the cost is unknown from then on: the price of the stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -503,7 +503,8 @@ class LeaseTable(Signatures):
         Raises:
             ValueError: the terms are invalid, such as a negative budget.
         """
-        # A changed copy was never validated. Terms that cannot be read back would hide every lease.
+        # `model_copy` validates nothing. If invalid terms were written, no list of leases could be
+        # read any more.
         terms = Terms.model_validate({**terms.model_dump(), "on_deadline": "keep"})
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -515,7 +516,10 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """Record that the owner has signed ahead: what is not saved when the rescue money is spent may be lost."""
+        """Record that the owner has signed ahead.
+
+        When the rescue sum is spent, whatever is not saved by then may be lost.
+        """
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         signed = timeline.WaivedAhead(by=signature.signed_by, signature=signature.code)
         with self._transaction() as db:

@@ -292,6 +292,32 @@ def known_gpu(name: str) -> GpuModel | None:
     return model
 
 
+def is_amd(name: str) -> bool:
+    """Whether a GPU of that name is AMD's, for which there is no `nvidia-smi`."""
+    amd = r"(AMD|Instinct|MI\d{2}|PRO [VW]\d|Radeon|RX \d)"
+    return re.match(amd, name, re.IGNORECASE) is not None
+
+
+def same_gpu(rented: str, seen: str) -> bool | None:
+    """Whether the driver's name `seen` is that of the GPU that was rented, whatever their memory. None if unknown.
+
+    A driver calls cards that are sold with other memory by the same name.
+    """
+    if _without_memory(rented) == _without_memory(seen):
+        return True
+    rented, seen = (re.sub(r" MIG\b.*", "", name) for name in (rented, seen))
+    known, found, family = known_gpu(rented), known_gpu(seen), _FAMILY.get(_fold(rented), ())
+    if found is None or (known is None and not family):
+        return None
+    names = {_without_memory(name) for name in (*family, *([known.name] if known else []))}
+    return _without_memory(found.name) in names
+
+
+def _without_memory(name: str) -> str:
+    model = known_gpu(name)
+    return _fold(re.sub(r"[ -]?\d+ ?GB\b", "", model.name if model else name, flags=re.I))
+
+
 def described_gpus(words: str) -> tuple[str, int]:
     """Return the canonical name and the count of words like `RTX 4090` or `H100 SXM:8`, which say what a machine has.
 

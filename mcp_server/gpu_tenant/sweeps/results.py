@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.model import JobId, Lease, LeaseId
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.sweep_placement import Placement, Sweep
@@ -76,11 +76,11 @@ def grows(metric: str) -> bool:
 
 def _result(
     row: CellRow,
-    placements: Mapping[tuple[str, str], Placement],
+    placements: Mapping[tuple[LeaseId, JobId], Placement],
     leases: Mapping[str, Lease],
     sweep: Sweep,
 ) -> CellRow:
-    placement = placements.get((row.lease or "", row.job or ""))
+    placement = placements.get((LeaseId(row.lease or ""), JobId(row.job or "")))
     said = placement.said if placement else None
     lease = leases.get(row.lease or "")
     if placement is None or said is None or lease is None:

@@ -199,9 +199,8 @@ class DeadMan:
             # The rescue sum counts from here on.
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
-            with suppress(
-                Refused
-            ):  # The alarm below reports it, as for any lease that is parked past its end.
+            # The alarm below reports a refusal, as for any lease that is parked past its end.
+            with suppress(Refused):
                 await honour_waiver(self._tenancy.context, lease.id)
                 self._report_end("destroyed while parked, as its owner signed")
                 return

@@ -19,7 +19,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     TenantError,
 )
-from gpu_tenant.domain.interruption import forewarned, recorded_fate
+from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -38,9 +38,9 @@ from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
-"""How soon a box that has notice is looked at again: it may have half a minute."""
+"""How long until the next look at a box that has notice. Such a box may have half a minute left."""
 _NOTICE_STANDS = timedelta(minutes=15)
-"""A box that still runs so long after its notice is looked after as any other."""
+"""How long a notice counts. After that, a box that still runs is treated like any other box."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -166,7 +166,7 @@ class Attendant:
     def _has_notice(self, lease: Lease) -> bool:
         """Whether the box still stands, and has heard that its platform takes it back."""
         events = self._tenancy.ledger.events(lease.id)
-        heard = forewarned(events)
+        heard = notice_on_record(events)
         if heard is None or recorded_fate(events) is not None:
             return False
         return (
@@ -176,13 +176,16 @@ class Attendant:
         )
 
     def _may_be_taken(self, lease: Lease) -> bool:
-        """Whether its platform may take the box and say so ahead: then it is asked between two looks, too."""
+        """Whether the platform may take the box, and gives notice first.
+
+        Such a box is also asked between two looks at all leases.
+        """
         firm = lease.quote is not None and not lease.quote.offer.interruptible
         return not firm and bool(self._tenancy.context.profile(lease.provider).notice_s)
 
     async def _heed(self, lease: Lease) -> None:
         """A person hears of the notice, and the work begins to go on elsewhere while the box still stands."""
-        heard = forewarned(self._tenancy.ledger.events(lease.id))
+        heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
         words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
         if heard.jobs:
@@ -207,10 +210,10 @@ class Attendant:
         return any(isinstance(event, work) and at >= since for at, event in events)
 
     def _clocks_differ(self, lease: Lease, seen: BoxLook) -> bool:
-        """Whether the box's clock says that time is left. After a day, this computer's clock is believed anyway.
+        """Whether the box's clock says that time is left.
 
-        One of the two clocks is wrong, and nothing here shows which. The guard on the box counts the time
-        itself.
+        If so, an alarm is raised. Once the alarm is a day old, this computer's clock is believed anyway. One of
+        the two clocks is wrong, and nothing here shows which. The guard on the box counts the time itself.
         """
         if seen.apart is None or seen.apart <= _CLOCKS_APART:
             return False
@@ -317,7 +320,7 @@ class Attendant:
         except JobRunning as trouble:
             if not self._has_notice(lease):
                 self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
-            else:  # a queue would run it again, on a box that is no more by then
+            else:  # a queue would run the job again, on a box that is gone by then
                 return await self._pull(lease)
         except BoxTrouble:
             raise

@@ -365,11 +365,11 @@ class Watchdog:
     async def _attend(self, lease_id: LeaseId, card: Card | None) -> None:
         """Look at one lease. A failure is reported, and does not stop the watch over the other leases."""
 
-        def done(words: str) -> None:
+        def note_act(words: str) -> None:
             self._did.append(f"{lease_id}: {words}")
             self._tell(f"{lease_id}: {words}")
 
-        attendant = Attendant(self._tenancy, lease_id, card, look_s=self._every_s, done=done)
+        attendant = Attendant(self._tenancy, lease_id, card, look_s=self._every_s, done=note_act)
         try:
             await attendant.attend()
             self._remember(lease_id, attendant)

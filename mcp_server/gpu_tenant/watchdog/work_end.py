@@ -55,7 +55,7 @@ class WorkEnd:
     async def work_seen(self, lease: Lease, standing: Standing) -> Work:
         """Return what is known of the lease's work, from what its box has just said about its jobs.
 
-        The end of a job that the ledger does not know yet is written there.
+        If the ledger does not know yet that a job has ended, this is written into the ledger.
         """
         ledger = self._tenancy.ledger
         cells = self._cells(lease)
@@ -193,7 +193,7 @@ class WorkEnd:
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
     async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
-        """Do what the lease's terms say about its work, or wait for it. Returns the latest time to look again.
+        """Do what the lease's terms say about its work, if it is due. Return when to look again at the latest.
 
         `since` is the newest line of the ledger before the box was asked. If work came after that line, the
         box is kept.
@@ -261,8 +261,8 @@ class WorkEnd:
             return Step("wait", "busy", wanted.message)
         except TenantError as trouble:
             if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
-                # The teardown was permitted, and every look asks the provider again. Or a person
-                # must act, and has been told how.
+                # The teardown has its permit. From now on every look asks the provider again; or a
+                # person must act, and has been told how.
                 self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
                 return step
             words = f"{trouble.message}; {trouble.remedy}"
@@ -280,7 +280,7 @@ class WorkEnd:
         try:
             return bool((await watch_actions.standing_of(self._tenancy.context, lease.id)).live)
         except BoxTrouble:
-            return True  # A box that cannot be asked proves nothing, and for such a box the law refuses too.
+            return True  # The law also refuses if the box cannot be asked, and the box may answer later.
 
     async def _hands(self, lease: Lease) -> tuple[str, ...]:
         """Return who is logged in on the box, and what runs on it that no ledger started.
@@ -355,6 +355,6 @@ def _next_words(lease: Lease, step: Step) -> str:
         case "busy":
             return "its box is kept while there is more to do"
         case "keep" | "unused":
-            return f"its box goes on billing until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC or another of its terms"
+            return f"its box goes on billing until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC, or until another term ends it"
         case _:
             return step.words

@@ -4,6 +4,7 @@ import json
 
 from gpu_tenant.box.audit import Audit, Needs, no_python
 from gpu_tenant.box.audit import audit as judged
+from gpu_tenant.box.audit.findings import Rented
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
@@ -72,16 +73,39 @@ async def audit(session: Session, needs: Needs, *, clock: Clock) -> Audited:
             f"the probe ended with status {finished.exit_status} and no observation",
             remedy=f"look at the box yourself, then {Command('audit', lease.id)} again",
         )
+    rented = _rented(lease)
     return _answer(
         lease,
-        judged(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at),
+        judged(
+            observed,
+            needs=needs,
+            caps=caps,
+            rented=rented,
+            asked_at=asked_at,
+            answered_at=answered_at,
+        ),
     )
+
+
+def _rented(lease: Lease) -> Rented | None:
+    """What was paid for. None if the box was not rented by a quote, or has no GPU."""
+    if lease.quote is None or lease.quote.offer.gpu_count < 1:
+        return None
+    offer = lease.quote.offer
+    return Rented(gpu=offer.gpu, count=offer.gpu_count, vram_gib=offer.vram_gib)
+
+
+def _next_step(lease: Lease, audit: Audit) -> str:
+    if not audit.blockers:
+        return str(Command("push", "DIR", lease.id))
+    if lease.quote is None:
+        return "remove the blockers before anything is launched on this box, or take another box"
+    back = Command("teardown", lease.id)
+    if lease.touched_at is None:
+        return f"remove the blockers, or give the box back unused: {back}, then {Command('offers')}"
+    return f"remove the blockers, or keep what is on the box and give it back: {Command('collect', lease.id)}, then {back}"
 
 
 def _answer(lease: Lease, audit: Audit) -> Audited:
-    step = (
-        "remove the blockers before anything is launched on this box, or take another box"
-        if audit.blockers
-        else str(Command("push", "DIR", lease.id))
-    )
+    step = _next_step(lease, audit)
     return Audited.model_validate({**dict(audit), "lease": lease.id, "next": step})

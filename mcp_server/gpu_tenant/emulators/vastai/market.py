@@ -287,7 +287,10 @@ VOLUME_OFFERS: list[Row] = [
 
 
 def asks(world: World) -> list[Row]:
-    """What the hosts ask now: the usual asks, or those of a market day, each from `since` to `until`."""
+    """What the hosts ask now: the usual asks, or the asks of a market day.
+
+    An ask of a market day stands from its `since` to its `until`.
+    """
     day = world.state.facts.get("market_day")
     if not isinstance(day, list):
         return list(ASKS)
@@ -391,8 +394,8 @@ def _search(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Respon
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
-            # This is a scope and no field. Without it, community machines and data centers are
-            # shown alike.
+            # `datacenter` and `external` are scopes and no fields. Without these scopes, community machines and
+            # data centers are all shown.
             if value or name not in ("datacenter", "external"):
                 rows = [row for row in rows if COMPARE[op](row[name], _like(value, row[name]))]
     for by in reversed(order if isinstance(order, list) else []):

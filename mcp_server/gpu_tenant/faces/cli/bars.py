@@ -89,19 +89,19 @@ class _Words(ProgressColumn):
 @contextmanager
 def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
     """Bytes, rate, time left and what that costs, on stderr, while the block moves files; and what it waits for."""
-    with _shown(verb, usd_h, BarColumn(bar_width=None)):
+    with _show(verb, usd_h, BarColumn(bar_width=None)):
         yield
 
 
 @contextmanager
 def waits(verb: str) -> Iterator[None]:
     """What the block waits for, since when, what that costs, and what ends it, on stderr."""
-    with _shown(verb, None, SpinnerColumn()):
+    with _show(verb, None, SpinnerColumn()):
         yield
 
 
 @contextmanager
-def _shown(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[None]:
+def _show(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[None]:
     waiting = Waiting(Eta(usd_h))
     with Progress(
         TextColumn("{task.description}"),

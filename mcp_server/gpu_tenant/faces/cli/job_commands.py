@@ -454,9 +454,9 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
             return
         purpose = "to destroy the box and lose all of this"
 
-        async def waived() -> TornDown:
+        async def waive_it() -> TornDown:
             with bars.waits("waive"):
                 return await tenancy.waive(lease)
 
-        ended = await sign.with_signature(tenancy, purpose, waived)
+        ended = await sign.with_signature(tenancy, purpose, waive_it)
         output.answer(ended, as_json, output.receipt)

@@ -62,6 +62,41 @@ async def smoke(
         sys.exit(1)
 
 
+@verb("init")
+@click.argument("directory", type=click.Path(), default=".")
+@click.option("--schema", is_flag=True, help="print the file's JSON schema, and write nothing")
+async def init(directory: str, schema: bool) -> None:
+    """It has every part of an order in a comment, and orders nothing yet. A file that is there stays as it is."""
+    from pathlib import Path
+
+    from gpu_tenant.files.order_file import SCHEMA, write_first
+
+    if schema:
+        click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
+        return
+    path = write_first(Path(directory))
+    click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
+
+
+def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str | None:
+    """Return the order that was named, or else that of this directory."""
+    if named is not None:
+        return named
+    from pathlib import Path
+
+    from gpu_tenant.files.order_file import NAME, find_order
+
+    return NAME if find_order(Path()) else None
+
+
+_order = click.option(
+    "--order",
+    metavar="FILE",
+    callback=_in_force,
+    help="image, disk and variables of the box; gpu-tenant.toml of this directory; `none`",
+)
+
+
 @verb("offers")
 @click.option(
     "--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', best first; any when left out"
@@ -75,7 +110,7 @@ async def smoke(
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
-@click.option("--disk-gb", type=click.IntRange(8, 100_000), default=40, show_default=True)
+@click.option("--disk-gb", type=click.IntRange(8, 100_000), help="40, or what the order says")
 @click.option("--region", help="part of a region's name")
 @click.option(
     "--trust",
@@ -99,13 +134,14 @@ async def smoke(
     metavar="DURATION",
     help="stays so long, until something is offered; nothing is rented (`provision --wait` does)",
 )
+@_order
 @as_json
 async def offers(
     gpu: str | None,
     hours: float,
     max_price_usd_h: Decimal | None,
     vram_gib: float | None,
-    disk_gb: int,
+    disk_gb: int | None,
     region: str | None,
     trust: Trust,
     interruptible: Literal["no", "yes", "either"],
@@ -115,6 +151,7 @@ async def offers(
     limit: int,
     explain: bool,
     wait_h: float | None,
+    order: str | None,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
@@ -139,6 +176,7 @@ async def offers(
                 provider,
                 "explain" if explain else "",
                 limit,
+                order,
             ),
         )
         output.answer(
@@ -229,6 +267,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="so long, until a box like the quotes, or like the wish of a search that found none, can be had "
     "under the price cap at any provider; it goes on without this command, by the watchdog",
 )
+@_order
 @as_json
 async def provision(
     quotes: tuple[str, ...],
@@ -250,7 +289,7 @@ async def provision(
     async with output.tenancy() as tenancy:
         before = tenancy.ledger.lease_ids()
 
-        async def provisioned(wait_s: float) -> Card:
+        async def provision_waiting(wait_s: float) -> Card:
             with bars.waits("provision"):
                 return await tenancy.provision(
                     provider,
@@ -266,7 +305,9 @@ async def provision(
         try:
             card = await as_owner(
                 tenancy,
-                lambda: wait_for_box(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+                lambda: wait_for_box(
+                    tenancy, quotes, provision_waiting, is_wait=wait_h is not None
+                ),
             )
         except asyncio.CancelledError:
             for line in _what_stands(tenancy, before):

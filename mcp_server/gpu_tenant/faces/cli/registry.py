@@ -31,6 +31,7 @@ _MODULES = {
     ),
     "lease_commands": (
         "smoke",
+        "init",
         "offers",
         "provision",
         "call-off",
