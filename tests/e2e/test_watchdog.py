@@ -153,6 +153,15 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
         assert receipt is not None
         assert receipt.ground == "waived"
         assert any("other.bin" in words for words in receipt.given_up)
+        # Every channel takes what is urgent, and what nobody has heard yet stays open at the next look.
+        level, words = scene.alarms()["ended"]
+        assert level is Level.URGENT
+        assert words.startswith("its box was destroyed, as its owner signed; given up: ")
+        assert "other.bin" in words[:200], "a message that is cut short keeps it"
+        await scene.look()
+        assert scene.alarms()["ended"] == (level, words)
+        await scene.later(hours=25)
+        assert "ended" not in scene.alarms()
 
 
 async def test_a_signed_destroy_that_was_cut_short_goes_on(tmp_path: Path) -> None:
