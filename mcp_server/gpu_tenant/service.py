@@ -24,7 +24,7 @@ from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
-from gpu_tenant.leases.readiness import active, fulfil_intent, must_run
+from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, must_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 _AGENT_LOG_BYTES = 6_000
 """How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
+
+_MOST_BURN_S = 60
+"""The meter runs while a load tells what the GPUs can do."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -112,6 +115,36 @@ class Tenancy:
 
         Ranked by the cost of the finished work; each has a quote for provision.
         """
+        return await self.search_offers(
+            gpu,
+            provider=provider,
+            explain=explain,
+            limit=limit,
+            vram_gib=vram_gib,
+            disk_gb=disk_gb,
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            region=region,
+            trust=trust,
+            interruptible=interruptible,
+            upload_gb=upload_gb,
+            download_gb=download_gb,
+            order=order,
+        )
+
+    async def search_offers(
+        self,
+        gpu: str | None = None,
+        *,
+        provider: str | None = None,
+        explain: Literal["", "explain"] = "",
+        limit: int = 8,
+        order: str = "",
+        disk_gb: int | None = None,
+        region: str | None = None,
+        **wished: object,
+    ) -> Found:
+        """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
         from gpu_tenant.providers.gpu_catalog import wished_gpus
@@ -129,16 +162,10 @@ class Tenancy:
         wish = _wish(
             gpu=name,
             gpu_count=count,
-            vram_gib=vram_gib,
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
-            hours=hours,
-            max_price_usd_h=max_price_usd_h,
             region=ordered.region if region is None else region,
-            trust=trust,
-            interruptible=interruptible,
-            upload_gb=upload_gb,
-            download_gb=download_gb,
-            order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
+            order=ordered if disk_gb is None else ordered.model_copy(update={"disk_gb": disk_gb}),
+            **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
@@ -286,13 +313,15 @@ class Tenancy:
         gpus: Annotated[int | None, Field(description="GPUs needed")] = None,
         vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
         disk_gib: Annotated[float | None, Field(description="free disk needed")] = None,
+        burn_s: Annotated[int, Field(description="60: load the GPUs")] = 0,
     ) -> Audited:
-        """Look at the box before trusting it: GPUs, limits, disks and inodes, clock, network, neighbours.
+        """Look at the box before trusting it: GPUs, limits, disks, clock, network, neighbours.
 
-        Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
+        Mend blockers before launching.
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.host_memory import remember_audit
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
@@ -306,7 +335,16 @@ class Tenancy:
             cuda=ordered.cuda,
         )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        audited = await audit(context.session(found), needs, clock=WallClock())
+        if burn_s:
+            must_be_idle(context, found)
+        audited = await audit(
+            context.session(found),
+            needs,
+            clock=WallClock(),
+            burn_s=min(burn_s, _MOST_BURN_S),
+            lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
+        )
+        remember_audit(found, audited, ledger=context.ledger)
         if audited.blockers or found.touched_at is None:
             return audited
         # The box was used before. So the next step is that of the lease, not that of a new box.
