@@ -28,7 +28,8 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.signatures import Signatures, use
+from gpu_tenant.ledger.hosts import HostTable
+from gpu_tenant.ledger.signatures import use
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
 _RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(
@@ -54,7 +55,7 @@ def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
     """Allow anything. For calls that cost no more than before."""
 
 
-class LeaseTable(Signatures):
+class LeaseTable(HostTable):
     """The part of the ledger that says which leases there are, and in which state each one is."""
 
     def intend(
@@ -86,10 +87,12 @@ class LeaseTable(Signatures):
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
             Refused: the wish has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
+            HostLeftOut: the quote's host did something that counts against it.
         """
         with self._one_at_a_time(fleet), self._one_a_wish(wish), self._transaction() as db:
             if quote is not None:
                 self._must_be_unused(db, quote.id, instead_of, fleet)
+                self.must_not_leave_out(quote, at=at)
             allowed(provider, terms, price_usd_h)
             for code in signed:
                 use(db, code, at=at)

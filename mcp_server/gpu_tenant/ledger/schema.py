@@ -459,4 +459,15 @@ MIGRATIONS: tuple[str, ...] = (
       WHEN OLD.place IS NOT NULL AND NEW.place IS NOT OLD.place
       BEGIN SELECT raise(ABORT, 'law: a lease keeps its place on its box'); END;
     """,
+    """
+    CREATE TABLE host_reports(
+      seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, what TEXT NOT NULL,
+      words TEXT NOT NULL, lease_id TEXT NOT NULL REFERENCES leases(id), at TEXT NOT NULL) STRICT;
+    CREATE INDEX host_reports_by_time ON host_reports(at);
+    CREATE TABLE hosts_forgotten(
+      seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX hosts_forgotten_by_name ON hosts_forgotten(provider, host);
+    """
+    + _append_only("host_reports", "hosts_forgotten")
+    + _never_replaced("seq", "host_reports", "hosts_forgotten"),
 )

@@ -24,7 +24,7 @@ import {
   Words,
 } from "./widgets.js";
 
-/** @import {TimedDetail, TimedRow, Usd} from "../known.d.ts" */
+/** @import {TimedDetail, TimedRow, Tone, Usd} from "../known.d.ts" */
 /** @import {JobMoment, Sight} from "../types.d.ts" */
 
 /** @param {Usd} usd */
@@ -130,6 +130,7 @@ function Report({lease}) {
 
 // -- what a person must hear ------------------------------------------------
 
+/** @type {Record<string, Tone>} */
 const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
 /**
