@@ -24,7 +24,7 @@ from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
-from gpu_tenant.leases.readiness import active, fulfil_intent, must_run
+from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, must_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 _AGENT_LOG_BYTES = 6_000
 """How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
+
+_MOST_BURN_S = 60
+"""The meter runs while a load tells what the GPUs can do."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -136,7 +139,7 @@ class Tenancy:
         provider: str | None = None,
         explain: Literal["", "explain"] = "",
         limit: int = 8,
-        order: str | None = None,
+        order: str = "",
         disk_gb: int | None = None,
         region: str | None = None,
         **wished: object,
@@ -310,10 +313,11 @@ class Tenancy:
         gpus: Annotated[int | None, Field(description="GPUs needed")] = None,
         vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
         disk_gib: Annotated[float | None, Field(description="free disk needed")] = None,
+        burn_s: Annotated[int, Field(description="60: load the GPUs")] = 0,
     ) -> Audited:
-        """Look at the box before trusting it: GPUs, limits, disks and inodes, clock, network, neighbours.
+        """Look at the box before trusting it: GPUs, limits, disks, clock, network, neighbours.
 
-        Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
+        Mend blockers before launching.
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
@@ -331,7 +335,15 @@ class Tenancy:
             cuda=ordered.cuda,
         )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        audited = await audit(context.session(found), needs, clock=WallClock())
+        if burn_s:
+            must_be_idle(context, found)
+        audited = await audit(
+            context.session(found),
+            needs,
+            clock=WallClock(),
+            burn_s=min(burn_s, _MOST_BURN_S),
+            lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
+        )
         remember_audit(found, audited, ledger=context.ledger)
         if audited.blockers or found.touched_at is None:
             return audited

@@ -39,8 +39,8 @@ def at(provider: str, address: Address = FAR, signed: str = "keep", usd_h: str =
         ("runpod", "waive", "in-box credential"),
         ("lambda_cloud", "waive", "nothing"),
         ("digitalocean", "keep", "nothing"),
-        ("own", "keep", "nothing needed"),
-        ("local", "keep", "nothing needed"),
+        ("own", "keep", "nothing"),
+        ("local", "keep", "nothing"),
     ],
 )
 def test_what_protects_each_platform_is_known_before_it_is_rented(
@@ -65,6 +65,17 @@ def test_what_costs_nothing_needs_no_protection() -> None:
     free = at("vastai", usd_h="0")
 
     assert protection(PROFILES["vastai"], free, None).kind == "nothing needed"
+
+
+@pytest.mark.parametrize("provider", ["own", "local"])
+def test_nobody_is_said_to_bill_for_a_machine_of_ones_own_only_where_no_price_is_stated(
+    provider: str,
+) -> None:
+    priced = protection(PROFILES[provider], at(provider, usd_h="1.89"), None)
+    free = at(provider).model_copy(update={"price_usd_h": None})
+
+    assert "who alone stops its 1.89 USD/h" in priced.words
+    assert protection(PROFILES[provider], free, None).words == "nobody bills for it"
 
 
 def test_a_box_that_stands_still_has_no_guard_and_its_disk_bills_on() -> None:

@@ -299,7 +299,12 @@ def _words(
             ends = f"the box stops itself with its own key (proved), if nothing that counts lies outside of {kept}"
         return f"{holds}, {then} {ends}"
     if profile.kind == "own":
-        return f"{holds}; nobody bills for this box"
+        bills = running_usd_h(lease)
+        return f"{holds}; " + (
+            f"its bill of {bills} USD/h ends with its owner"
+            if bills
+            else "nobody bills for this box"
+        )
     only = "armed to stop the jobs only: nothing on this box can end the bill"
     return f"{only} ({refused})" if refused else only
 

@@ -1,7 +1,6 @@
 """The terms of a lease that are now in force, as sentences that the program keeps to."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
@@ -51,7 +50,9 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
     if terms.budget_usd is not None:
-        yield f"at most {terms.budget_usd} USD in all: ended before that is passed, {by}"
+        yield (
+            f"budget {terms.budget_usd} USD: ended {by} while what its end takes can still be paid"
+        )
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
         guarded = only and terms.when_idle == "end" and way_out(profile, lease) is not None
@@ -61,6 +62,7 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
+    yield from _most(lease, profile, looked_after)
     if profile.kind == "kubernetes" and lease.quote is not None:
         # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
@@ -90,27 +92,53 @@ def _when_done(lease: Lease, profile: Profile) -> str:
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
-    most = rescue(lease)
-    spends = f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
     parks = "it is parked, and its disk bills on; else " if may_keep(profile) else ""
     if lease.terms.on_deadline == "waive":
         return (
-            f"{parks}it bills on for {spends} more; then it is destroyed, parked or not: its owner has "
+            f"{parks}it bills on for {_rescue_words(lease)} more; then it is destroyed, parked or not: its owner has "
             "signed for that, and any change of its terms takes it back"
         )
-    return f"{parks}it is kept, bills on past every sum, and every alarm is urgent"
+    named = lease.terms.rescue_usd
+    unsigned = (
+        ""
+        if named is None
+        else f"; its rescue sum of {named} USD ends nothing until its owner signs ahead: "
+        f"{Command('waive', lease.id, at_deadline=True)}"
+    )
+    return f"{parks}it is kept and bills on until you act, and every alarm is urgent{unsigned}"
 
 
-def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
+def _rescue_words(lease: Lease) -> str:
+    most = rescue(lease)
+    return f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
+
+
+def _most(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
+    """The most that the lease can cost, under which condition, and who holds it."""
+    terms = lease.terms
+    if profile.destroy != "deletes":
+        if running_usd_h(lease):
+            yield "the most that it costs: nothing here holds a sum, as only its owner ends its bill"
+        return
+    if looked_after == "unwatched":
+        yield "the most that it costs: no sum is held while no watchdog looks"
+        return
+    until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
+    sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
+    if terms.on_deadline == "waive":
+        yield f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
+        return
+    proved = "its work is proved" + (" or its box parked" if may_keep(profile) else "")
+    yield f"the most that it costs: {sum_words}, if {proved} by then; if not, no sum ends it but you do"
+
+
+def remarks(before: Lease, after: Lease) -> str | None:
     """Return what a person who has just changed the terms should notice. None if there is nothing."""
     told = []
     if after.terms.deadline_at < before.terms.deadline_at:
         told.append(
             f"the deadline was {before.terms.deadline_at:%Y-%m-%d %H:%M} UTC: it is earlier now"
         )
-    cost, budget = after.cost_usd(now), after.terms.budget_usd
-    if cost is not None and budget is not None and cost >= budget:
-        told.append(f"{cost:.2f} USD are spent already: the watchdog ends it at its next look")
     if before.terms.on_deadline == "waive":
         told.append("what was signed ahead was for the old terms, and no longer counts")
     return "; ".join(told) or None

@@ -66,7 +66,7 @@ def stops_when_done(profile: Profile, lease: Lease) -> bool:
 
 def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Protection) -> str:
     """What is billed when its work is done and nobody looks after it any more."""
-    if lease.terms.when_done == "keep" or ends.kind == "nothing needed":
+    if lease.terms.when_done == "keep" or ends.kind == "nothing needed" or profile.kind == "own":
         return ""
     if stops_when_done(profile, lease) and (armed is None or armed.when_done):
         return (
@@ -85,6 +85,12 @@ def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Prote
 
 
 def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None) -> Protection:
+    if profile.kind == "own" and _usd_h(lease) and lease.state.live:
+        return Protection(
+            kind="nothing",
+            words=f"nothing ends the bill: the machine is its owner's, who alone stops its {_usd_h(lease)} USD/h; "
+            "the guard on it stops the jobs",
+        )
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if not lease.state.live:

@@ -354,6 +354,7 @@ class Snapped(Told):
     files: int = 0
     bytes: int = 0
     names: tuple[str, ...] = ()
+    took_s: float | None = None
     saves: tuple[tuple[float, float, int], ...] = ()
     listed: str | None = Field(default=None, alias="list")
     pruned_here: tuple[str, ...] | None = None
@@ -384,6 +385,7 @@ class Collected(Told):
     seal: str
     files: int | None = None
     bytes: int | None = None
+    took_s: float | None = None
 
 
 class Stored(Told):

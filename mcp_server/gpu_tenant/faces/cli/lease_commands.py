@@ -234,7 +234,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
         ),
-        click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
+        click.option(
+            "--budget-usd", type=USD, help="total cap, which a watchdog holds, the end included"
+        ),
         click.option(
             "--idle-h",
             type=HOURS_OR_NONE,
@@ -243,7 +245,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
         *_DONE,
         click.option(
-            "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
+            "--rescue-usd",
+            type=USD,
+            help="past the end, if you sign ahead for what is then lost; a day's cost",
         ),
         click.option(
             "--store",
@@ -482,7 +486,9 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @click.option("--max-price-usd-h", type=USD, help="price cap")
 @click.option("--budget-usd", type=USD, help="total cap")
 @click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
-@click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@click.option(
+    "--rescue-usd", type=USD, help="past the end, if you sign ahead for what is then lost"
+)
 @_DONE[0]
 @_DONE[1]
 @as_json
