@@ -14,7 +14,16 @@ from pydantic import TypeAdapter
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, Refused, UnknownLease
-from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.model import (
+    MARK_PREFIX,
+    Address,
+    Box,
+    BoxId,
+    Lease,
+    LeaseId,
+    LeaseState,
+    WorkPlace,
+)
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
@@ -416,6 +425,18 @@ class LeaseTable(HostTable):
             self._note(db, lease_id, timeline.Ready(), at)
         return self.lease(lease_id)
 
+    def note_place(self, lease_id: LeaseId, place: WorkPlace, *, at: datetime) -> Lease:
+        """Record where the lease's directory is on its box, unless that is on record already."""
+        with self._transaction() as db:
+            changed = db.execute(
+                "UPDATE leases SET place=? WHERE id=? AND place IS NULL",
+                (place.model_dump_json(exclude_none=True), lease_id),
+            ).rowcount
+            if changed:
+                told = timeline.Placed(path=place.path, at=place.at, why=place.why)
+                self._note(db, lease_id, told, at)
+        return self.lease(lease_id)
+
     def note_address(self, lease_id: LeaseId, address: Address) -> Lease:
         """Record that the box is reached at `address` from now on."""
         with self._transaction() as db:
@@ -607,6 +628,7 @@ def _lease(row: Row) -> Lease:
         ended_at=row["ended_at"] and moment(row["ended_at"]),
         touched_at=row["touched_at"] and moment(row["touched_at"]),
         kept_in=row["kept_in"],
+        place=None if row["place"] is None else WorkPlace.model_validate_json(row["place"]),
         recovers=row["recovers"] and LeaseId(row["recovers"]),
         fleet=row["fleet"],
         fleet_size=row["fleet_size"],

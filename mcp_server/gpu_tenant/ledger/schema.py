@@ -449,6 +449,16 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: a wish that stood is never deleted'); END;
     """
     + _never_replaced("id", "wishes"),
+    # A lease from before this version has its directory in the login home, and keeps it there.
+    """
+    ALTER TABLE leases ADD COLUMN place TEXT;
+    UPDATE leases SET place = '{"path":"~"}'
+      WHERE ready_at IS NOT NULL OR touched_at IS NOT NULL OR EXISTS (
+        SELECT 1 FROM events WHERE lease_id = leases.id AND kind IN ('ready','marking','marked'));
+    CREATE TRIGGER a_lease_keeps_its_place BEFORE UPDATE OF place ON leases
+      WHEN OLD.place IS NOT NULL AND NEW.place IS NOT OLD.place
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its place on its box'); END;
+    """,
     """
     CREATE TABLE host_reports(
       seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, what TEXT NOT NULL,

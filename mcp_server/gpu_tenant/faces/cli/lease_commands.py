@@ -78,7 +78,7 @@ async def init(directory: str, schema: bool) -> None:
     click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
 
 
-def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str | None:
+def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str:
     """Return the order that was named, or else that of this directory."""
     if named is not None:
         return named
@@ -86,7 +86,7 @@ def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str |
 
     from gpu_tenant.files.order_file import NAME, find_order
 
-    return NAME if find_order(Path()) else None
+    return NAME if find_order(Path()) else ""
 
 
 _order = click.option(
@@ -169,7 +169,7 @@ async def offers(
     limit: int,
     explain: bool,
     wait_h: float | None,
-    order: str | None,
+    order: str,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
@@ -234,7 +234,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
         ),
-        click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
+        click.option(
+            "--budget-usd", type=USD, help="total cap, which a watchdog holds, the end included"
+        ),
         click.option(
             "--idle-h",
             type=HOURS_OR_NONE,
@@ -243,7 +245,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
         *_DONE,
         click.option(
-            "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
+            "--rescue-usd",
+            type=USD,
+            help="past the end, if you sign ahead for what is then lost; a day's cost",
         ),
         click.option(
             "--store",
@@ -482,7 +486,9 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @click.option("--max-price-usd-h", type=USD, help="price cap")
 @click.option("--budget-usd", type=USD, help="total cap")
 @click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
-@click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@click.option(
+    "--rescue-usd", type=USD, help="past the end, if you sign ahead for what is then lost"
+)
 @_DONE[0]
 @_DONE[1]
 @as_json
