@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers bench-many-files torture deaths over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -75,6 +75,9 @@ bench-start: $(VENV)/.ready-dev   ## what a command takes to start and answer, a
 
 bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
 	$(BIN)/python tests/bench/fleet.py $(ARGS)
+
+bench-many-files: $(VENV)/.ready-dev   ## collect and teardown of 300,000 files: time and memory; ARGS='20000 --at DIR'
+	$(BIN)/python tests/bench/many_files.py $(ARGS)
 
 bench-transfers: $(VENV)/.ready-dev   ## collect against scp, rsync, rclone and others, in 45 minutes; ARGS='--only long-600'
 	$(BIN)/python tests/bench/transfers.py $(ARGS)

@@ -118,8 +118,8 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
         return left, LedgerCorrupt(
             f"{home.ledger} is damaged: {rows} records of it can be read and are shown, and each provider was asked "
             "what stands; nothing of this look is recorded",
-            remedy="boxes that stand may be billing: end them at their provider, or keep a copy of the file and put a "
-            "backup in its place",
+            remedy=f"boxes that stand may be billing: end them at their provider, or keep them in mind; {Command('doctor')} "
+            "says how the ledger is mended",
         )
     is_there = home.ledger.is_file()
     if purpose == "look" and is_there and takes_no_writes(home.root):

@@ -80,6 +80,7 @@ def complete(home: str, request: dict) -> dict:
         "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
         "left_out": left_out,
         "unfinished": sorted(names),
+        "all_bytes": sum(now.st_size for now in seen.values()),
         "running": running,
         "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
         "now": time.time(),

@@ -99,6 +99,7 @@ async def collect(
     require_its_own(lease, artifacts)
     seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
+    began_at = ledger.now()
     with share.join(lease.id, lease.price_usd_h) as turn:
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             wait_for("the box lists its files", usd_h=lease.price_usd_h)
@@ -128,7 +129,8 @@ async def collect(
             )
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
-    came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
+    took_s = (ledger.now() - began_at).total_seconds()
+    came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size, took_s=took_s)
     ledger.note(lease.id, came, at=ledger.now())
     told = _answer(lease, seal, directory, landed, ledger.declarations(lease.id)[1])
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})

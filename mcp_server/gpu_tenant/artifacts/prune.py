@@ -52,6 +52,8 @@ class Complete(BaseModel):
     inodes: dict[str, int] = {}
     left_out: int = 0
     unfinished: tuple[str, ...] = ()
+    all_bytes: int | None = None
+    """Of every declared artifact, those still being written among them."""
     running: tuple[str, ...] = ()
     pace: str = ""
     now: float

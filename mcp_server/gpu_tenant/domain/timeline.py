@@ -53,6 +53,15 @@ class Ready(Told):
     kind = "ready"
 
 
+class Placed(Told):
+    """It was settled where the lease's directory is on its box."""
+
+    kind = "placed"
+    path: str
+    at: str | None = None
+    why: str | None = None
+
+
 class Marking(Told):
     """The box is about to get the lease's mark."""
 
@@ -345,6 +354,7 @@ class Snapped(Told):
     files: int = 0
     bytes: int = 0
     names: tuple[str, ...] = ()
+    took_s: float | None = None
     saves: tuple[tuple[float, float, int], ...] = ()
     listed: str | None = Field(default=None, alias="list")
     pruned_here: tuple[str, ...] | None = None
@@ -375,6 +385,7 @@ class Collected(Told):
     seal: str
     files: int | None = None
     bytes: int | None = None
+    took_s: float | None = None
 
 
 class Stored(Told):
@@ -502,6 +513,7 @@ Event: TypeAlias = (
     Intended
     | Bound
     | Ready
+    | Placed
     | Marking
     | Marked
     | Looked

@@ -20,6 +20,7 @@ from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import leaves_nothing
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
@@ -57,10 +58,15 @@ async def change(
         elif action == "resume" and changed.ready_at is None:
             # It may only be queued for its GPU: what its provider shows is what happened.
             changed, words, box = await _as_shown(context, changed)
-        words = (
-            words or only_there(context, changed) or remarks(found, changed, context.clock.now())
-        )
+        words = words or only_there(context, changed) or _remarks(context, found, changed)
         return card_of(context, changed, words, box)
+
+
+def _remarks(context: Context, before: Lease, after: Lease) -> str | None:
+    """What a person who has just changed the terms should notice. None if there is nothing."""
+    events, now = context.ledger.events(after.id), context.clock.now()
+    told = (remarks(before, after), leaves_nothing(after, events, now))
+    return "; ".join(filter(None, told)) or None
 
 
 async def _as_shown(context: Context, lease: Lease) -> tuple[Lease, str | None, Box | None]:

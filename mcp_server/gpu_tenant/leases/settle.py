@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
@@ -44,16 +45,17 @@ from gpu_tenant.domain.reconcile import (
     rate_words,
 )
 from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases.account_check import is_asking_noted
 from gpu_tenant.leases.billing import (
     BILLED_WITHIN,
     ask_bills,
     billed_more,
     may_be_billed,
-    newest_bill,
 )
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked_words, was_asked_for
+from gpu_tenant.leases.host_memory import remember, remember_fate
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
     come_back,
@@ -145,6 +147,9 @@ async def settle(
                 if isinstance(there, str):
                     return lease, there
                 if there is None:
+                    remember(
+                        lease, "vanished", "its provider no longer lists the box", ledger=ledger
+                    )
                     return ledger.end(
                         lease.id, "lost", at=now
                     ), "the box is gone, and this program did not end it"
@@ -219,6 +224,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
+            remember_fate(lease, met, last_armed(lease, ledger), ledger=ledger)
         ledger.note(lease.id, told, at=ledger.now())
 
 
@@ -432,7 +438,7 @@ async def _take_up(
                 ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
         receipt = await return_unused(context, standing, seen)
-    cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
+    cost = usd_words(receipt.cost_usd, "an unknown sum")
     return standing.id, f"{twin}; nobody used this box, and it was given back, for {cost}"
 
 

@@ -209,7 +209,7 @@ class Database:
         return LedgerCorrupt(
             f"{self._path} cannot be read as a ledger ({error}); it was left as it is",
             remedy=f"boxes may still be billing: {Command('leases')} shows what can still be read of it and asks "
-            "each provider; then keep a copy of the file, and put a backup in its place",
+            f"each provider; then {Command('doctor')} says how it is mended without losing sight of a box",
         )
 
     @contextmanager

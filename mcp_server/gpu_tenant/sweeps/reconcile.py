@@ -214,6 +214,8 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
                 attempts=turn.runs,
                 exit_code=turn.exit_code,
                 reason=turn.reason,
+                began_at=turn.started_at,
+                ended_at=turn.ended_at,
                 heard_at=now,
             )
             if turn.state == "withdrawn" and placement.released is None:

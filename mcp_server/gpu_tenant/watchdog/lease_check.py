@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpu_tenant.box.caretaker import Standing
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -26,8 +27,9 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
+from gpu_tenant.leases.end_reserve import end_reserve_s
 from gpu_tenant.leases.recover import may_recover, recover
-from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
+from gpu_tenant.leases.term_checks import Outrun, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
@@ -51,6 +53,8 @@ class BoxLook:
     """How far this computer's clock is ahead of the box's clock."""
     work: Work | None = None
     """What runs on the box, and what has ended."""
+    to_come_bytes: int = 0
+    """How much of its artifacts is not here yet."""
 
 
 class Attendant:
@@ -112,7 +116,7 @@ class Attendant:
                 return
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
-        if outrun(lease, begun, look_s=self._look_s) is None:
+        if self._outrun(lease, begun, BoxLook()) is None:
             # A look may take long. Give it no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
         else:
@@ -121,8 +125,9 @@ class Attendant:
         lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return
-        idle_s = None if self._was_given_work(lease, since=begun) else seen.idle_s
-        cause = outrun(lease, now, look_s=self._look_s, idle_s=idle_s)
+        if self._was_given_work(lease, since=begun):
+            seen = replace(seen, idle_s=None)
+        cause = self._outrun(lease, now, seen)
         if cause is not None and cause.term == "deadline" and self._clocks_differ(lease, seen):
             return
         if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
@@ -145,6 +150,18 @@ class Attendant:
                 f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves its deadline",
                 Level.WARNING,
             )
+
+    def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
+        """The term that the lease has outrun, by what a look has shown, and by what its end will take."""
+        events = self._tenancy.ledger.events(lease.id)
+        return outrun(
+            lease,
+            now,
+            look_s=self._look_s,
+            end_s=end_reserve_s(lease, events, to_come_bytes=seen.to_come_bytes),
+            bytes_usd=charged_bytes_usd(newest_bill(events)),
+            idle_s=seen.idle_s,
+        )
 
     def _has_notice(self, lease: Lease) -> bool:
         """Whether the box still stands, and has heard that its platform takes it back."""
@@ -215,7 +232,8 @@ class Attendant:
 
     async def _within(self, lease: Lease, look: Awaitable[BoxLook]) -> BoxLook:
         """Await the look within the lease's remaining time. If it fails, raise an alarm and conclude nothing."""
-        left_s = time_left_s(lease, self._tenancy.clock.now())
+        end_s = end_reserve_s(lease, self._tenancy.ledger.events(lease.id))
+        left_s = time_left_s(lease, self._tenancy.clock.now(), end_s=end_s)
         try:
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
                 return await look
@@ -271,8 +289,8 @@ class Attendant:
                 f"its guard was gone, as it is after a reboot, and was started again: {anew}"
             )
         idle_s = await self._idle_s(lease)
-        await self._gather(lease, working=standing.live)
-        return BoxLook(idle_s, self._apart(standing), work)
+        to_come_bytes = await self._gather(lease, working=standing.live)
+        return BoxLook(idle_s, self._apart(standing), work, to_come_bytes)
 
     async def _look_at_clock(self, lease: Lease) -> BoxLook:
         """Read the box's clock, and nothing else."""
@@ -288,11 +306,12 @@ class Attendant:
             return None
         return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
 
-    async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
+    async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> int:
+        """Bring home what can be had now. Returns how many bytes of artifacts are left on the box, as far as it says."""
         try:
             if lease.touched_at is not None and working:
-                await self._pull(lease)
-            elif has_news(self._tenancy.context, lease):
+                return await self._pull(lease)
+            if has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
                     self.told.done(f"collected {gathered.fetched_files} files")
@@ -302,7 +321,7 @@ class Attendant:
             if not self._has_notice(lease):
                 self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
             else:  # a queue would run the job again, on a box that is gone by then
-                await self._pull(lease)
+                return await self._pull(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
@@ -310,10 +329,13 @@ class Attendant:
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+        return 0
 
-    async def _pull(self, lease: Lease) -> None:
-        for words in (await pull(self._tenancy.context, lease.id)).words:
+    async def _pull(self, lease: Lease) -> int:
+        seen = await pull(self._tenancy.context, lease.id)
+        for words in seen.words:
             self.told.done(words)
+        return seen.to_come_bytes
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """Tell the owner, while there is time, what would keep the box from being ended."""

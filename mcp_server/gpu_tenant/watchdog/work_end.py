@@ -20,9 +20,11 @@ from gpu_tenant.domain.model import JobId, Lease, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.sweep_placement import OVER
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import end_verified
+from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.inspection import occupancy
 from gpu_tenant.leases.work_done import (
     Step,
@@ -35,7 +37,7 @@ from gpu_tenant.leases.work_done import (
 )
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
-from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, LeaseAlarms
+from gpu_tenant.watchdog.end_of_lease import LeaseAlarms
 from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
@@ -315,7 +317,7 @@ class WorkEnd:
             return
         await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))
         torn = await end_verified(tenancy.context, lease.id, unless_wanted_since=since)
-        words = f"its work is done: ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD"
+        words = f"its work is done: ended, {torn.receipt.ground}, for {usd_words(torn.receipt.cost_usd)}"
         self._told.done(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
@@ -336,8 +338,8 @@ class WorkEnd:
             if isinstance(event, timeline.JobEnded) and now - at < NEWS:
                 said = [f"the job {event.job} has ended: {event.state}"]
                 said += filter(None, (event.why, event.metric))
-                cost = lease.cost_usd(now)
-                said.append("the cost so far is unknown" if cost is None else f"{cost} USD so far")
+                cost = self._tenancy.ledger.cost_usd(lease, now)
+                said.append(f"{usd_words(cost, 'an unknown sum')} so far")
                 said.append(_next_words(lease, step))
                 self._told.alarm(f"job {event.job}", "; ".join(said), Level.NOTICE)
 

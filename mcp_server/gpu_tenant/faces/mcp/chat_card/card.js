@@ -423,7 +423,7 @@ function lease(card, open, told) {
       ? null
       : [
           "job's end",
-          t("in {span}, {sum} at most", {
+          t("in {span}, about {sum}", {
             span: span(card.job_ends_in_s),
             sum: money(card.forecast_job_usd),
           }),

@@ -63,7 +63,7 @@ const CHINESE = {
   spent: "已花费",
   "by its deadline": "到截止时",
   "job's end": "任务结束",
-  "in {span}, {sum} at most": "还需 {span}，最多 {sum}",
+  "in {span}, about {sum}": "还需 {span}，约 {sum}",
   "if this computer dies": "本机停机或断网时",
   jobs: "任务",
   next: "下一步",

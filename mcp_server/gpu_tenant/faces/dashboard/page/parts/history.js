@@ -13,6 +13,7 @@ import {
   Shape,
   Span,
   Trouble,
+  usdWords,
   useLoaded,
   Waiting,
   When,
@@ -180,12 +181,12 @@ function Days({days, titles}) {
         preserveAspectRatio="none"
         role="img"
         aria-label=${t(
-          "Spent by day, from {first} to {last}: ${total} in all, ${most} on the dearest day",
+          "Spent by day, from {first} to {last}: {total} in all, {most} on the dearest day",
           {
             first: shown[0].day,
             last: shown[shown.length - 1].day,
-            total: total.toFixed(2),
-            most: most.toFixed(2),
+            total: usdWords(total),
+            most: usdWords(most),
           },
         )}
       >
@@ -257,9 +258,9 @@ function Bar({day, x, most, providers, named}) {
   let top = 100;
   const said = providers
     .filter((one) => Number(day.usd[one] ?? 0) > 0)
-    .map((one) => `${named(one)} $${Number(day.usd[one]).toFixed(2)}`);
+    .map((one) => `${named(one)} ${usdWords(day.usd[one])}`);
   return html`<g>
-    <title>${`${day.day}: ${said.join(", ") || "$0"}`}</title>
+    <title>${`${day.day}: ${said.join(", ") || usdWords(0)}`}</title>
     <rect class="under" x=${x} y="0" width="1" height="100" />
     ${providers.map((provider, at) => {
       const height = (100 * Number(day.usd[provider] ?? 0)) / most;
@@ -305,9 +306,9 @@ function Burning({burning}) {
         viewBox="0 0 1000 100"
         preserveAspectRatio="none"
         role="img"
-        aria-label=${t("Burn rate: ${most} an hour at the most, ${now} now", {
-          most: most.toFixed(2),
-          now: points[points.length - 1][1].toFixed(2),
+        aria-label=${t("Burn rate: {most} an hour at the most, {now} now", {
+          most: usdWords(most),
+          now: usdWords(points[points.length - 1][1]),
         })}
       >
         <path class="area" d=${`${steps}H1000V100H0Z`} />

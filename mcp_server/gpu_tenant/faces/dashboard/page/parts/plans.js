@@ -1,7 +1,7 @@
 // What each verb will do, what it costs and what it does not do, in plain words, before it is done.
 import {t} from "../words.js";
 import {isFree} from "./standing.js";
-import {amount, known} from "./widgets.js";
+import {known, usdWords} from "./widgets.js";
 /** @import {TimedRow, Usd} from "../known.d.ts" */
 /** @import {Card} from "../types.d.ts" */
 
@@ -24,7 +24,7 @@ export const verbWords = (verb) => VERBS[verb]?.() ?? verb;
 
 /** @param {Usd} value */
 const usd = (value) =>
-  value === null || value === undefined ? t("an unknown sum") : `$${amount(value)}`;
+  value === null || value === undefined ? t("an unknown sum") : usdWords(value);
 /** @param {{card: Card}} properties */
 const goesOn = ({card}) =>
   known(card.price_usd_h)
@@ -112,7 +112,7 @@ const PLANS = {
       t("It does not end the lease, and the deadline still comes."),
       row.park === "wipes"
         ? t(
-            "This platform may empty the disk of a stopped box: it is refused once the box was used.",
+            "A stop may empty the disk that the work is on: it is refused once the box was used.",
           )
         : t("It is refused while a job runs."),
       t("Nobody promises that a GPU is free when you resume."),
