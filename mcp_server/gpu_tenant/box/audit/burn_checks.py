@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
@@ -112,7 +112,7 @@ def read_burnt(answer: object) -> Burnt:
 
 
 def judge_burnt(
-    burnt: Burnt, rented: Rented | None, *, in_rehearsal: bool = False
+    burnt: Burnt, rented: Rented | None, *, lease_is: Literal["real", "rehearsed"]
 ) -> Iterator[Finding]:
     """Judge each GPU, the links between them, and the disk.
 
@@ -123,7 +123,7 @@ def judge_burnt(
         seen = f"not measured: {quote_text(why or 'the load said nothing')}"
         yield warning("burn", seen, "nothing is known of its speed: it did not pass")
         return
-    if burnt.rehearsed and not in_rehearsal:
+    if burnt.rehearsed and lease_is == "real":
         reason = "this lease is real: nobody measured anything"
         yield blocker("burn", f"the box says that it has {REHEARSED}", reason)
         return
