@@ -330,7 +330,10 @@ class Bounds:
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        self._own = os.path.dirname(work)
+        beside = os.path.dirname(self._own)
+        is_ours = os.path.basename(beside) == b"gpu-tenant"
+        self._leases = beside if is_ours else os.path.join(login, b"gpu-tenant")
         # A place whose very name says that it is temporary may be given up as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
@@ -623,6 +626,15 @@ def ticks_of(pid: int) -> int:
     """When the process began, in the system's own count; 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
+
+
+def started_ns(pid: int) -> int | None:
+    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
+    ticks = ticks_of(pid)
+    if booted is None or ticks <= 0:
+        return None
+    return int((int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")) * 10**9)
 
 
 def restarted_since(started: dict) -> str | None:
@@ -1631,6 +1643,7 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
 # One walk over all that jobs may have written.
 
 
+RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
@@ -1658,6 +1671,7 @@ class Survey:
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
         self.launched_ns: int | None = None
+        self.restarted_ns: int | None = None
         self._quiet: list[bytes] = []
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
@@ -1685,13 +1699,23 @@ class Survey:
     def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
         launched = self.launched_ns
         if launched is not None and seen.st_ctime_ns >= launched:
-            return False
+            return self._came_with_a_start(path, seen)
         if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
             return True
+        return self._is_of_the_image(path, seen)
+
+    def _is_of_the_image(self, path: bytes, seen: os.stat_result) -> bool:
         return seen.st_size <= QUIET_BYTES and any(
             path.startswith(place) if place.endswith(b"/") else path == place
             for place in self._quiet
         )
+
+    def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        begun_ns = self.restarted_ns
+        if begun_ns is None or not self._is_of_the_image(path, seen):
+            return False
+        return begun_ns - RESTART_NS <= seen.st_ctime_ns <= begun_ns + RESTART_NS
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
@@ -2097,7 +2121,7 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._unclaimed: list[tuple[int, str]] = []
+        self.unclaimed: list[tuple[int, str]] = []
         self._empty: list[str] = []
         self._pushed = [0, 0]
 
@@ -2114,19 +2138,19 @@ class Heaps:
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
             elif size:
-                self._unclaimed.append((size, at))
+                self.unclaimed.append((size, at))
             else:
                 self._empty.append(at)
         for default, files in odd.items():
             # Files with a cache's name, but not its form, are discarded unasked only while they are small.
             if sum(size for size, _ in files) > ODD_BYTES:
-                self._unclaimed += files
+                self.unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self._unclaimed += [(0, at) for at in self._empty]
+            self.unclaimed += [(0, at) for at in self._empty]
             self._empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
@@ -2155,14 +2179,14 @@ class Heaps:
             return False
 
     def as_answer(self, named: int) -> dict:
-        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+        largest = sorted(self.unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
         ]
         return {
             "unclaimed": {
-                "count": len(self._unclaimed),
-                "bytes": sum(size for size, _ in self._unclaimed),
+                "count": len(self.unclaimed),
+                "bytes": sum(size for size, _ in self.unclaimed),
                 "largest": [{"at": at, "size": size} for size, at in largest],
             },
             "discarded": {
@@ -2615,6 +2639,8 @@ def manifest(home: str, request: dict) -> dict:
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
         survey.launched_ns = accounted_since_ns(home, jobs, None)
+        if request.get("restarted"):
+            survey.restarted_ns = started_ns(1)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -2681,7 +2707,28 @@ def manifest(home: str, request: dict) -> dict:
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
     )
+
+
+def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
+    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    if "kept" not in request:
+        return None
+    kept = [os.path.realpath(place) for place in request["kept"]]
+    found = [(entry.get("size", 0), entry["at"]) for entry in entries]
+    # What cannot be read may be anything.
+    found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    sizes: dict[str, int] = {}
+    for size, at in found:
+        if not any(is_below(unescape_path(at), place) for place in kept):
+            sizes[at] = max(size, sizes.get(at, 0))
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "count": len(sizes),
+        "bytes": sum(sizes.values()),
+        "largest": [{"at": at, "size": size} for at, size in largest[:20]],
+    }
 
 
 def _digest(entries: list[dict]) -> str:
@@ -3550,7 +3597,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere"
+    " named key pushed older since_ns ours alone elsewhere kept restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -3590,6 +3637,11 @@ FIELDS = {  # the kind of each argument, and help for a person
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
     "elsewhere": ("flag", "also count what was written outside of all that"),
+    "kept": (
+        "paths",
+        "directory that outlives a stop: tell what counts outside of it (repeatable)",
+    ),
+    "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
@@ -4052,6 +4104,8 @@ def guard(home: str, request: dict) -> dict:
     a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
     If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
     nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
+    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
     `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
     listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
     server, and `within_s` how long before the end a notice comes.
@@ -4092,6 +4146,8 @@ def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     fires, held = passing.elapsed() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
+    look = (request.get("end") or {}).get("look")
+    held["look"] = checked_arguments("manifest", look) if look else None
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
     record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
@@ -4244,6 +4300,10 @@ class Guarding:
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
+        if (
+            whole and self._loses()
+        ):  # the store has what is to be kept, and nobody has given up the rest
+            whole = False
         if not whole:
             self._done_from = self._passing.elapsed() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
@@ -4458,8 +4518,20 @@ class Guarding:
             wait_s = min(2.0, max(0.05, begins - seen))
             self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
-            said = self._ask("leave", "end", wanted, 60.0)
+            loses = "" if end.get("on") == "waive" else self._loses()
+            if (
+                loses
+                and "waived_after_s" in end
+                and self._passing.elapsed() >= self._waived_at(end)
+            ):
+                wanted["may"], loses = "terminate", ""
             tries += 1
+            if loses:
+                if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
+                    return
+                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                continue
+            said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
             meter = {n: said[n] for n in names if said.get(n) is not None}
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
@@ -4471,6 +4543,24 @@ class Guarding:
             wait_s = min(wait_s * 2, 300.0)
             if not self._notes():
                 return
+
+    def _waived_at(self, end: dict) -> float:
+        return self._fires + float(end["waived_after_s"])
+
+    def _loses(self) -> str:
+        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        look = self._request.get("look")
+        if not look:
+            return ""
+        try:
+            seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
+        except (Refusal, OSError) as error:
+            return "whether a stop would lose anything cannot be seen: %s" % str(error)[:300]
+        lost = seen["lost_by_stop"]
+        if not lost["count"]:
+            return ""
+        named = ", ".join(one["at"] for one in lost["largest"][:3])
+        return "a stop would lose %d files, such as %s" % (lost["count"], named)
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
         """Run one of our scripts on this box. Return its reply, or why there is none."""

@@ -24,7 +24,7 @@ from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
-from gpu_tenant.leases.readiness import active, fulfil_intent, must_run
+from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, must_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 _AGENT_LOG_BYTES = 6_000
 """How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
+
+_MOST_BURN_S = 60
+"""The meter runs while a load tells what the GPUs can do."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -92,26 +95,56 @@ class Tenancy:
         gpu: Annotated[
             str | None, Field(description="as in 'H100:8', 'RTX 4090|RTX 3090' (best first)")
         ] = None,
-        hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
+        hours: Annotated[float, Field(gt=0, le=8760, description="of work")] = 1,
         max_price_usd_h: Annotated[
-            Amount | None, Field(description="for the whole box, disk included")
+            Amount | None, Field(description="whole box, disk included")
         ] = None,
-        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
-        disk_gb: Annotated[int | None, Field(ge=8, description="40")] = None,
-        region: Annotated[str | None, Field(description="part of a region's name")] = None,
-        trust: Annotated[Trust, Field(description="whose machine is good enough")] = "any",
+        vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
+        disk_gb: Annotated[int, Field(ge=0, description="0: as ordered, or 40")] = 0,
+        region: Annotated[str | None, Field(description="part of its name")] = None,
+        trust: Annotated[Trust, Field(description="whose machine will do")] = "any",
         interruptible: Literal["no", "yes", "either"] = "no",
         upload_gb: Annotated[float, Field(ge=0, description="to the box")] = 0,
         download_gb: Annotated[float, Field(ge=0, description="off the box")] = 0,
         provider: Annotated[str | None, Field(description="only this one")] = None,
         explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
-        order: Annotated[str | None, Field(description="a gpu-tenant.toml: image, disk...")] = None,
+        order: Annotated[str, Field(description="a gpu-tenant.toml: image, disk")] = "",
     ) -> Found:
         """What could be rented now, at every provider whose key is found, and your own machines.
 
-        Ranked by the expected cost of the finished work; each offer has a quote for provision.
+        Ranked by the cost of the finished work; each has a quote for provision.
         """
+        return await self.search_offers(
+            gpu,
+            provider=provider,
+            explain=explain,
+            limit=limit,
+            vram_gib=vram_gib,
+            disk_gb=disk_gb,
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            region=region,
+            trust=trust,
+            interruptible=interruptible,
+            upload_gb=upload_gb,
+            download_gb=download_gb,
+            order=order,
+        )
+
+    async def search_offers(
+        self,
+        gpu: str | None = None,
+        *,
+        provider: str | None = None,
+        explain: Literal["", "explain"] = "",
+        limit: int = 8,
+        order: str = "",
+        disk_gb: int | None = None,
+        region: str | None = None,
+        **wished: object,
+    ) -> Found:
+        """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
         from gpu_tenant.providers.gpu_catalog import wished_gpus
@@ -129,16 +162,10 @@ class Tenancy:
         wish = _wish(
             gpu=name,
             gpu_count=count,
-            vram_gib=vram_gib,
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
-            hours=hours,
-            max_price_usd_h=max_price_usd_h,
             region=ordered.region if region is None else region,
-            trust=trust,
-            interruptible=interruptible,
-            upload_gb=upload_gb,
-            download_gb=download_gb,
             order=ordered if disk_gb is None else ordered.model_copy(update={"disk_gb": disk_gb}),
+            **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
@@ -153,16 +180,12 @@ class Tenancy:
         ] = "local",
         target: Annotated[
             str | None,
-            Field(description="user@host[:port], alias, pasted ssh command, or box id"),
+            Field(description="user@host[:port], alias, ssh command, box id"),
         ] = None,
         hours: Annotated[float | None, Field(description="to the deadline")] = None,
-        price_usd_h: Annotated[
-            Amount | None, Field(description="what it costs, if you know")
-        ] = None,
+        price_usd_h: Annotated[Amount | None, Field(description="its cost, if told")] = None,
         max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
-        budget_usd: Annotated[
-            Amount | None, Field(description="in all; ended before it is passed")
-        ] = None,
+        budget_usd: Annotated[Amount | None, Field(description="in all; ended before that")] = None,
         idle_h: Annotated[
             Hours | None, Field(description="until idle ends it; 2 if billed; 0: never")
         ] = None,
@@ -172,13 +195,13 @@ class Tenancy:
             str, Field(description="'end after 15m', 'park after 1h' or 'hold'")
         ] = "",
         rescue_usd: Annotated[
-            Amount | None, Field(description="to save unverified data past the end; a day's")
+            Amount | None, Field(description="to save unverified data; a day's")
         ] = None,
         store: Annotated[
-            str | None, Field(description="second place for artifacts: directory, rclone:R:P, name")
+            str | None, Field(description="second place for artifacts: path, rclone:R:P, name")
         ] = None,
         recover: Annotated[
-            list[str], Field(description="if the box is taken, go on at: 'same', providers")
+            list[str], Field(description="if taken, go on at: 'same', providers")
         ] = [],  # noqa: B006 - never changed; a schema default
         unguarded: Annotated[
             Literal["refuse", "accept"],
@@ -190,12 +213,12 @@ class Tenancy:
         quotes: Annotated[
             list[str], Field(description="from find_offers, in order; or its wish")
         ] = [],  # noqa: B006 - never changed; a schema default
-        wait_h: Annotated[float, Field(ge=0, description="until one is had below the cap")] = 0,
+        wait_h: Annotated[float, Field(ge=0, description="until one is below the cap")] = 0,
         wait_s: Annotated[float, Field(ge=0, le=3600, description="to boot")] = WAIT_S,
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
         ] = 1,
-        order: Annotated[str | None, Field(description="a gpu-tenant.toml")] = None,
+        order: Annotated[str, Field(description="the same")] = "",
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 
@@ -287,16 +310,18 @@ class Tenancy:
     async def audit(
         self,
         lease: LeaseName,
-        gpus: Annotated[int | None, Field(description="how many GPUs the job needs")] = None,
-        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
-        disk_gib: Annotated[float | None, Field(description="free disk the job needs")] = None,
+        gpus: Annotated[int | None, Field(description="GPUs needed")] = None,
+        vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
+        disk_gib: Annotated[float | None, Field(description="free disk needed")] = None,
+        burn_s: Annotated[int, Field(description="60: load the GPUs")] = 0,
     ) -> Audited:
-        """Look at the box before trusting it: GPUs, limits, disks and inodes, clock, network, neighbours.
+        """Look at the box before trusting it: GPUs, limits, disks, clock, network, neighbours.
 
-        Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
+        Mend blockers before launching.
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.host_memory import remember_audit
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
@@ -310,7 +335,16 @@ class Tenancy:
             cuda=ordered.cuda,
         )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        audited = await audit(context.session(found), needs, clock=WallClock())
+        if burn_s:
+            must_be_idle(context, found)
+        audited = await audit(
+            context.session(found),
+            needs,
+            clock=WallClock(),
+            burn_s=min(burn_s, _MOST_BURN_S),
+            lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
+        )
+        remember_audit(found, audited, ledger=context.ledger)
         if audited.blockers or found.touched_at is None:
             return audited
         # The box was used before. So the next step is that of the lease, not that of a new box.
@@ -318,7 +352,7 @@ class Tenancy:
 
     async def smoke_test(
         self,
-        directory: Annotated[str, Field(description="work tree on this computer")],
+        directory: Annotated[str, Field(description="work tree here")],
         command: Annotated[str, Field(description="the job's own command, made short")],
         time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 120,
         include: Annotated[list[str], Field(description="as for push")] = [],  # noqa: B006 - never changed; a schema default
@@ -354,12 +388,12 @@ class Tenancy:
     async def push(
         self,
         lease: LeaseName,
-        directory: Annotated[str, Field(description="work tree on this computer")],
+        directory: Annotated[str, Field(description="work tree here")],
         include_secrets: Annotated[
             list[str], Field(description="files to send although they look like secrets")
         ] = [],  # noqa: B006 - never changed; a schema default
         overwrite: Annotated[
-            list[str], Field(description="uncollected files on the box to replace; ask the owner")
+            list[str], Field(description="uncollected files to replace; ask the owner")
         ] = [],  # noqa: B006 - never changed; a schema default
         include: Annotated[
             list[str], Field(description="ignored files, folders or links to send all the same")
@@ -398,9 +432,7 @@ class Tenancy:
         clone: Annotated[
             str | None, Field(description="URL[@REF], where nothing is pushed")
         ] = None,
-        replay: Annotated[
-            str | None, Field(description="lease whose packages are installed again")
-        ] = None,
+        replay: Annotated[str | None, Field(description="lease whose packages to install")] = None,
         env: Annotated[list[str], Field(description="as for launch_detached")] = [],  # noqa: B006 - never changed; a schema default
         wait_s: Annotated[float, Field(ge=0, le=45)] = 20,
     ) -> Prepared:

@@ -203,6 +203,11 @@ class Tenant(Staged):
         assert isinstance(at, LocalAddress)
         return Path(at.directory)
 
+    def top_of(self, box: str) -> Path:
+        """The disk of the box on which leases have their directories."""
+        home = self.home_of(box)
+        return next((d for d in home.parent.glob("disk-*") if (d / "gpu-tenant").exists()), home)
+
     # --- money
 
     def thing(self, box: str | None) -> Thing:

@@ -3,17 +3,24 @@
 import json
 import os
 import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from contract.staged import RENTED, on_stage
 from e2e.renting import tenant_at
 
+from gpu_tenant.box.audit.findings import Needs
 from gpu_tenant.box.audit.probe import GIB, REHEARSED, read_smi
 from gpu_tenant.box.audit.rented_checks import card_name
 from gpu_tenant.box.audit.run import Audited
+from gpu_tenant.box.audit.run import audit as look
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import Job, JobId
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.gpus import FAULTS, GpuFault, rented_gpus
+from gpu_tenant.files.skill_files import script
 from gpu_tenant.providers.gpu_catalog import same_gpu
 from gpu_tenant.transports.local import LocalTransport
 
@@ -127,6 +134,14 @@ def test_the_stand_in_answers_what_the_scripts_on_a_box_ask(tmp_path: Path) -> N
         "--query-gpu=uuid,pci.bus_id,utilization.gpu,memory.used,utilization.memory,power.draw,power.limit",
         "--format=csv,noheader,nounits",
     )
+    burn = subprocess.run(
+        [sys.executable, script("burn.py"), "--seconds", "5"],
+        env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=True,
+    )
     nobody = said(
         programs, "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader"
     )
@@ -134,6 +149,7 @@ def test_the_stand_in_answers_what_the_scripts_on_a_box_ask(tmp_path: Path) -> N
     other = said(programs, "dmon")
 
     assert [line.split(", ")[2:4] for line in cells.stdout.splitlines()] == [["0", "4"]] * 2
+    assert json.loads(burn.stdout)["rehearsed"]
     assert (nobody.returncode, nobody.stdout) == (0, "")
     assert said(programs, "-L").stdout.count(REHEARSED) == 2
     assert refused.returncode == other.returncode == 2
@@ -164,3 +180,92 @@ async def test_a_box_without_a_gpu_of_nvidia_has_no_stand_in_nor_has_one_that_is
     assert told.stdout.decode().strip() == os.environ["PATH"]
     assert not list(tmp_path.glob("**/nvidia-smi"))
     assert json.loads((tmp_path / "box/home/.rehearsal.json").read_text(encoding="utf-8"))
+
+
+async def test_a_load_says_of_each_gpu_that_it_is_as_paid_for_and_is_no_use_of_the_box(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        card = await tenant.rented()
+        audited = await tenant.tenancy.audit(card.lease, burn_s=60)
+        ended = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    told = {finding.subject: finding for finding in audited.findings}
+    assert faults(audited) == {}
+    assert told["burn gpu 0"].seen.startswith("as paid for: fp32 30.3 of 35.6 TFLOPS")
+    assert told["burn gpu 0"].seen.endswith(REHEARSED)
+    assert {"link to the box", "link from the box"} <= set(told)
+    assert ended.receipt is not None
+    assert ended.receipt.ground == "never_used"
+
+
+async def test_a_slow_gpu_is_seen_under_load_alone_and_the_next_step_gives_the_box_back(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        card = await tenant.rented()
+        tenant.fault("gpu_slow_clock", amount=0.5)
+        looked = await tenant.tenancy.audit(card.lease)
+        burnt = await tenant.tenancy.audit(card.lease, burn_s=60)
+
+    assert faults(looked) == {}
+    assert {"burn gpu 0 clock", "burn gpu 0 fp32"} <= set(faults(burnt))
+    assert "not what was paid for" in burnt.next
+    assert "teardown" in burnt.next
+    assert "unused" in burnt.next
+
+
+async def test_no_load_takes_the_gpu_from_a_job(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        card = await tenant.rented()
+        ledger, lease = tenant.tenancy.ledger, tenant.lease(card)
+        job = Job(
+            id=JobId("job1"),
+            command="train",
+            artifacts=("out/",),
+            discard=(),
+            env_names=(),
+            declared_at=ledger.now(),
+            launched_at=None,
+            lease_id=lease.id,
+            max_runtime_s=None,
+        )
+        ledger.note_launched(ledger.declare(job), at=ledger.now())
+        with pytest.raises(BadRequest, match="job1 may still run"):
+            await tenant.tenancy.audit(card.lease, burn_s=60)
+
+
+class Jumping:
+    """A clock that stands fifty seconds later at each look."""
+
+    shared_with_boxes = False
+
+    def __init__(self) -> None:
+        self._at = datetime(2026, 11, 23, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        self._at += timedelta(seconds=50)
+        return self._at
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("an audit waits for nothing")
+
+
+async def test_a_load_has_only_what_the_look_has_left_of_its_minute(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        card = await tenant.rented()
+        session = tenant.tenancy.context.session(tenant.lease(card))
+        audited = await look(session, Needs(), clock=Jumping(), burn_s=60, lease_is="rehearsed")
+
+    (told,) = (f for f in audited.findings if f.subject == "burn")
+    assert told.level == "warning"
+    assert told.seen == "not measured: 10 s were left after the look"
+
+
+async def test_a_job_that_needs_more_than_was_rented_is_not_the_box_s_lie(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        card = await tenant.rented()
+        audited = await tenant.tenancy.audit(card.lease, gpus=8, vram_gib=80)
+
+    assert {"gpus", "gpu 0 memory"} <= set(faults(audited))
+    assert "not what was paid for" not in audited.next

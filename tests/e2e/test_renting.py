@@ -406,8 +406,13 @@ async def test_where_a_stop_saves_nothing_parking_is_refused(tenant: Tenant) -> 
     assert tenant.meter["parked"] == []
 
 
-async def test_a_stop_that_wipes_is_refused_for_a_box_that_was_used(tmp_path: Path) -> None:
+async def test_a_stop_that_wipes_is_refused_for_a_box_whose_work_is_in_its_home(
+    tmp_path: Path,
+) -> None:
     async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        context = tenant.tenancy.context
+        at_home = PROFILES["runpod"].model_copy(update={"work_places": ()})
+        context.profiles = {**context.profiles, "runpod": at_home}
         card = await tenant.rented()
         tree = tenant.root / "tree"
         tree.mkdir()

@@ -60,7 +60,7 @@ def test_a_whole_order_is_read(tmp_path: Path) -> None:
         "template 30zmvf89kd",
         "CUDA 12.4 or newer",
         "Python 3.10 or newer",
-        "variables HF_TOKEN",
+        "HF_TOKEN from env:HF_TOKEN",
     )
 
 

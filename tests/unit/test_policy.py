@@ -96,6 +96,7 @@ def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> Non
     alone = [rule for rule in told if "by a watchdog alone, and none looks now" in rule]
     assert set(told) - set(alone) == {
         "when its work is done: it is kept, until another of these ends it",
+        "what is kept: park keeps every disk at an unknown rate; teardown keeps nothing",
         "the most that it costs: no sum is held while no watchdog looks",
     }
     assert "at most" not in "\n".join(told), "nobody holds it"
@@ -111,7 +112,7 @@ def test_nothing_is_to_be_parked_where_no_stop_keeps_a_disk() -> None:
         {"when_done": "park"},
         {"when_done": "end", "on_failure": {"does": "park", "after_s": 900}},
     ):
-        with pytest.raises(Refused, match="no stop there keeps its disk"):
+        with pytest.raises(Refused, match="no stop there keeps its work"):
             must_be_doable(lease(**parked).terms, PROFILES["lambda_cloud"])
         must_be_doable(lease(**parked).terms, PROFILES["vastai"])
 

@@ -59,6 +59,8 @@ def guard(home: str, request: dict) -> dict:
     a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
     If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
     nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
+    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
     `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
     listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
     server, and `within_s` how long before the end a notice comes.
@@ -99,6 +101,8 @@ def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     fires, held = passing.elapsed() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
+    look = (request.get("end") or {}).get("look")
+    held["look"] = checked_arguments("manifest", look) if look else None
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
     record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
@@ -251,6 +255,10 @@ class Guarding:
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
+        if (
+            whole and self._loses()
+        ):  # the store has what is to be kept, and nobody has given up the rest
+            whole = False
         if not whole:
             self._done_from = self._passing.elapsed() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
@@ -465,8 +473,20 @@ class Guarding:
             wait_s = min(2.0, max(0.05, begins - seen))
             self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
-            said = self._ask("leave", "end", wanted, 60.0)
+            loses = "" if end.get("on") == "waive" else self._loses()
+            if (
+                loses
+                and "waived_after_s" in end
+                and self._passing.elapsed() >= self._waived_at(end)
+            ):
+                wanted["may"], loses = "terminate", ""
             tries += 1
+            if loses:
+                if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
+                    return
+                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                continue
+            said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
             meter = {n: said[n] for n in names if said.get(n) is not None}
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
@@ -478,6 +498,24 @@ class Guarding:
             wait_s = min(wait_s * 2, 300.0)
             if not self._notes():
                 return
+
+    def _waived_at(self, end: dict) -> float:
+        return self._fires + float(end["waived_after_s"])
+
+    def _loses(self) -> str:
+        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        look = self._request.get("look")
+        if not look:
+            return ""
+        try:
+            seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
+        except (Refusal, OSError) as error:
+            return "whether a stop would lose anything cannot be seen: %s" % str(error)[:300]
+        lost = seen["lost_by_stop"]
+        if not lost["count"]:
+            return ""
+        named = ", ".join(one["at"] for one in lost["largest"][:3])
+        return "a stop would lose %d files, such as %s" % (lost["count"], named)
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
         """Run one of our scripts on this box. Return its reply, or why there is none."""

@@ -102,7 +102,10 @@ class Bounds:
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        self._own = os.path.dirname(work)
+        beside = os.path.dirname(self._own)
+        is_ours = os.path.basename(beside) == b"gpu-tenant"
+        self._leases = beside if is_ours else os.path.join(login, b"gpu-tenant")
         # A place whose very name says that it is temporary may be given up as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))

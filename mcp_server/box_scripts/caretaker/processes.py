@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections import namedtuple
@@ -73,6 +74,15 @@ def ticks_of(pid: int) -> int:
     """When the process began, in the system's own count; 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
+
+
+def started_ns(pid: int) -> int | None:
+    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
+    ticks = ticks_of(pid)
+    if booted is None or ticks <= 0:
+        return None
+    return int((int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")) * 10**9)
 
 
 def restarted_since(started: dict) -> str | None:

@@ -10,7 +10,7 @@ from box_scripts.caretaker.refusal import Refusal
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere"
+    " named key pushed older since_ns ours alone elsewhere kept restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -50,6 +50,11 @@ FIELDS = {  # the kind of each argument, and help for a person
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
     "elsewhere": ("flag", "also count what was written outside of all that"),
+    "kept": (
+        "paths",
+        "directory that outlives a stop: tell what counts outside of it (repeatable)",
+    ),
+    "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),

@@ -13,10 +13,10 @@ from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
-from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.paths import escape_path, is_below, unescape_path
 from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_patterns
 from box_scripts.caretaker.patterns import Pattern
-from box_scripts.caretaker.processes import boot_id
+from box_scripts.caretaker.processes import boot_id, started_ns
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
@@ -113,6 +113,8 @@ def manifest(home: str, request: dict) -> dict:
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
         survey.launched_ns = accounted_since_ns(home, jobs, None)
+        if request.get("restarted"):
+            survey.restarted_ns = started_ns(1)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -179,7 +181,28 @@ def manifest(home: str, request: dict) -> dict:
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
     )
+
+
+def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
+    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    if "kept" not in request:
+        return None
+    kept = [os.path.realpath(place) for place in request["kept"]]
+    found = [(entry.get("size", 0), entry["at"]) for entry in entries]
+    # What cannot be read may be anything.
+    found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    sizes: dict[str, int] = {}
+    for size, at in found:
+        if not any(is_below(unescape_path(at), place) for place in kept):
+            sizes[at] = max(size, sizes.get(at, 0))
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "count": len(sizes),
+        "bytes": sum(sizes.values()),
+        "largest": [{"at": at, "size": size} for at, size in largest[:20]],
+    }
 
 
 def _digest(entries: list[dict]) -> str:

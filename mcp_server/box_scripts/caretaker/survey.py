@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pattern_bounds import Narrowing
     from box_scripts.caretaker.patterns import Pattern
 
+RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
@@ -43,6 +44,7 @@ class Survey:
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
         self.launched_ns: int | None = None
+        self.restarted_ns: int | None = None
         self._quiet: list[bytes] = []
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
@@ -70,13 +72,23 @@ class Survey:
     def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
         launched = self.launched_ns
         if launched is not None and seen.st_ctime_ns >= launched:
-            return False
+            return self._came_with_a_start(path, seen)
         if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
             return True
+        return self._is_of_the_image(path, seen)
+
+    def _is_of_the_image(self, path: bytes, seen: os.stat_result) -> bool:
         return seen.st_size <= QUIET_BYTES and any(
             path.startswith(place) if place.endswith(b"/") else path == place
             for place in self._quiet
         )
+
+    def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        begun_ns = self.restarted_ns
+        if begun_ns is None or not self._is_of_the_image(path, seen):
+            return False
+        return begun_ns - RESTART_NS <= seen.st_ctime_ns <= begun_ns + RESTART_NS
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})

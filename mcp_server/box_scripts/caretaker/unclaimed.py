@@ -53,7 +53,7 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._unclaimed: list[tuple[int, str]] = []
+        self.unclaimed: list[tuple[int, str]] = []
         self._empty: list[str] = []
         self._pushed = [0, 0]
 
@@ -70,19 +70,19 @@ class Heaps:
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
             elif size:
-                self._unclaimed.append((size, at))
+                self.unclaimed.append((size, at))
             else:
                 self._empty.append(at)
         for default, files in odd.items():
             # Files with a cache's name, but not its form, are discarded unasked only while they are small.
             if sum(size for size, _ in files) > ODD_BYTES:
-                self._unclaimed += files
+                self.unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self._unclaimed += [(0, at) for at in self._empty]
+            self.unclaimed += [(0, at) for at in self._empty]
             self._empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
@@ -111,14 +111,14 @@ class Heaps:
             return False
 
     def as_answer(self, named: int) -> dict:
-        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+        largest = sorted(self.unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
         ]
         return {
             "unclaimed": {
-                "count": len(self._unclaimed),
-                "bytes": sum(size for size, _ in self._unclaimed),
+                "count": len(self.unclaimed),
+                "bytes": sum(size for size, _ in self.unclaimed),
                 "largest": [{"at": at, "size": size} for size, at in largest],
             },
             "discarded": {

@@ -17,7 +17,8 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
-from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.model import Lease, Profile, WorkPlace
+from gpu_tenant.domain.survival import HOME, accounted, stop_keeps
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -169,6 +170,49 @@ def since_ns(session: Session, ledger: Ledger) -> int | None:
     return found[-1] if found else None
 
 
+class _Place(_Reply):
+    """Which of the platform's places the box really has, and how it is reached."""
+
+    path: str = ""
+    at: str = ""
+    why: str = ""
+
+
+def loses_its_mark(profile: Profile, lease: Lease) -> bool:
+    """Whether a stop empties the disk that has the lease's mark."""
+    return profile.park == "wipes" and stop_keeps(profile, lease) == "nothing"
+
+
+async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
+    """Return the lease with its directory's place on the box. Until then, nothing of ours may be on the box.
+
+    The box is asked which of its platform's places it really has. That is recorded once, before anything is put
+    there, and never changes.
+
+    Raises:
+        CaretakerFailed: the box has no Python.
+        BoxTrouble: the box cannot be asked.
+    """
+    lease, places = session.lease, session.profile.work_places
+    if lease.place is not None or not places:
+        return lease
+    asked: dict[str, JsonValue] = {"places": list(places)}
+    ask = Caretaker(lease, session.transport, script("occupancy.py")).ask_ours
+    found = await ask("where", asked, _Place, timeout_s=60)
+    if found.path in places and found.at:
+        place = WorkPlace(path=found.path, at=plain(found.at))
+    else:
+        place = WorkPlace(path=HOME, why=plain(found.why)[:300] or "the box does not say why")
+    return ledger.note_place(lease.id, place, at=ledger.now())
+
+
+def home_was_emptied(session: Session, ledger: Ledger) -> bool:
+    """Whether a stop has emptied the box's home since the box was rented."""
+    if session.profile.park != "wipes":
+        return False
+    return any(line.kind == timeline.Resumed.kind for line in ledger.events(session.lease.id))
+
+
 class Occupancy:
     """Puts and checks the mark of one lease on its box, and looks at what was done on the box."""
 
@@ -210,7 +254,7 @@ class Occupancy:
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
             # The node of an allocation has other people's files, and its home outlives the allocation.
-            "roots": [*self._profile.accounted_paths]
+            "roots": [*accounted(self._profile, self._lease)]
             if of == "everything" and not scheduled
             else [],
             "quiet": [*QUIET],
@@ -258,8 +302,8 @@ class Occupancy:
         events = ledger.events(lease.id)
         resumed = [n for n, (_, x) in enumerate(events) if isinstance(x, timeline.Resumed)]
         marks = [event for _, event in events if isinstance(event, timeline.Marked)]
-        if resumed and self._profile.park == "wipes":
-            # The stop emptied the box's disk, so the mark is gone.
+        if resumed and loses_its_mark(self._profile, lease):
+            # The stop emptied the disk that had the mark.
             marks = [
                 event
                 for _, event in events[resumed[-1] + 1 :]
@@ -282,11 +326,13 @@ class Occupancy:
             "directory": not marks and any(line.kind in _USES for line in events),
             "until": lease.terms.deadline_at.timestamp(),
             "lapse_s": LAPSES_S,
-            "roots": [*self._profile.accounted_paths]
+            "roots": [*accounted(self._profile, self._lease)]
             if was_rented_empty(lease, self._profile)
             else [],
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
             "over": [x.over for _, x in events if isinstance(x, timeline.TakesOver)],
+            # Another lease may have its directory in another of these places.
+            "beside": ["~/gpu-tenant", *(f"{at}/gpu-tenant" for at in self._profile.work_places)],
         }
         made = self._times(of)
         if made is not None:

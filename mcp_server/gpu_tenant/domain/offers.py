@@ -58,6 +58,18 @@ class Wish(Record):
         default=0, ge=0, le=1e6, description="what will be moved off the box"
     )
     offer: str | None = Field(default=None, description="the id of the one offer to ask for again")
+    hours_on: str | None = Field(
+        default=None, description="the GPU on which it takes these hours; None: the one named first"
+    )
+    limited_by: Literal["memory", "fp32", "tf32", "bf16", "fp16"] = Field(
+        default="memory", description="what makes another GPU faster at it, by the datasheets"
+    )
+    like: str | None = Field(
+        default=None, description="the lease that has run the same command, for its measured speed"
+    )
+    host: str | None = Field(
+        default=None, description="the name of the one machine to ask for, whatever it did before"
+    )
     order: Order = Field(default=Order(), description="what the box is to be beside its GPU")
 
     @property
@@ -107,6 +119,9 @@ class Offer(Record):
     id: str = Field(
         description="what its connector needs to rent exactly this; stable while offered"
     )
+    host: Line | None = Field(
+        default=None, description="the machine's number; None: its provider does not say"
+    )
     gpu: Line = Field(description="canonical name, or the provider's own where no table knows it")
     gpu_count: int
     vram_gib: float | None = Field(description="of each GPU")
@@ -119,6 +134,9 @@ class Offer(Record):
     max_hours: float | None = Field(description="how long it can be rented; None: no end is known")
     download_mbps: float | None = Field(description="the box's own link, megabits per second")
     upload_mbps: float | None
+    dlperf: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Vast.ai's own score of all its GPUs"
+    )
     cpus: float | None = Field(
         default=None, description="of the box; None: its provider does not say"
     )

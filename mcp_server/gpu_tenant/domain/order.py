@@ -113,7 +113,8 @@ class Order(Record):
         for name, told in (("CUDA", self.cuda), ("Python", self.python)):
             said += [f"{name} {told} or newer"] if told else []
         if self.env:
-            said.append(f"variables {', '.join(self.env)}")
+            # A work tree may be a stranger's: whoever rents sees what of theirs its jobs will get.
+            said += [f"{name} from {reference}" for name, reference in self.env.items()]
         return tuple(said)
 
 

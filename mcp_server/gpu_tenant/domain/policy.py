@@ -9,6 +9,7 @@ from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.protection import way_out
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.survival import kept_words, may_keep
 from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
 
 LookedAfter = Literal["watched", "unwatched"]
@@ -65,6 +66,8 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
     if profile.kind == "kubernetes" and lease.quote is not None:
         # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
+    if profile.kind != "own":
+        yield f"what is kept: {kept_words(profile, lease)}"
     if ordered := terms.order.words(profile.id):
         yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
@@ -89,7 +92,7 @@ def _when_done(lease: Lease, profile: Profile) -> str:
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
-    parks = "it is parked, and its disk bills on; else " if profile.park == "keeps" else ""
+    parks = "it is parked, and its disk bills on; else " if may_keep(profile) else ""
     if lease.terms.on_deadline == "waive":
         return (
             f"{parks}it bills on for {_rescue_words(lease)} more; then it is destroyed, parked or not: its owner has "
@@ -125,7 +128,7 @@ def _most(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator
     if terms.on_deadline == "waive":
         yield f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
         return
-    proved = "its work is proved" + (" or its box parked" if profile.park == "keeps" else "")
+    proved = "its work is proved" + (" or its box parked" if may_keep(profile) else "")
     yield f"the most that it costs: {sum_words}, if {proved} by then; if not, no sum ends it but you do"
 
 
@@ -178,9 +181,9 @@ def must_be_doable(terms: Terms, profile: Profile) -> None:
     parks = terms.when_done == "park" or (
         terms.when_done != "keep" and terms.on_failure.does == "park"
     )
-    if parks and profile.park != "keeps":
+    if parks and not may_keep(profile):
         raise Refused(
-            f"a box at {profile.title} cannot be parked when its work is done: no stop there keeps its disk",
+            f"a box at {profile.title} cannot be parked when its work is done: no stop there keeps its work",
             remedy="say `--when-done end` (torn down once all is proved) or `--when-done keep`, and "
             "`--on-failure 'end after 15m'` or `hold`",
         )
@@ -190,8 +193,8 @@ def ends_unseen(profile: Profile) -> bool:
     """Whether something there ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
-    # A stop that empties the disk does not count, because the guard does not use it.
-    return profile.in_box != "none" and profile.park == "keeps"
+    # A stop that empties the disk with the work does not count, because the guard does not use it.
+    return profile.in_box != "none" and may_keep(profile)
 
 
 def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:

@@ -53,6 +53,15 @@ class Ready(Told):
     kind = "ready"
 
 
+class Placed(Told):
+    """It was settled where the lease's directory is on its box."""
+
+    kind = "placed"
+    path: str
+    at: str | None = None
+    why: str | None = None
+
+
 class Marking(Told):
     """The box is about to get the lease's mark."""
 
@@ -504,6 +513,7 @@ Event: TypeAlias = (
     Intended
     | Bound
     | Ready
+    | Placed
     | Marking
     | Marked
     | Looked

@@ -55,6 +55,7 @@ class Sites:
         authorized: Sequence[str],
         *,
         environ: Mapping[str, str] | None = None,
+        mounts: Sequence[str] = (),
         gpus: RehearsedGpus | None = None,
     ) -> Address:
         """Start the box, and return the address at which it answers.
@@ -62,12 +63,14 @@ class Sites:
         The box lets in everyone who holds one of the keys.
 
         `environ` is the environment that its platform gives its first process. `gpus` are those that were
-        rented; None: the box has no `nvidia-smi`.
+        rented; None: the box has no `nvidia-smi`. `mounts` are the disks that the platform mounts besides the
+        one that the home is on. Each is a directory beside the home, and `wipe` leaves it as it is.
         """
         directory = self._root / box_id
         home = directory / "home"
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._mark(home, box_id, environ or {})
+        for place in (home, *(directory / stand_in(mount) for mount in mounts)):
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._mark(directory, box_id, environ or {}, mounts)
         self._put_gpus(directory, gpus)
         if self.way == "local":
             programs = None if gpus is None else os.fspath(directory / _PROGRAMS)
@@ -78,23 +81,28 @@ class Sites:
         self._start(directory, port)
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
 
-    def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
-        """Write the marker into the home. Nobody can log in before that."""
+    def _mark(
+        self, directory: Path, box_id: str, environ: Mapping[str, str], mounts: Sequence[str]
+    ) -> None:
+        """Write the marker into the home, and above all of the box's disks. Nobody can log in before that."""
         said = {
             "environ": dict(environ),
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
+            # As seen from the home, so that a box is never taken for another one's disk.
+            "places": {mount: f"../{stand_in(mount)}" for mount in mounts},
         }
         if self._time is not None:
             said |= {
                 "leaps": os.fspath(self._time.leaps),
                 "dues": os.fspath(self._time.dues_of(box_id)),
             }
-        marker, content = home / MARKER, json.dumps(said)
-        # A marker that is written again would count as a file written since the launch.
-        if not marker.exists() or marker.read_text(encoding="utf-8") != content:
-            marker.write_text(content, encoding="utf-8")
+        content = json.dumps(said)
+        for marker in (directory / MARKER, directory / "home" / MARKER):
+            # A marker that is written again would count as a file written since the launch.
+            if not marker.exists() or marker.read_text(encoding="utf-8") != content:
+                marker.write_text(content, encoding="utf-8")
 
     def _put_gpus(self, directory: Path, gpus: RehearsedGpus | None) -> None:
         """The stand-in says what was rented, with the faults of this box."""
@@ -131,7 +139,7 @@ class Sites:
             _signal(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
-        """Empty the box's home, as a restart empties a container's disk."""
+        """Empty the box's home, as a restart empties a container's disk. The disks beside it stay as they are."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
         (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
@@ -184,6 +192,11 @@ class Sites:
                 "GPU_TENANT_NO_POWEROFF": "1",
             },
         )
+
+
+def stand_in(mount: str) -> str:
+    """The name of the directory that stands for the disk that is mounted there."""
+    return "disk" + mount.replace("/", "-")
 
 
 def _faults_of(directory: Path) -> list[GpuFault]:

@@ -3,12 +3,19 @@
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from gpu_tenant.box.audit.probe import REHEARSED
+from gpu_tenant.box.audit.expected_speed import (
+    LINK_REACH,
+    MEMORY_REACH,
+    Speed,
+    expected_speed,
+    link_gb_s,
+)
+from gpu_tenant.box.audit.probe import REHEARSED_MARK
 from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.providers.gpu_catalog import GpuModel, is_amd, known_gpu
 
@@ -48,6 +55,7 @@ _MIB = 1024
 _IDLE_MIB = 4
 _CLOCK_MHZ = 1980
 _LANES = 16
+_UNKNOWN_SPEED = Speed(20, 80, 500, 4)
 
 
 class Neighbour(BaseModel):
@@ -112,7 +120,7 @@ def rented_gpus(
         memory_gib = whole.vram_gib if whole else memory_gib * 7 / int(sliced[2])
         count = 1
     gpu = RehearsedGpu(
-        name=f"{_driver_name(name)} ({REHEARSED})",
+        name=f"{_driver_name(name)}{REHEARSED_MARK}",
         total_mib=int(memory_gib * _MIB),
         slices_mib=slices,
     )
@@ -126,7 +134,11 @@ def befallen(whole: RehearsedGpus, fault: GpuFault) -> RehearsedGpus:
     match fault.do:
         case "gpu_wrong_card":
             lesser = next(name for name in _LESSER if not first.name.startswith(name))
-            changed = {"name": f"{lesser} ({REHEARSED})", "total_mib": 12 * _MIB, "slices_mib": ()}
+            changed = {
+                "name": f"{lesser}{REHEARSED_MARK}",
+                "total_mib": 12 * _MIB,
+                "slices_mib": (),
+            }
             return _with(whole, [gpu.model_copy(update=changed) for gpu in whole.gpus])
         case "gpu_half_memory":
             return _with(whole, [_halved(gpu) for gpu in whole.gpus])
@@ -149,10 +161,62 @@ def befallen(whole: RehearsedGpus, fault: GpuFault) -> RehearsedGpus:
     return _with(whole, [first, *others])
 
 
+def load_figures(whole: RehearsedGpus, draw: Callable[[], float] = lambda: 1) -> dict[str, object]:
+    """Return what `scripts/burn.py` would measure on these GPUs. Each figure is multiplied by a number that is drawn."""
+    gpus = [_under_load(index, gpu, draw) for index, gpu in enumerate(whole.gpus)]
+    disk = {"write_mb_s": 900 * draw(), "bytes": 512 * _MIB**2}
+    pairs = [(a, b) for b in range(len(gpus)) for a in range(b)]
+    links = [{"a": a, "b": b, "gb_s": 20 * draw()} for a, b in pairs]
+    told = {"gpus": gpus, "links": links, "disk": disk, "missed": [], "took_s": 0, "burn": 1}
+    return {**told, "rehearsed": True}
+
+
+def _under_load(index: int, gpu: RehearsedGpu, draw: Callable[[], float]) -> dict[str, object]:
+    speed = expected_speed(gpu.name.removesuffix(REHEARSED_MARK)) or _UNKNOWN_SPEED
+    theirs_mib = sum(other.used_mib for other in gpu.neighbours)
+    # Whoever else computes on it takes about half of its time.
+    ours = gpu.clock_share * (0.5 if theirs_mib else 1)
+    lane_gb_s = link_gb_s(speed.pcie_gen, gpu.lanes)
+    used_mib = _IDLE_MIB + theirs_mib
+    return {
+        "index": index,
+        "name": gpu.name,
+        "sm_max_mhz": _CLOCK_MHZ,
+        "util_pct": 97 if theirs_mib else 0,
+        "used_mib": used_mib,
+        "total_mib": gpu.total_mib,
+        "pcie_gen_max": speed.pcie_gen,
+        "pcie_width_max": _LANES,
+        "ecc": gpu.ecc_uncorrected,
+        "ecc_after": gpu.ecc_uncorrected,
+        "others": [other.name for other in gpu.neighbours],
+        "runs": {
+            "fp32_tflops": speed.fp32_tflops * speed.reach * ours * draw(),
+            "tensor_tflops": speed.tensor_tflops * speed.tensor_reach * ours * draw(),
+            "memory_gb_s": speed.memory_gb_s * MEMORY_REACH * (0.6 if theirs_mib else 1) * draw(),
+            "to_gpu_gb_s": lane_gb_s * LINK_REACH * draw(),
+            "to_host_gb_s": lane_gb_s * LINK_REACH * draw(),
+            "filled_bytes": int((gpu.total_mib - used_mib) * _MIB**2 * 0.9),
+            "lost_words": 0,
+            "wrong": 0,
+            "wrong_tensor": 0,
+        },
+        "watch": {
+            "samples": 20,
+            "sm_mhz": _CLOCK_MHZ * gpu.clock_share * min(1, draw()),
+            "temp_c": 88 if gpu.held_down else 66,
+            "pcie_gen": speed.pcie_gen,
+            "pcie_width": gpu.lanes,
+            "held": dict.fromkeys(gpu.held_down, 1.0),
+        },
+    }
+
+
 def put_stand_in(programs: Path, gpus: RehearsedGpus) -> None:
     """`nvidia-smi` in the directory says what these GPUs would say."""
     programs.mkdir(parents=True, exist_ok=True)
-    replace_file(programs / "gpus.json", json.dumps(gpus.model_dump()), durable="none")
+    told = {**gpus.model_dump(), "load": load_figures(gpus)}
+    replace_file(programs / "gpus.json", json.dumps(told), durable="none")
     source = Path(__file__).with_name("nvidia_smi.py").read_text(encoding="utf-8")
     # It is a file of the standard library alone, and starts often: it needs none of our packages.
     program = programs / "nvidia-smi"

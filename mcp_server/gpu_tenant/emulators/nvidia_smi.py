@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-IDLE_MHZ = 345
+IDLE_MHZ, MOST_MHZ = 345, 1980
 
 
 def main(words: "list[str]") -> int:
@@ -26,6 +26,9 @@ def main(words: "list[str]") -> int:
     for name in ("--query-compute-apps", "--query-apps"):
         if name in options:
             return table({**options, "--query-gpu": options[name]}, list(apps(box)))
+    if words == ["rehearsed-load"]:
+        print(json.dumps(box["load"]))
+        return 0
     if "-L" in words or "--list-gpus" in words:
         for n, gpu in enumerate(box["gpus"]):
             print(f"GPU {n}: {gpu['name']} (UUID: {uuid(n)})")
@@ -77,6 +80,8 @@ def fields(box: "dict[str, Any]", index: int, gpu: "dict[str, Any]") -> "dict[st
         "power.draw": (310.0 if busy else 70.0, "W"),
         "power.limit": (700.0, "W"),
         "clocks.sm": (IDLE_MHZ, "MHz"),
+        "clocks.max.sm": (MOST_MHZ, "MHz"),
+        "clocks_throttle_reasons.active": "0x0000000000000068" if gpu["held_down"] else "0x1",
         "pcie.link.gen.current": 1,
         "pcie.link.gen.max": 4,
         "pcie.link.width.current": gpu["lanes"],

@@ -15,21 +15,21 @@ NONE = "none"
 """What is said instead of a file when no order is meant."""
 
 
-def order_of(context: Context, named: str | None) -> Order:
+def order_of(context: Context, named: str) -> Order:
     """Return the order in the named file, or in the file of that directory. Without a name, nothing is ordered.
 
     Raises:
         BadRequest: there is no such file, or it has something that no order has.
         SecretRefused: a variable has a secret in place of a reference.
     """
-    if named is None or named == NONE:
+    if named in ("", NONE):
         return Order()
     order = read_order(Path(named).expanduser(), sorted(context.profiles))
     must_be_references(order.env_from)
     return order
 
 
-def order_for(context: Context, provider: str, quotes: Sequence[str], named: str | None) -> Order:
+def order_for(context: Context, provider: str, quotes: Sequence[str], named: str) -> Order:
     """Return the order for a box that is had now. A quote has its own, and what was quoted is what is rented.
 
     Raises:
@@ -37,8 +37,8 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
     """
     order = order_of(context, named)
     if quotes:
-        if named not in (None, NONE):
-            _must_be_quoted(context, quotes, order, str(named))
+        if named not in ("", NONE):
+            _must_be_quoted(context, quotes, order, named)
         for quote in filter(None, map(context.ledger.quote, quotes)):
             _must_lead_somewhere(context, quote.wish.order)
         return Order()

@@ -18,6 +18,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
+    HostLeftOut,
     NoCapacity,
     NotReady,
     ProviderSilent,
@@ -265,17 +266,22 @@ async def _find_box(
         # before it is verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
-        lease = context.ledger.intend(
-            lease_id=new_lease_id(context.ledger, profile.id),
-            provider=profile.id,
-            terms=terms,
-            address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
-            price_usd_h=quote.offer.price.running_usd_h,
-            quote=quote,
-            at=context.clock.now(),
-            recovers=lost.id,
-            allowed=context.owner.allows,
-        )
+        try:
+            lease = context.ledger.intend(
+                lease_id=new_lease_id(context.ledger, profile.id),
+                provider=profile.id,
+                terms=terms,
+                address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
+                price_usd_h=quote.offer.price.running_usd_h,
+                quote=quote,
+                at=context.clock.now(),
+                recovers=lost.id,
+                allowed=context.owner.allows,
+            )
+        except HostLeftOut as known_bad:
+            # An earlier quote of this very call was on the same host, and failed.
+            refused.append(known_bad.message)
+            continue
         had = await _get_box(context, lease, refused, wait_s)
         if had is not None:
             return had

@@ -236,6 +236,8 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
     return wish.model_copy(
         update={
             "hours": min(wish.hours, max(wish.hours - done_h, _LEAST_H)),
+            "hours_on": lease.quote.offer.gpu,
+            "like": lease.id,
             "max_price_usd_h": cap if cap is not None else wish.max_price_usd_h,
             # Within the cap, a box that is not interruptible serves as well, and not every market
             # takes bids.

@@ -13,6 +13,7 @@ from gpu_tenant.concurrency import each
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
+    HostLeftOut,
     LeaseHeld,
     Limit,
     NoCapacity,
@@ -135,7 +136,7 @@ async def rent_by_quotes(
                     if context.ledger.lease(lease.id).state.live:
                         refused[-1] += f"; {await _given_back(context, lease)}"
                         last.remedy = f"{Command('offers')} shows what there is now"
-        except Limit as limit:
+        except (Limit, HostLeftOut) as limit:
             refused.append(f"{quote.id}: {limit.message}")
             last = limit
         except QuoteUsed as used:

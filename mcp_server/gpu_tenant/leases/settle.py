@@ -55,6 +55,7 @@ from gpu_tenant.leases.billing import (
 )
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked_words, was_asked_for
+from gpu_tenant.leases.host_memory import remember, remember_fate
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
     come_back,
@@ -146,6 +147,9 @@ async def settle(
                 if isinstance(there, str):
                     return lease, there
                 if there is None:
+                    remember(
+                        lease, "vanished", "its provider no longer lists the box", ledger=ledger
+                    )
                     return ledger.end(
                         lease.id, "lost", at=now
                     ), "the box is gone, and this program did not end it"
@@ -220,6 +224,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
+            remember_fate(lease, met, last_armed(lease, ledger), ledger=ledger)
         ledger.note(lease.id, told, at=ledger.now())
 
 

@@ -14,12 +14,22 @@ from pydantic import TypeAdapter
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, Refused, UnknownLease
-from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.model import (
+    MARK_PREFIX,
+    Address,
+    Box,
+    BoxId,
+    Lease,
+    LeaseId,
+    LeaseState,
+    WorkPlace,
+)
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.signatures import Signatures, use
+from gpu_tenant.ledger.hosts import HostTable
+from gpu_tenant.ledger.signatures import use
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
 _RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(
@@ -45,7 +55,7 @@ def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
     """Allow anything. For calls that cost no more than before."""
 
 
-class LeaseTable(Signatures):
+class LeaseTable(HostTable):
     """The part of the ledger that says which leases there are, and in which state each one is."""
 
     def intend(
@@ -77,10 +87,12 @@ class LeaseTable(Signatures):
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
             Refused: the wish has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
+            HostLeftOut: the quote's host did something that counts against it.
         """
         with self._one_at_a_time(fleet), self._one_a_wish(wish), self._transaction() as db:
             if quote is not None:
                 self._must_be_unused(db, quote.id, instead_of, fleet)
+                self.must_not_leave_out(quote, at=at)
             allowed(provider, terms, price_usd_h)
             for code in signed:
                 use(db, code, at=at)
@@ -413,6 +425,18 @@ class LeaseTable(Signatures):
             self._note(db, lease_id, timeline.Ready(), at)
         return self.lease(lease_id)
 
+    def note_place(self, lease_id: LeaseId, place: WorkPlace, *, at: datetime) -> Lease:
+        """Record where the lease's directory is on its box, unless that is on record already."""
+        with self._transaction() as db:
+            changed = db.execute(
+                "UPDATE leases SET place=? WHERE id=? AND place IS NULL",
+                (place.model_dump_json(exclude_none=True), lease_id),
+            ).rowcount
+            if changed:
+                told = timeline.Placed(path=place.path, at=place.at, why=place.why)
+                self._note(db, lease_id, told, at)
+        return self.lease(lease_id)
+
     def note_address(self, lease_id: LeaseId, address: Address) -> Lease:
         """Record that the box is reached at `address` from now on."""
         with self._transaction() as db:
@@ -604,6 +628,7 @@ def _lease(row: Row) -> Lease:
         ended_at=row["ended_at"] and moment(row["ended_at"]),
         touched_at=row["touched_at"] and moment(row["touched_at"]),
         kept_in=row["kept_in"],
+        place=None if row["place"] is None else WorkPlace.model_validate_json(row["place"]),
         recovers=row["recovers"] and LeaseId(row["recovers"]),
         fleet=row["fleet"],
         fleet_size=row["fleet_size"],

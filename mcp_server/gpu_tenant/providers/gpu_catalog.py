@@ -7,6 +7,7 @@ that the GPU is sold with, except where the driver counts differently: a B300's 
 import difflib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest
@@ -276,6 +277,7 @@ _BY_NAME = {_fold(called): model for model in CATALOG for called in (model.name,
 _FAMILY = {_fold(called): names for called, names in _FAMILIES.items()}
 
 
+@lru_cache(maxsize=4096)
 def known_gpu(name: str) -> GpuModel | None:
     """Return the GPU that a provider or a person means by that name.
 

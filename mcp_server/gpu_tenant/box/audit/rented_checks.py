@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpu_tenant.box.audit.findings import Finding, Rented, blocker, gib, ok, warning
-from gpu_tenant.box.audit.probe import GIB, REHEARSED, Gpu, SeenSmi, part, read_smi
+from gpu_tenant.box.audit.probe import GIB, REHEARSED_MARK, Gpu, SeenSmi, part, read_smi
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import is_amd, same_gpu
 
@@ -13,7 +13,7 @@ LEAST_MEMORY = 0.9
 
 def card_name(gpu: Gpu) -> str:
     """The name of the card as its driver says it, without the mark of a rehearsal."""
-    return gpu.name.removesuffix(f" ({REHEARSED})")
+    return gpu.name.removesuffix(REHEARSED_MARK)
 
 
 def judge_rented(observed: Mapping[str, object], rented: Rented) -> Iterator[Finding]:

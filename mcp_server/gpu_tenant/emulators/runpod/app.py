@@ -279,9 +279,11 @@ class RunpodEmulator:
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
+        kept = asked.get("mounts", {}).get("persistent")
+        mounts = [kept["path"]] if kept else []
         gpu = asked.get("gpu", {})
         gpus = rented_gpus(str(gpu.get("id", "")), int(gpu.get("count", 1)) if gpu else 0)
-        at = self._sites.open(pod.id, keys, environ=own, gpus=gpus)
+        at = self._sites.open(pod.id, keys, environ=own, mounts=mounts, gpus=gpus)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 

@@ -268,6 +268,14 @@ ASKS: tuple[dict[str, JsonValue], ...] = tuple(
         ),
     )
 )
+_DLPERF = {
+    "RTX 3090": 40.0,
+    "RTX 4090": 90.0,
+    "A100 PCIE": 100.0,
+    "A100 SXM4": 110.0,
+    "H100 SXM": 250.0,
+}
+"""A score for one GPU, made up, as the prices are. Only their order is meant."""
 VOLUME_OFFERS: list[Row] = [
     {
         "id": VOLUME_ASK,
@@ -339,6 +347,7 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
     gpu = Decimal(str(ask["min_bid" if bid else "dph_base"])) * factor
     hourly = disk * Decimal(str(ask["storage_cost"])) / MONTH_H
     seconds = float(str(ask["days"])) * 86400
+    dlperf = _DLPERF.get(str(ask["gpu_name"]), 50.0) * int(str(ask["num_gpus"]))
     return {
         **{
             name: float(value) if isinstance(value, str) and value[0].isdigit() else value
@@ -374,9 +383,9 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
         "cpu_ram": 128000,
         "cpu_cores": 64,
         "cpu_cores_effective": 16.0,
-        "dlperf": 90.0,
+        "dlperf": dlperf,
         "score": float(1000 / gpu),
-        "dlperf_per_dphtotal": float(90 / gpu),
+        "dlperf_per_dphtotal": dlperf / float(gpu),
         "flops_per_dphtotal": 80.0,
         "static_ip": True,
         "vms_enabled": False,

@@ -78,7 +78,7 @@ async def init(directory: str, schema: bool) -> None:
     click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
 
 
-def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str | None:
+def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str:
     """Return the order that was named, or else that of this directory."""
     if named is not None:
         return named
@@ -86,7 +86,7 @@ def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str |
 
     from gpu_tenant.files.order_file import NAME, find_order
 
-    return NAME if find_order(Path()) else None
+    return NAME if find_order(Path()) else ""
 
 
 _order = click.option(
@@ -106,7 +106,20 @@ _order = click.option(
     type=HOURS,
     default=1,
     show_default=True,
-    help="how long the work takes",
+    help="how long the work takes on the GPU that is named first",
+)
+@click.option("--hours-on", metavar="GPU", help="the GPU that the hours are for, if not the first")
+@click.option(
+    "--like",
+    metavar="LEASE",
+    help="the same command as that lease's newest job: hours are for its GPU, speeds as you measured them",
+)
+@click.option(
+    "--limited-by",
+    type=click.Choice(["memory", "fp32", "tf32", "bf16", "fp16"]),
+    default="memory",
+    show_default=True,
+    help="by which of their datasheets' figures other GPUs are faster at it",
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
@@ -125,6 +138,7 @@ _order = click.option(
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
 @click.option("--provider", help="only this one")
+@click.option("--host", help="only this one, as in vastai:41, whatever it did (`gpu-tenant hosts`)")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
 @click.option(
@@ -139,6 +153,9 @@ _order = click.option(
 async def offers(
     gpu: str | None,
     hours: float,
+    hours_on: str | None,
+    like: str | None,
+    limited_by: str,
     max_price_usd_h: Decimal | None,
     vram_gib: float | None,
     disk_gb: int | None,
@@ -148,10 +165,11 @@ async def offers(
     upload_gb: float,
     download_gb: float,
     provider: str | None,
+    host: str | None,
     limit: int,
     explain: bool,
     wait_h: float | None,
-    order: str | None,
+    order: str,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
@@ -162,21 +180,25 @@ async def offers(
         found = await search_offers(
             tenancy,
             wait_h,
-            lambda: tenancy.find_offers(
+            lambda: tenancy.search_offers(
                 gpu,
-                hours,
-                max_price_usd_h,
-                vram_gib,
-                disk_gb,
-                region,
-                trust,
-                interruptible,
-                upload_gb,
-                download_gb,
-                provider,
-                "explain" if explain else "",
-                limit,
-                order,
+                provider=provider,
+                explain="explain" if explain else "",
+                limit=limit,
+                hours=hours,
+                hours_on=hours_on,
+                like=like,
+                limited_by=limited_by,
+                max_price_usd_h=max_price_usd_h,
+                vram_gib=vram_gib,
+                disk_gb=disk_gb,
+                region=region,
+                trust=trust,
+                interruptible=interruptible,
+                upload_gb=upload_gb,
+                download_gb=download_gb,
+                host=host,
+                order=order,
             ),
         )
         output.answer(

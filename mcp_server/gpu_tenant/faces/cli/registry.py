@@ -18,6 +18,7 @@ _MODULES = {
         "rehearse",
         "serve",
     ),
+    "hosts": ("hosts",),
     "install": ("install",),
     "job_commands": (
         "audit",

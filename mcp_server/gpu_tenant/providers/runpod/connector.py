@@ -68,8 +68,8 @@ A login gets the image's variables, such as the PATH on which its python is. The
 """
 _OWN_IMAGES = "runpod/"
 
-_VOLUME_GB = 10
-"""The smallest size that can be asked for. The volume bills double while stopped, and does not hold the home."""
+_LEAST_VOLUME_GB, _CONTAINER_GB = 10, 20
+"""The smallest volume that can be asked for, and RunPod's own size of a container's disk, which holds the home."""
 
 _MONTH_H = 720
 """The hours of the shortest month, so that the price shown is never less than the bill."""
@@ -201,8 +201,9 @@ class RunpodConnector:
             "cloud": cloud,
             "gpu": {"id": gpu, "count": count, **_cuda(wish.order)},
             **({"dataCenterIds": list(places)} if places else {}),
-            "disk": wish.disk_gb,
-            "mounts": {"persistent": {"size": _VOLUME_GB, "path": "/workspace"}},
+            # The work lies on the volume, which outlives a stop. So the room that was asked for is there.
+            "disk": _CONTAINER_GB,
+            "mounts": {"persistent": {"size": _volume_gb(wish.disk_gb), "path": "/workspace"}},
             "ports": ["22/tcp"],
             "startSsh": True,
             # The mark is in the environment, because the name can be changed in the console. Our key is
@@ -403,11 +404,12 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     ):
         return None
     each = _usd(_at(gpu, "price", cloud.lower()))
-    stop = f"a stop keeps /workspace ({_VOLUME_GB} GB) and wipes the home directory"
+    kept_gb = _volume_gb(wish.disk_gb)
+    stop = f"a stop keeps /workspace ({kept_gb} GB) and wipes the home directory"
     price = Price(
         gpu_usd_h=None if each is None else each * wish.gpu_count,
-        disk_usd_h=_disk_usd_h(wish.disk_gb + _VOLUME_GB),
-        parked_usd_h=(_STOPPED_USD_MONTH * _VOLUME_GB / _MONTH_H).quantize(CENT),
+        disk_usd_h=_disk_usd_h(_CONTAINER_GB + kept_gb),
+        parked_usd_h=(_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(CENT),
         upload_usd_gb=Decimal(0),
         download_usd_gb=Decimal(0),
         source="api",
@@ -420,7 +422,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         vram_gib=vram_gib,
         region=", ".join(within) or None,
         price=price,
-        disk_gb=wish.disk_gb,
+        disk_gb=kept_gb,
         interruptible=False,
         reliability=None,
         max_hours=None,
@@ -479,6 +481,10 @@ def _objects(value: Json, what: str) -> list[Object]:
     if len(objects) != len(value):
         raise _unreadable(f"a list of {what} with something else in it")
     return objects
+
+
+def _volume_gb(disk_gb: int) -> int:
+    return max(_LEAST_VOLUME_GB, disk_gb)
 
 
 def _disk_usd_h(size_gb: int) -> Decimal:

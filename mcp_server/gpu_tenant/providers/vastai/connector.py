@@ -1,6 +1,7 @@
 """Boxes at Vast.ai: containers on other people's machines, rented by the second or by a bid."""
 
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -456,7 +457,8 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     ram_mb = _number(row.get("cpu_ram"))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
-    ask, count = row.get("id"), row.get("num_gpus")
+    score = _number(row.get("dlperf"))
+    ask, count, machine = row.get("id"), row.get("num_gpus"), row.get("machine_id")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
         or wish.preference(name) is None
@@ -472,6 +474,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     return Offer(
         provider="vastai",
         id=f"{ask}{_BID}" if kind == "bid" else str(ask),
+        host=str(machine) if isinstance(machine, int) else None,
         gpu=name,
         gpu_count=count,
         vram_gib=vram,
@@ -497,6 +500,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         setup_s=_SETUP_S,
         download_mbps=_number(row.get("inet_down")),
         upload_mbps=_number(row.get("inet_up")),
+        dlperf=score if score is not None and 0 < score < math.inf else None,
         cpus=_number(row.get("cpu_cores_effective")),
         ram_gib=None if ram_mb is None else ram_mb / 1024,
         notes=tuple(notes),

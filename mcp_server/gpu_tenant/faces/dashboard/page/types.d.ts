@@ -222,6 +222,8 @@ export interface Found {
   unfit: Record<string, number>;
   /** providers that did not answer, and what to do */
   troubles: Record<string, string>;
+  /** what `gpu-tenant.toml` asks for */
+  order: string[];
   /** what `provision` waits for */
   wish: string | null;
   next: string;

@@ -1,4 +1,5 @@
 // The card's own words, in English or Chinese; what an answer says stays as it was said.
+/** @type {Record<string, string>} */
 const CHINESE = {
   unknown: "未知",
   nothing: "无",
@@ -121,10 +122,16 @@ const CHINESE = {
 };
 
 // A sentence of the card's own in the host's language, with `{name}` filled in; it is never an answer's.
+/**
+ * @param {string} sentence
+ * @param {object} [values]
+ */
 function t(sentence, values = {}) {
   const chinese = document.documentElement.lang === "zh-Hans" && Object.hasOwn(CHINESE, sentence);
-  return (chinese ? CHINESE[sentence] : sentence).replace(/\{(\w+)\}/g, (hole, name) =>
-    Object.hasOwn(values, name) ? String(values[name]) : hole,
+  return (chinese ? CHINESE[sentence] : sentence).replace(
+    /\{(\w+)\}/g,
+    (/** @type {string} */ hole, /** @type {string} */ name) =>
+      Object.hasOwn(values, name) ? String(/** @type {any} */ (values)[name]) : hole,
   );
 }
 

@@ -45,7 +45,7 @@ export default {
   "The GPU is no longer billed. The disk is, every hour, until the lease is torn down.":
     "GPU 不再计费。磁盘仍按小时计费，直到租约销毁。",
   "It does not end the lease, and the deadline still comes.": "租约不会结束，截止时间照常到来。",
-  "This platform may empty the disk of a stopped box: it is refused once the box was used.":
+  "A stop may empty the disk that the work is on: it is refused once the box was used.":
     "该平台可能清空已关停机器的磁盘：机器用过之后会拒绝此操作。",
   "It is refused while a job runs.": "任务运行时会拒绝。",
   "Nobody promises that a GPU is free when you resume.": "再开机时不保证有空闲 GPU。",

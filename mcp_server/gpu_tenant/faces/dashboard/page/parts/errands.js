@@ -19,6 +19,7 @@ import {
 /** @import {Card, Collected, Errand, Receipt, Snapshot} from "../types.d.ts" */
 
 const KINDS = {running: "wait", done: "good", failed: "bad"};
+/** @type {Record<string, () => string>} */
 const STATES = {
   running: () => t("under way"),
   done: () => t("done"),
@@ -152,6 +153,7 @@ function cardWords(verb, card) {
   ];
 }
 
+/** @type {Record<string, () => string>} */
 const JOB_ENDS = {
   finished: () => t("The job has ended by itself."),
   failed: () => t("The job has ended with an error."),

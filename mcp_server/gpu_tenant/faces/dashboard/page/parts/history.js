@@ -19,17 +19,20 @@ import {
   When,
 } from "./widgets.js";
 
+/** @import {Tone} from "../known.d.ts" */
 /** @import {Burning, Day, History, Past} from "../types.d.ts" */
 
 const DAY_MS = 86_400_000;
 const FEWEST_DAYS = 14;
 const COLOURS = 6;
 
+/** @type {Record<string, {kind: Tone, words: () => string}>} */
 const GROUNDS = {
   verified: {kind: "good", words: () => t("verified")},
   never_used: {kind: "soft", words: () => t("never used")},
   waived: {kind: "warn", words: () => t("waived")},
 };
+/** @type {Record<string, {kind: Tone, words: () => string}>} */
 const STATES = {
   gone: {kind: "soft", words: () => t("gone, no receipt")},
   void: {kind: "soft", words: () => t("never came")},
@@ -37,7 +40,7 @@ const STATES = {
 };
 /** @param {Past} lease */
 const howEnded = (lease) =>
-  GROUNDS[lease.ground] ?? STATES[lease.state] ?? {kind: "soft", words: () => lease.state};
+  GROUNDS[lease.ground ?? ""] ?? STATES[lease.state] ?? {kind: "soft", words: () => lease.state};
 
 export function History() {
   const [past, problem, again] = useLoaded(() => get("/api/history"), "history");
@@ -152,6 +155,7 @@ function Days({days, titles}) {
   const shown = calendar(days);
   const most = Math.max(...shown.map(({sum}) => sum));
   if (most === 0) return null;
+  /** @type {Record<string, number>} */
   const sums = {};
   for (const {usd} of shown)
     for (const [provider, value] of Object.entries(usd))
@@ -321,6 +325,7 @@ function Burning({burning}) {
 
 // -- leases that have ended -------------------------------------------------
 
+/** @type {(keyof Past)[]} */
 const COLUMNS = [
   "lease",
   "provider",

@@ -24,7 +24,7 @@ import {
   Words,
 } from "./widgets.js";
 
-/** @import {TimedDetail, TimedRow} from "../known.d.ts" */
+/** @import {TimedDetail, TimedRow, Tone} from "../known.d.ts" */
 /** @import {JobMoment, Sight} from "../types.d.ts" */
 
 // -- who it is --------------------------------------------------------------
@@ -127,6 +127,7 @@ function Report({lease}) {
 
 // -- what a person must hear ------------------------------------------------
 
+/** @type {Record<string, Tone>} */
 const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
 /**

@@ -207,6 +207,7 @@ function Moments({text}) {
 
 // -- state ------------------------------------------------------------------
 
+/** @type {Record<string, any>} */
 const SHAPES = {
   good: html`<circle cx="6" cy="6" r="4.5" />`,
   warn: html`<path d="M6 .8 11.6 11H.4Z" />`,
