@@ -126,7 +126,7 @@ def _state(home: Home, ledger: Ledger) -> Examined:
 
 def _ledger(home: Home, ledger: Ledger) -> Examined:
     if ledger.is_salvaged:
-        return _damaged(home.ledger, ledger)
+        return _damaged_ledger_lines(home.ledger, ledger)
     try:
         ledger.check()
     except TenantError as error:
@@ -134,7 +134,7 @@ def _ledger(home: Home, ledger: Ledger) -> Examined:
     return _ok("ledger", f"reads back whole; {some(ledger.count(), 'lease')}")
 
 
-def _damaged(path: Path, ledger: Ledger) -> Examined:
+def _damaged_ledger_lines(path: Path, ledger: Ledger) -> Examined:
     """What is left of a damaged ledger, and how it is mended without losing sight of a box that bills."""
     live = [lease for lease in ledger.leases("live") if lease.box_id is not None]
     named = ", ".join(f"{lease.id} (box {lease.box_id} at {lease.provider})" for lease in live)

@@ -18,7 +18,7 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain.model import Lease, SshAddress, WorkPlace
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.protection import way_out
-from gpu_tenant.domain.survival import accounted, kept_words, stop_keeps
+from gpu_tenant.domain.survival import accounted_paths, kept_words, stop_keeps
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transports.local import LocalTransport
@@ -177,8 +177,8 @@ def test_paths_are_named_as_a_pattern_would_wherever_the_directory_is() -> None:
 def test_both_places_are_accounted_for_as_the_box_reaches_them() -> None:
     there = WorkPlace(path="/workspace", at="../disk-workspace")
 
-    assert accounted(PROFILES["runpod"], at("runpod", there)) == ("~", "../disk-workspace")
-    assert accounted(PROFILES["runpod"], at("runpod", AT_HOME)) == ("~", "/workspace")
+    assert accounted_paths(PROFILES["runpod"], at("runpod", there)) == ("~", "../disk-workspace")
+    assert accounted_paths(PROFILES["runpod"], at("runpod", AT_HOME)) == ("~", "/workspace")
 
 
 def test_another_lease_is_found_in_whichever_place_it_stands(

@@ -9,11 +9,11 @@ import time
 
 from box_scripts.caretaker.complete import complete
 from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.guard_clock import GuardClock, elapsed_s
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.listening import Listener
 from box_scripts.caretaker.notice import record_notice
-from box_scripts.caretaker.passing import Passing, elapsed
 from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
@@ -97,8 +97,8 @@ def _holds_still(record: dict) -> bool:
 def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    passing = Passing(home, request.get("rehearsed") is True)
-    fires, held = passing.elapsed() + left_s, dict(request)
+    clock = GuardClock(home, request.get("rehearsed") is True)
+    fires, held = clock.elapsed_s() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
     look = (request.get("end") or {}).get("look")
@@ -130,14 +130,14 @@ class Guarding:
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
-        self._passing = Passing(home, request.get("rehearsed") is True)
-        self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
-        self._word = ["--rehearsed"] if self._passing.leaps else []
+        self._clock = GuardClock(home, request.get("rehearsed") is True)
+        self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
+        self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = self._passing.elapsed()
+        self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = self._passing.elapsed() + float(
+        self._done_from = self._clock.elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -154,13 +154,13 @@ class Guarding:
         """
         idle_s = self._request.get("idle_s")
         while True:
-            seen = self._passing.begins_round()
+            seen = self._clock.begin_round()
             why = "deadline" if seen >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = self._passing.elapsed()
+                    self._quiet_since = self._clock.elapsed_s()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -173,8 +173,8 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            wait_s = min(most_s, max(0.05, self._fires - self._passing.elapsed()))
-            source = self._passing.waits(self._listener.waits, wait_s, seen, self._due(seen))
+            wait_s = min(most_s, max(0.05, self._fires - self._clock.elapsed_s()))
+            source = self._clock.wait(self._listener.waits, wait_s, seen, self._due(seen))
             if source and not self._heeds(str(source)):
                 return False
 
@@ -227,8 +227,8 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, self._passing.elapsed()
-        return self._passing.elapsed() - self._quiet_since
+            self._quiet, self._quiet_since = seen, self._clock.elapsed_s()
+        return self._clock.elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
@@ -242,13 +242,13 @@ class Guarding:
         if end.get("on") != "keep":
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.was_somebody_here(self._passing.elapsed()):
-            self._quiet_since = self._passing.elapsed()
+        if quiet_s > 0 and self._presence.was_somebody_here(self._clock.elapsed_s()):
+            self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or self._passing.elapsed() < self._done_from:
+        if after_s is None or quiet_s < after_s or self._clock.elapsed_s() < self._done_from:
             return False
         heard = self._quiet
         try:
@@ -261,14 +261,14 @@ class Guarding:
         ):  # the store has what is to be kept, and nobody has given up the rest
             whole = False
         if not whole:
-            self._done_from = self._passing.elapsed() + self._copies_wait_s
+            self._done_from = self._clock.elapsed_s() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
         return bool(
             whole
             and self._quiet == heard
-            and not self._presence.was_somebody_here(self._passing.elapsed())
+            and not self._presence.was_somebody_here(self._clock.elapsed_s())
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
@@ -291,9 +291,9 @@ class Guarding:
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or self._passing.elapsed() < self._looked_at:
+        if script is None or self._clock.elapsed_s() < self._looked_at:
             return
-        self._looked_at = self._passing.elapsed() + self._look_s
+        self._looked_at = self._clock.elapsed_s() + self._look_s
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -302,7 +302,7 @@ class Guarding:
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
                 argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-                if self._passing.leaps:  # before time leaps on
+                if self._clock.leaps:  # before time leaps on
                     self._look.wait(LOOK_S)
         except (OSError, subprocess.TimeoutExpired):
             pass
@@ -361,16 +361,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = elapsed() + within_s + LATE_S
+        gives_up = elapsed_s() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, elapsed()
+        copying, copy_at = 0, elapsed_s()
         alive = signal_jobs(never, told, 0.0)
-        while alive and elapsed() < gives_up:
-            if "store" in self._request and elapsed() >= copy_at:
+        while alive and elapsed_s() < gives_up:
+            if "store" in self._request and elapsed_s() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, elapsed() + COPY_AGAIN_S
+                    copying, copy_at = 0, elapsed_s() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -463,27 +463,27 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = self._passing.elapsed()
+        begins = self._clock.elapsed_s()
         # The owner signed for the time after the deadline, and not for idleness before it.
         if end.get("on") == "waive":
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - self._passing.elapsed()
+        left_s = begins - self._clock.elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while self._passing.elapsed() < begins:
+        while self._clock.elapsed_s() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            seen = self._passing.begins_round()
+            seen = self._clock.begin_round()
             wait_s = min(2.0, max(0.05, begins - seen))
-            self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
+            self._clock.wait(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
             loses = "" if end.get("on") == "waive" else self._loses()
             if (
                 loses
                 and "waived_after_s" in end
-                and self._passing.elapsed() >= self._waived_at(end)
+                and self._clock.elapsed_s() >= self._waived_at(end)
             ):
                 wanted["may"], loses = "terminate", ""
             tries += 1

@@ -7,7 +7,7 @@ from gpu_tenant.box.ownership import home_was_emptied, since_ns
 from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.model import Manifest
-from gpu_tenant.domain.survival import accounted
+from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.ledger import Ledger
 
 
@@ -37,7 +37,7 @@ async def reseal(
     # older than any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await session.caretaker.manifest(
-        accounted=accounted(session.profile, lease),
+        accounted=accounted_paths(session.profile, lease),
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
         since="ever" if taken_over else "launch",

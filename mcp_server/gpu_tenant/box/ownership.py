@@ -18,7 +18,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
 from gpu_tenant.domain.model import Lease, Profile, WorkPlace
-from gpu_tenant.domain.survival import HOME, accounted, stop_keeps
+from gpu_tenant.domain.survival import HOME, accounted_paths, stop_keeps
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -254,7 +254,7 @@ class Occupancy:
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
             # The node of an allocation has other people's files, and its home outlives the allocation.
-            "roots": [*accounted(self._profile, self._lease)]
+            "roots": [*accounted_paths(self._profile, self._lease)]
             if of == "everything" and not scheduled
             else [],
             "quiet": [*QUIET],
@@ -326,7 +326,7 @@ class Occupancy:
             "directory": not marks and any(line.kind in _USES for line in events),
             "until": lease.terms.deadline_at.timestamp(),
             "lapse_s": LAPSES_S,
-            "roots": [*accounted(self._profile, self._lease)]
+            "roots": [*accounted_paths(self._profile, self._lease)]
             if was_rented_empty(lease, self._profile)
             else [],
             "ended": [*ledger.ended_early(deadline_since=lapsed)],

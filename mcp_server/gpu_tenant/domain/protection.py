@@ -110,9 +110,7 @@ def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None
     if way.get("on") == "waive":
         does = "ends itself, disk and all, when the rescue sum is spent after the deadline"
     elif stop_keeps_work(profile, lease):
-        does = (
-            f"stops itself at the deadline, if nothing that counts lies outside of {_kept(profile)}"
-        )
+        does = f"stops itself at the deadline, if nothing that counts lies outside of {_kept_words(profile)}"
     return Protection(
         kind=kind,
         words=f"the box {does}, once it is ready and its guard is armed; until then nothing",
@@ -174,7 +172,7 @@ def stop_keeps_work(profile: Profile, lease: Lease) -> bool:
     return profile.park == "wipes" and stop_keeps(profile, lease) == "work"
 
 
-def _kept(profile: Profile) -> str:
+def _kept_words(profile: Profile) -> str:
     return " and ".join(kept_by_a_stop(profile))
 
 

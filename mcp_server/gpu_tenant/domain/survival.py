@@ -22,12 +22,12 @@ def work_place(profile: Profile, lease: Lease) -> str:
     return profile.work_places[0] if profile.work_places else HOME
 
 
-def accounted(profile: Profile, lease: Lease) -> tuple[str, ...]:
+def accounted_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
     """Return the paths where a destroy loses bytes, as a command on the lease's box reaches them."""
-    return tuple(_reached(path, lease.place) for path in profile.accounted_paths)
+    return tuple(_reached_path(path, lease.place) for path in profile.accounted_paths)
 
 
-def _reached(path: str, place: WorkPlace | None) -> str:
+def _reached_path(path: str, place: WorkPlace | None) -> str:
     return place.at if place is not None and place.at and path == place.path else path
 
 
@@ -48,7 +48,7 @@ def kept_by_a_stop(profile: Profile) -> tuple[str, ...]:
 
 def kept_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
     """Return the paths that outlive a stop, as a command on the lease's box reaches them."""
-    return tuple(_reached(path, lease.place) for path in kept_by_a_stop(profile))
+    return tuple(_reached_path(path, lease.place) for path in kept_by_a_stop(profile))
 
 
 def stop_keeps(profile: Profile, lease: Lease) -> Kept:

@@ -52,12 +52,12 @@ class BoxTime:
 
     def next_due(self) -> tuple[Due, float] | None:
         """What is due first, and in how many seconds; None if no guard waits for anything."""
-        now = _elapsed() + self._leapt
+        now = _elapsed_s() + self._leapt
         dues = [due for due in self._dues() if due not in self._given_up]
         first = min(dues, key=lambda due: due.at, default=None)
         return None if first is None else (first, max(0.0, first.at - now))
 
-    async def done(self, due: Due) -> None:
+    async def wait_until_done(self, due: Due) -> None:
         """The guard has done what was due, or is no more, or takes too long."""
         until = asyncio.get_running_loop().time() + _WAITS_S
         while due in self._dues():
@@ -78,7 +78,7 @@ class BoxTime:
                 yield Due(told, pid, float(at))
 
 
-def _elapsed() -> float:
+def _elapsed_s() -> float:
     """As a guard counts: the time in which the machine sleeps counts, too."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)

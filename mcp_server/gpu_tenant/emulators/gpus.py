@@ -107,7 +107,7 @@ def rented_gpus(
 
     None if the box has no GPU, or none of NVIDIA's: such a box has no `nvidia-smi`.
     """
-    model = _catalogued(called, vram_gib)
+    model = _find_in_catalog(called, vram_gib)
     if count < 1 or not called or is_amd(model.name if model else called):
         return None
     memory_gib = vram_gib or (model.vram_gib if model else None)
@@ -141,7 +141,7 @@ def befallen(whole: RehearsedGpus, fault: GpuFault) -> RehearsedGpus:
             }
             return _with(whole, [gpu.model_copy(update=changed) for gpu in whole.gpus])
         case "gpu_half_memory":
-            return _with(whole, [_halved(gpu) for gpu in whole.gpus])
+            return _with(whole, [_halve(gpu) for gpu in whole.gpus])
         case "gpu_missing":
             return _with(whole, others)
         case "gpu_slow_clock":
@@ -225,7 +225,7 @@ def put_stand_in(programs: Path, gpus: RehearsedGpus) -> None:
         replace_file(program, text, durable="none", mode=0o755)
 
 
-def _catalogued(called: str, vram_gib: float | None) -> GpuModel | None:
+def _find_in_catalog(called: str, vram_gib: float | None) -> GpuModel | None:
     """Find the GPU by the words of its provider, such as `nvidia_h100` or `A100 (40 GB SXM4)`."""
     told = re.fullmatch(r"(?:Tesla )?(.+?) \((\d+) GB ?(\w*)\)", called)
     name, gib, form = told.groups() if told else (called.replace("_", " "), vram_gib, "")
@@ -239,7 +239,7 @@ def _with(whole: RehearsedGpus, gpus: list[RehearsedGpu]) -> RehearsedGpus:
     return whole.model_copy(update={"gpus": tuple(gpus)})
 
 
-def _halved(gpu: RehearsedGpu) -> RehearsedGpu:
+def _halve(gpu: RehearsedGpu) -> RehearsedGpu:
     halves = tuple(mib // 2 for mib in gpu.slices_mib)
     return gpu.model_copy(update={"total_mib": gpu.total_mib // 2, "slices_mib": halves})
 

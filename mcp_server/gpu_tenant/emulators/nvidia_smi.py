@@ -41,7 +41,7 @@ def main(words: "list[str]") -> int:
     if not words:
         print(f"NVIDIA-SMI {box['driver']}  CUDA Version: {box['cuda']}")
         for n, gpu in enumerate(box["gpus"]):
-            print(f"| {n}  {gpu['name']}  {_used(gpu)}MiB / {gpu['total_mib']}MiB |")
+            print(f"| {n}  {gpu['name']}  {_used_mib(gpu)}MiB / {gpu['total_mib']}MiB |")
         return 0
     print("Invalid combination of input arguments: a rehearsal's nvidia-smi does not know it")
     return 2
@@ -55,7 +55,7 @@ def _bus(index: int) -> str:
     return f"00000000:{0x1B + index:02X}:00.0"
 
 
-def _used(gpu: "dict[str, Any]") -> int:
+def _used_mib(gpu: "dict[str, Any]") -> int:
     return 4 + sum(int(other["used_mib"]) for other in gpu["neighbours"])
 
 
@@ -72,8 +72,8 @@ def _fields(box: "dict[str, Any]", index: int, gpu: "dict[str, Any]") -> "dict[s
         "gpu_bus_id": _bus(index),
         "driver_version": box["driver"],
         "memory.total": (gpu["total_mib"], "MiB"),
-        "memory.used": (_used(gpu), "MiB"),
-        "memory.free": (gpu["total_mib"] - _used(gpu), "MiB"),
+        "memory.used": (_used_mib(gpu), "MiB"),
+        "memory.free": (gpu["total_mib"] - _used_mib(gpu), "MiB"),
         "utilization.gpu": (97 if busy else 0, "%"),
         "utilization.memory": (40 if busy else 0, "%"),
         "temperature.gpu": 88 if gpu["held_down"] else 34,
@@ -150,11 +150,11 @@ def _report(box: "dict[str, Any]") -> str:
         f"  <attached_gpus>{len(box['gpus'])}</attached_gpus>",
     ]
     for index, gpu in enumerate(box["gpus"]):
-        told += _described(index, gpu)
+        told += _describe(index, gpu)
     return "\n".join([*told, "</nvidia_smi_log>"])
 
 
-def _described(index: int, gpu: "dict[str, Any]") -> "list[str]":
+def _describe(index: int, gpu: "dict[str, Any]") -> "list[str]":
     reasons = {"gpu_idle": not gpu["held_down"], "sw_power_cap": False, "hw_slowdown": False}
     reasons.update(dict.fromkeys(("hw_thermal_slowdown", "hw_power_brake_slowdown"), False))
     reasons.update({"sw_thermal_slowdown": False, **dict.fromkeys(gpu["held_down"], True)})
@@ -187,7 +187,7 @@ def _described(index: int, gpu: "dict[str, Any]") -> "list[str]":
         f"<current_link_width>{gpu['lanes']}x</current_link_width></link_widths></pci_gpu_link_info></pci>",
         f"    <clocks_event_reasons>{held}</clocks_event_reasons>",
         f"    <fb_memory_usage><total>{total} MiB</total><reserved>0 MiB</reserved>"
-        f"<used>{_used(gpu)} MiB</used><free>{total - _used(gpu)} MiB</free></fb_memory_usage>",
+        f"<used>{_used_mib(gpu)} MiB</used><free>{total - _used_mib(gpu)} MiB</free></fb_memory_usage>",
         "    <ecc_errors><volatile><dram_correctable>0</dram_correctable>"
         f"<dram_uncorrectable>{gpu['ecc_uncorrected']}</dram_uncorrectable></volatile></ecc_errors>",
         "    <remapped_rows><remapped_row_pending>No</remapped_row_pending>"

@@ -370,7 +370,7 @@ class Stage:
                     break
                 self.world.advance(in_s)
                 await self._carry_out_late_ones()
-                await self._box_time.done(due)
+                await self._box_time.wait_until_done(due)
         self.world.advance(max(0.0, until - self.world.now))
         await self._carry_out_late_ones()
 

@@ -43,7 +43,7 @@ def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> 
     )
 
 
-async def _settled(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
+async def _settle_place(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
     """The same, once it is settled where the lease's directory is on its box."""
     placed = await settle_place(context.session(lease), ledger=context.ledger)
     return occupancy(context, lease.model_copy(update={"place": placed.place}), since)
@@ -57,7 +57,7 @@ async def come_in(context: Context, lease: Lease) -> None:
         BoxTrouble: the box has not let us in.
     """
     try:
-        await (await _settled(context, lease)).stand()
+        await (await _settle_place(context, lease)).stand()
     except CaretakerFailed:
         # The box answered, but has no Python. The next request will say so.
         await context.transport(lease).run(["true"], timeout_s=30)
@@ -70,7 +70,7 @@ async def must_be_the_box(context: Context, lease: Lease) -> None:
         AnotherBox: it does not carry the mark.
         BoxTrouble: the box cannot be asked.
     """
-    await (await _settled(context, lease)).stand()
+    await (await _settle_place(context, lease)).stand()
 
 
 async def look_inside(context: Context, lease: Lease) -> Seen:
@@ -88,7 +88,7 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
         return NeverIn()
     try:
-        return await (await _settled(context, lease)).look("everything")
+        return await (await _settle_place(context, lease)).look("everything")
     except BoxTaken as taken:
         return Unseen(taken.message, taken.remedy)
     except BoxTrouble as trouble:
@@ -110,7 +110,7 @@ async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
     if boots and _first_boots(context, lease, box.created_at):
         return NeverIn()
     try:
-        return await (await _settled(context, lease, box.created_at)).look("everything")
+        return await (await _settle_place(context, lease, box.created_at)).look("everything")
     except (BoxTaken, BoxTrouble) as trouble:
         return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
 

@@ -150,7 +150,7 @@ def _judge_gpu(gpu: BurntGpu, burnt: Burnt, rented: Rented | None) -> Iterator[F
     subject = f"burn gpu {gpu.index}"
     for what, seen, reason in faults:
         yield blocker(f"{subject} {what}", f"{seen}{mark}", reason)
-    missing = [what for what, got in _needed(gpu) if got is None]
+    missing = [what for what, got in _needed_figures(gpu) if got is None]
     said = [f"{what}: {why}" for what, why in burnt.missed if what.startswith(f"GPU {gpu.index}:")]
     if missing:
         seen = f"not measured: {', '.join(missing)}"
@@ -158,12 +158,12 @@ def _judge_gpu(gpu: BurntGpu, burnt: Burnt, rented: Rented | None) -> Iterator[F
         yield warning(subject, f"{seen}{mark}", f"it did not pass: {why}")
     elif not faults and speed is None:
         reason = "no figures are known for this GPU: nothing could be compared"
-        yield warning(subject, f"{_told(gpu)}{mark}", reason)
+        yield warning(subject, f"{_figures_of(gpu)}{mark}", reason)
     elif not faults:
-        yield ok(subject, f"as paid for: {_told(gpu, speed)}{mark}")
+        yield ok(subject, f"as paid for: {_figures_of(gpu, speed)}{mark}")
 
 
-def _needed(gpu: BurntGpu) -> tuple[tuple[str, float | None], ...]:
+def _needed_figures(gpu: BurntGpu) -> tuple[tuple[str, float | None], ...]:
     return (
         ("arithmetic", gpu.runs.fp32_tflops),
         ("memory", gpu.runs.memory_gb_s),
@@ -172,7 +172,7 @@ def _needed(gpu: BurntGpu) -> tuple[tuple[str, float | None], ...]:
     )
 
 
-def _told(gpu: BurntGpu, speed: Speed | None = None) -> str:
+def _figures_of(gpu: BurntGpu, speed: Speed | None = None) -> str:
     figures = (
         ("fp32", gpu.runs.fp32_tflops, speed and speed.fp32_tflops, "TFLOPS"),
         ("tensor", gpu.runs.tensor_tflops, speed and speed.tensor_tflops, "TFLOPS"),

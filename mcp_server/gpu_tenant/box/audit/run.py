@@ -97,7 +97,7 @@ async def audit(
             f"the probe ended with status {finished.exit_status} and no observation",
             remedy=f"look at the box yourself, then {Command('audit', lease.id)} again",
         )
-    rented = _rented(lease)
+    rented = _rented_gpu(lease)
     audit = judged(
         observed,
         needs=needs,
@@ -164,7 +164,7 @@ async def _way_home(session: Session) -> AsyncIterator[Finding]:
             yield ok(f"link {way}", f"{_HOME_BYTES / 1e6 / (monotonic() - began):.3g} MB/s")
 
 
-def _rented(lease: Lease) -> Rented | None:
+def _rented_gpu(lease: Lease) -> Rented | None:
     """What was paid for. None if the box was not rented by a quote, or has no GPU."""
     if lease.quote is None or lease.quote.offer.gpu_count < 1:
         return None

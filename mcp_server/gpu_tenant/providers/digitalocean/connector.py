@@ -183,7 +183,7 @@ class DigitalOceanConnector:
             "name": re.sub(r"[^a-z0-9.-]", "-", lease.id),
             "region": region,
             "size": size,
-            "image": _ordered(quote.wish.order.image_at("digitalocean").template) or image,
+            "image": _ordered_image(quote.wish.order.image_at("digitalocean").template) or image,
             "ssh_keys": [await self._key_id()],
             "tags": [lease.mark],
         }
@@ -459,7 +459,7 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
     return plain(gpu.model), amount if gpu.count == 1 else None
 
 
-def _ordered(template: str | None) -> str | int | None:
+def _ordered_image(template: str | None) -> str | int | None:
     """Return the image that is ordered: public ones have a slug, private ones a number."""
     return int(template) if template is not None and template.isdigit() else template
 
