@@ -115,6 +115,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "alarms",
         "watchdog",
         "init",
+        "hosts",
         "dashboard",
         "demo",
         "report",
