@@ -22,58 +22,58 @@ def main(words: "list[str]") -> int:
         print("No devices were found")
         return 6
     if "--query-gpu" in options:
-        return table(options, [fields(box, n, gpu) for n, gpu in enumerate(box["gpus"])])
+        return _table(options, [_fields(box, n, gpu) for n, gpu in enumerate(box["gpus"])])
     for name in ("--query-compute-apps", "--query-apps"):
         if name in options:
-            return table({**options, "--query-gpu": options[name]}, list(apps(box)))
+            return _table({**options, "--query-gpu": options[name]}, list(_apps(box)))
     if words == ["rehearsed-load"]:
         print(json.dumps(box["load"]))
         return 0
     if "-L" in words or "--list-gpus" in words:
         for n, gpu in enumerate(box["gpus"]):
-            print(f"GPU {n}: {gpu['name']} (UUID: {uuid(n)})")
+            print(f"GPU {n}: {gpu['name']} (UUID: {_uuid(n)})")
             for index, mib in enumerate(gpu["slices_mib"]):
                 print(f"  MIG {mib // 1024}gb Device {index}: (UUID: MIG-{n:04x}-{index:04x})")
         return 0
     if set(words) >= {"-q", "-x"}:
-        print(report(box))
+        print(_report(box))
         return 0
     if not words:
         print(f"NVIDIA-SMI {box['driver']}  CUDA Version: {box['cuda']}")
         for n, gpu in enumerate(box["gpus"]):
-            print(f"| {n}  {gpu['name']}  {used(gpu)}MiB / {gpu['total_mib']}MiB |")
+            print(f"| {n}  {gpu['name']}  {_used(gpu)}MiB / {gpu['total_mib']}MiB |")
         return 0
     print("Invalid combination of input arguments: a rehearsal's nvidia-smi does not know it")
     return 2
 
 
-def uuid(index: int) -> str:
+def _uuid(index: int) -> str:
     return f"GPU-{index:08x}-0000-4000-8000-000000000000"
 
 
-def bus(index: int) -> str:
+def _bus(index: int) -> str:
     return f"00000000:{0x1B + index:02X}:00.0"
 
 
-def used(gpu: "dict[str, Any]") -> int:
+def _used(gpu: "dict[str, Any]") -> int:
     return 4 + sum(int(other["used_mib"]) for other in gpu["neighbours"])
 
 
-def fields(box: "dict[str, Any]", index: int, gpu: "dict[str, Any]") -> "dict[str, Any]":
+def _fields(box: "dict[str, Any]", index: int, gpu: "dict[str, Any]") -> "dict[str, Any]":
     busy = bool(gpu["neighbours"])
     return {
         "index": index,
         "count": len(box["gpus"]),
         "name": gpu["name"],
         "gpu_name": gpu["name"],
-        "uuid": uuid(index),
-        "gpu_uuid": uuid(index),
-        "pci.bus_id": bus(index),
-        "gpu_bus_id": bus(index),
+        "uuid": _uuid(index),
+        "gpu_uuid": _uuid(index),
+        "pci.bus_id": _bus(index),
+        "gpu_bus_id": _bus(index),
         "driver_version": box["driver"],
         "memory.total": (gpu["total_mib"], "MiB"),
-        "memory.used": (used(gpu), "MiB"),
-        "memory.free": (gpu["total_mib"] - used(gpu), "MiB"),
+        "memory.used": (_used(gpu), "MiB"),
+        "memory.free": (gpu["total_mib"] - _used(gpu), "MiB"),
         "utilization.gpu": (97 if busy else 0, "%"),
         "utilization.memory": (40 if busy else 0, "%"),
         "temperature.gpu": 88 if gpu["held_down"] else 34,
@@ -90,11 +90,11 @@ def fields(box: "dict[str, Any]", index: int, gpu: "dict[str, Any]") -> "dict[st
     }
 
 
-def apps(box: "dict[str, Any]") -> "list[dict[str, Any]]":
+def _apps(box: "dict[str, Any]") -> "list[dict[str, Any]]":
     return [
         {
-            "gpu_uuid": uuid(n),
-            "gpu_bus_id": bus(n),
+            "gpu_uuid": _uuid(n),
+            "gpu_bus_id": _bus(n),
             "gpu_name": gpu["name"],
             "pid": other["pid"],
             "process_name": other["name"],
@@ -106,11 +106,11 @@ def apps(box: "dict[str, Any]") -> "list[dict[str, Any]]":
     ]
 
 
-def table(options: "dict[str, str]", rows: "list[dict[str, Any]]") -> int:
+def _table(options: "dict[str, str]", rows: "list[dict[str, Any]]") -> int:
     columns = options["--query-gpu"].split(",")
     style = options.get("--format", "csv").split(",")
-    known = fields({"gpus": [], "driver": ""}, 0, EMPTY)
-    known.update(apps({"gpus": [{**EMPTY, "neighbours": [NOBODY]}]})[0])
+    known = _fields({"gpus": [], "driver": ""}, 0, EMPTY)
+    known.update(_apps({"gpus": [{**EMPTY, "neighbours": [NOBODY]}]})[0])
     for column in columns:
         if column not in known:
             print(f'Field "{column}" is not a valid field to query.\n')
@@ -118,11 +118,11 @@ def table(options: "dict[str, str]", rows: "list[dict[str, Any]]") -> int:
     if "noheader" not in style:
         print(", ".join(columns))
     for row in rows:
-        print(", ".join(cell(row.get(column, "[N/A]"), style) for column in columns))
+        print(", ".join(_cell(row.get(column, "[N/A]"), style) for column in columns))
     return 0
 
 
-def cell(value: object, style: "list[str]") -> str:
+def _cell(value: object, style: "list[str]") -> str:
     if isinstance(value, tuple):
         return str(value[0]) if "nounits" in style else f"{value[0]} {value[1]}"
     return str(value)
@@ -139,7 +139,7 @@ EMPTY = {
 NOBODY = {"pid": 0, "name": "", "used_mib": 0}
 
 
-def report(box: "dict[str, Any]") -> str:
+def _report(box: "dict[str, Any]") -> str:
     told = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
@@ -150,11 +150,11 @@ def report(box: "dict[str, Any]") -> str:
         f"  <attached_gpus>{len(box['gpus'])}</attached_gpus>",
     ]
     for index, gpu in enumerate(box["gpus"]):
-        told += described(index, gpu)
+        told += _described(index, gpu)
     return "\n".join([*told, "</nvidia_smi_log>"])
 
 
-def described(index: int, gpu: "dict[str, Any]") -> "list[str]":
+def _described(index: int, gpu: "dict[str, Any]") -> "list[str]":
     reasons = {"gpu_idle": not gpu["held_down"], "sw_power_cap": False, "hw_slowdown": False}
     reasons.update(dict.fromkeys(("hw_thermal_slowdown", "hw_power_brake_slowdown"), False))
     reasons.update({"sw_thermal_slowdown": False, **dict.fromkeys(gpu["held_down"], True)})
@@ -175,19 +175,19 @@ def described(index: int, gpu: "dict[str, Any]") -> "list[str]":
         for n, mib in enumerate(mig)
     )
     return [
-        f'  <gpu id="{bus(index)}">',
+        f'  <gpu id="{_bus(index)}">',
         f"    <product_name>{name}</product_name>",
-        f"    <uuid>{uuid(index)}</uuid>",
+        f"    <uuid>{_uuid(index)}</uuid>",
         f"    <minor_number>{index}</minor_number>",
         f"    <mig_mode><current_mig>{'Enabled' if mig else 'Disabled'}</current_mig></mig_mode>",
         f"    <mig_devices>{slices or 'None'}</mig_devices>",
-        f"    <pci><pci_bus_id>{bus(index)}</pci_bus_id><pci_gpu_link_info><pcie_gen>"
+        f"    <pci><pci_bus_id>{_bus(index)}</pci_bus_id><pci_gpu_link_info><pcie_gen>"
         "<max_link_gen>4</max_link_gen><current_link_gen>1</current_link_gen></pcie_gen>"
         f"<link_widths><max_link_width>16x</max_link_width>"
         f"<current_link_width>{gpu['lanes']}x</current_link_width></link_widths></pci_gpu_link_info></pci>",
         f"    <clocks_event_reasons>{held}</clocks_event_reasons>",
         f"    <fb_memory_usage><total>{total} MiB</total><reserved>0 MiB</reserved>"
-        f"<used>{used(gpu)} MiB</used><free>{total - used(gpu)} MiB</free></fb_memory_usage>",
+        f"<used>{_used(gpu)} MiB</used><free>{total - _used(gpu)} MiB</free></fb_memory_usage>",
         "    <ecc_errors><volatile><dram_correctable>0</dram_correctable>"
         f"<dram_uncorrectable>{gpu['ecc_uncorrected']}</dram_uncorrectable></volatile></ecc_errors>",
         "    <remapped_rows><remapped_row_pending>No</remapped_row_pending>"

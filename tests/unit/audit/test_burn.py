@@ -16,7 +16,7 @@ from gpu_tenant.emulators.gpus import (
     load_figures,
     rented_gpus,
 )
-from gpu_tenant.emulators.nvidia_smi import report
+from gpu_tenant.emulators.nvidia_smi import _report
 
 CARDS = (
     *(("RTX 4090", 1, 24), ("RTX 3090", 1, 24), ("RTX 4090", 2, 24), ("L40S", 1, 48)),
@@ -38,11 +38,11 @@ def judged(whole: RehearsedGpus, rented: Rented, draw: Callable[[], float]) -> l
     """What the audit says of the box: the driver's list against the offer, then the load."""
     burnt = read_burnt(load_figures(whole, draw))
     observed = {"smi": {"status": 0, "out": report_of(whole), "err": ""}}
-    return [*judge_rented(observed, rented), *judge_burnt(burnt, rented, in_rehearsal=True)]
+    return [*judge_rented(observed, rented), *judge_burnt(burnt, rented, lease_is="rehearsed")]
 
 
 def report_of(whole: RehearsedGpus) -> str:
-    return report(whole.model_dump())
+    return _report(whole.model_dump())
 
 
 def drawn(seed: int) -> list[tuple[str, RehearsedGpus, Rented, Callable[[], float]]]:
@@ -134,7 +134,7 @@ def test_what_was_not_measured_does_not_pass() -> None:
     answer["missed"] = [["GPU 0: load", "the driver's library is not here"]]
     rented = Rented(gpu="RTX 4090", count=1, vram_gib=24)
 
-    found = list(judge_burnt(read_burnt(answer), rented, in_rehearsal=True))
+    found = list(judge_burnt(read_burnt(answer), rented, lease_is="rehearsed"))
 
     assert not any("as paid for" in f.seen for f in found)
     (told,) = (f for f in found if f.subject == "burn gpu 0")
@@ -144,7 +144,7 @@ def test_what_was_not_measured_does_not_pass() -> None:
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"gpus": [{"index": "x"}]}, {"error": "killed"}])
 def test_an_answer_that_says_nothing_does_not_pass(answer: object) -> None:
-    found = list(judge_burnt(read_burnt(answer), None))
+    found = list(judge_burnt(read_burnt(answer), None, lease_is="real"))
 
     assert [f.level for f in found] == ["warning"]
 
@@ -153,7 +153,7 @@ def test_a_rehearsal_s_figures_are_worth_nothing_under_a_real_lease() -> None:
     whole = rented_gpus("RTX 4090", 1)
     assert whole is not None
 
-    found = list(judge_burnt(read_burnt(load_figures(whole)), None))
+    found = list(judge_burnt(read_burnt(load_figures(whole)), None, lease_is="real"))
 
     assert [f.level for f in found] == ["blocker"]
     assert "rehearsal" in found[0].seen
@@ -168,7 +168,7 @@ def test_a_power_limit_alone_is_no_fault() -> None:
     assert isinstance(gpus, list)
     gpus[0]["watch"] |= {"sm_mhz": 1000.0, "held": {"sw_power_cap": 0.9}}
 
-    found = list(judge_burnt(read_burnt(answer), None, in_rehearsal=True))
+    found = list(judge_burnt(read_burnt(answer), None, lease_is="rehearsed"))
 
     assert not [f for f in found if f.level == "blocker"]
 
@@ -193,7 +193,7 @@ def test_a_link_between_two_gpus_that_is_worse_than_the_others_is_named() -> Non
     assert isinstance(links, list)
     links[2]["gb_s"] = 4.0
 
-    found = list(judge_burnt(read_burnt(answer), None, in_rehearsal=True))
+    found = list(judge_burnt(read_burnt(answer), None, lease_is="rehearsed"))
 
     bad = [f.subject for f in found if f.level == "blocker"]
     assert bad == [f"burn link {links[2]['a']}-{links[2]['b']}"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
@@ -112,7 +112,7 @@ def read_burnt(answer: object) -> Burnt:
 
 
 def judge_burnt(
-    burnt: Burnt, rented: Rented | None, *, in_rehearsal: bool = False
+    burnt: Burnt, rented: Rented | None, *, lease_is: Literal["real", "rehearsed"]
 ) -> Iterator[Finding]:
     """Judge each GPU, the links between them, and the disk.
 
@@ -123,7 +123,7 @@ def judge_burnt(
         seen = f"not measured: {quote_text(why or 'the load said nothing')}"
         yield warning("burn", seen, "nothing is known of its speed: it did not pass")
         return
-    if burnt.rehearsed and not in_rehearsal:
+    if burnt.rehearsed and lease_is == "real":
         reason = "this lease is real: nobody measured anything"
         yield blocker("burn", f"the box says that it has {REHEARSED}", reason)
         return
@@ -131,7 +131,8 @@ def judge_burnt(
         yield from _judge_gpu(gpu, burnt, rented)
     yield from _links(burnt)
     if burnt.disk is not None:
-        yield ok("burn disk", f"{burnt.disk.write_mb_s:.0f} MB/s written")
+        seen = f"{burnt.disk.write_mb_s:.0f} MB/s written"
+        yield ok("burn disk", seen + ", a rehearsal's figure" * burnt.rehearsed)
 
 
 def _judge_gpu(gpu: BurntGpu, burnt: Burnt, rented: Rented | None) -> Iterator[Finding]:
@@ -265,9 +266,10 @@ def _links(burnt: Burnt) -> Iterator[Finding]:
     rates = [link.gb_s for link in burnt.links]
     if not rates:
         return
-    usual = median(rates)
+    usual, mark = median(rates), f", {REHEARSED}" * burnt.rehearsed
     for link in burnt.links[: _MOST * _MOST]:
         if link.gb_s < usual * LEAST_LINK:
             reason = f"half of its pairs send {usual:.3g} GB/s or more"
-            yield blocker(f"burn link {link.a}-{link.b}", f"{link.gb_s:.3g} GB/s", reason)
-    yield ok("burn links", f"{min(rates):.3g} to {max(rates):.3g} GB/s between GPUs")
+            yield blocker(f"burn link {link.a}-{link.b}", f"{link.gb_s:.3g} GB/s{mark}", reason)
+    seen = f"{min(rates):.3g} to {max(rates):.3g} GB/s between GPUs{mark}"
+    yield ok("burn links", seen)

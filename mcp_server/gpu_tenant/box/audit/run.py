@@ -143,7 +143,7 @@ async def _burn(
         answer = {"error": silent.message}
     except (IndexError, ValueError, RecursionError):
         answer = {"error": f"the load ended with status {finished.exit_status} and no figures"}
-    judged_load = judge_burnt(read_burnt(answer), rented, in_rehearsal=lease_is == "rehearsed")
+    judged_load = judge_burnt(read_burnt(answer), rented, lease_is=lease_is)
     return [*judged_load, *home]
 
 
