@@ -93,9 +93,9 @@ class Tenancy:
     async def find_offers(
         self,
         gpu: Annotated[
-            str | None, Field(description="as in 'H100:8', 'RTX 4090|RTX 3090' (best first)")
+            str | None, Field(description="'H100:8', 'RTX 4090|RTX 3090' (best first)")
         ] = None,
-        hours: Annotated[float, Field(gt=0, le=8760, description="of work")] = 1,
+        hours: Annotated[float, Field(gt=0, le=8760, description="on the first GPU")] = 1,
         max_price_usd_h: Annotated[
             Amount | None, Field(description="whole box, disk included")
         ] = None,

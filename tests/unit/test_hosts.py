@@ -344,6 +344,12 @@ class Seen:
     [
         (blocker("gpu 0 ecc", "3 uncorrectable memory errors", "re-rent"), ["failed audit"]),
         (blocker("gpu 1 xid 79", "Xid 79", "it fell off the bus: re-rent"), ["failed audit"]),
+        (
+            blocker("burn gpu 0 bf16", "half of it", "slower than what was paid for"),
+            ["failed audit"],
+        ),
+        (blocker("burn link 0-1", "3 GB/s", "a bad link"), ["failed audit"]),
+        (warning("burn gpu 1", "unknown", "it did not pass"), []),
         (blocker("rented gpus", "3 of 4", "fewer than were rented"), ["failed audit"]),
         (blocker("gpu 0 card", "'RTX 3060'", "another card"), ["failed audit"]),
         (warning("gpu 0 card", "'odd'", "whether that is it is unknown"), []),

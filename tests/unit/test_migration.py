@@ -176,3 +176,13 @@ def test_a_lease_from_before_has_its_directory_in_the_home_and_keeps_it(
     assert old.place.path == "~"
     assert old.work_directory == f"gpu-tenant/{LEASE}/work"
     assert waiting.place is None, "nothing of ours is on its box yet"
+
+
+def test_an_old_ledger_holds_nothing_against_a_host_and_remembers_from_now_on(
+    ledger: Ledger,
+) -> None:
+    before = ledger.host_records(at=NOON)
+    ledger.report_host(LEASE, "never ready", "late", provider="vastai", host="41", at=NOON)
+
+    assert before == {}
+    assert list(ledger.host_records(at=NOON)) == ["vastai:41"]
