@@ -16,7 +16,9 @@ from gpu_tenant.ledger import Ledger
 if TYPE_CHECKING:
     from gpu_tenant.box.audit import Audit
 
-_OWN_FAULT = re.compile(r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|clock|writing in .*")
+_OWN_FAULT = re.compile(
+    r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu|link) .*|clock|writing in .*"
+)
 """The blockers of an audit that no order and no image brings about."""
 _SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")
 
