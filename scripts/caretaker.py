@@ -331,9 +331,10 @@ class Bounds:
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
         self._own = os.path.dirname(work)
-        beside = os.path.dirname(self._own)
+        beside, plain = os.path.dirname(self._own), os.path.join(login, b"gpu-tenant")
         is_ours = os.path.basename(beside) == b"gpu-tenant"
-        self._leases = beside if is_ours else os.path.join(login, b"gpu-tenant")
+        # Another lease may have its directory on another of the box's disks.
+        self._leases = {plain, beside} if is_ours else set()
         # A place whose very name says that it is temporary may be given up as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
@@ -348,11 +349,9 @@ class Bounds:
             at = escape_path(top).rstrip("/") + "/"
             if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
                 return "all of " + escape_path(top)
-        if is_below(self._work, self._own) and is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = is_below(pattern.prefix, self._leases) and not is_below(
-                pattern.prefix, self._own
-            )
+        for leases in self._leases:
+            others = escape_path(os.path.join(leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, leases) and not is_below(pattern.prefix, self._own)
             if pattern.matches(others) or is_there:
                 return "what belongs to another lease"
         return None
@@ -4177,6 +4176,7 @@ class Guarding:
         self._path = os.path.join(home, "guard.json")
         self._passing = Passing(home, request.get("rehearsed") is True)
         self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
+        self._word = ["--rehearsed"] if self._passing.leaps else []
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = self._passing.elapsed()
         self._look: object = None
@@ -4322,7 +4322,9 @@ class Guarding:
             return True
         try:
             said = json.loads(
-                output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+                output_of(
+                    sys.executable, "-I", "-S", script, "judge", "--home", self._home, *self._word
+                )
             )
             return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * self._look_s)
         except (ValueError, KeyError, TypeError):  # unknown, which is not idle
@@ -4342,8 +4344,11 @@ class Guarding:
                 self._look.kill()  # type: ignore[attr-defined]
             if os.path.isfile(script):
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
+                argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-        except OSError:
+                if self._passing.leaps:  # before time leaps on
+                    self._look.wait(LOOK_S)
+        except (OSError, subprocess.TimeoutExpired):
             pass
 
     def _live_jobs(

@@ -71,7 +71,7 @@ class QuickClock:
 
     @staticmethod
     def _told(request: Request) -> bytes:
-        with urlopen(request, timeout=120) as answer:
+        with urlopen(request, timeout=600) as answer:
             told: bytes = answer.read()
             return told
 

@@ -44,7 +44,7 @@ class Done(Life):
         self._watched()
 
     def _tried(self, verb: str) -> bool:
-        """Whether the agent got it done; the first time it may be killed on its way."""
+        """Whether the agent got it done. The first two times it may be killed on its way."""
         for attempt in range(4):
             live = self.live()
             if verb != "provision" and not live:
@@ -57,7 +57,9 @@ class Done(Life):
                 continue
             if verb == "launch":
                 self.launched.add(self.lease)
-            kill_s = self.dice.uniform(0.02, 3.0) if self.dice.random() < 0.5 else None
+            kill_s: float | None = self.dice.uniform(0.02, 3.0)
+            if attempt > 1 or self.dice.random() < 0.5:
+                kill_s = None
             asked = [self.client.ask(*said, kill_after_s=kill_s) for said in words]
             if all(ended.status == 0 for ended in asked):
                 self.lease = self.live()[-1]["id"] if self.live() else ""

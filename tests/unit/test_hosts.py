@@ -102,7 +102,7 @@ async def test_a_host_that_failed_is_left_out_and_named_with_the_reason_and_unti
     assert reason == f"host tiny:41: {what} on 2026-11-20 (tiny-abcd); left out until 2026-12-04"
 
 
-@pytest.mark.parametrize("what", ["stopped", "vanished", "throttled", "slow link"])
+@pytest.mark.parametrize("what", ["stopped", "vanished", "throttled"])
 async def test_a_lesser_thing_makes_a_host_dearer_and_is_told_with_its_offer(
     ledger: Ledger, what: Misdeed, clock: HandClock
 ) -> None:

@@ -132,6 +132,7 @@ class Guarding:
         self._path = os.path.join(home, "guard.json")
         self._passing = Passing(home, request.get("rehearsed") is True)
         self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
+        self._word = ["--rehearsed"] if self._passing.leaps else []
         self._quiet: tuple = ()
         self._quiet_since = self._looked_at = self._passing.elapsed()
         self._look: object = None
@@ -277,7 +278,9 @@ class Guarding:
             return True
         try:
             said = json.loads(
-                output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+                output_of(
+                    sys.executable, "-I", "-S", script, "judge", "--home", self._home, *self._word
+                )
             )
             return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * self._look_s)
         except (ValueError, KeyError, TypeError):  # unknown, which is not idle
@@ -297,8 +300,11 @@ class Guarding:
                 self._look.kill()  # type: ignore[attr-defined]
             if os.path.isfile(script):
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
+                argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-        except OSError:
+                if self._passing.leaps:  # before time leaps on
+                    self._look.wait(LOOK_S)
+        except (OSError, subprocess.TimeoutExpired):
             pass
 
     def _live_jobs(

@@ -103,9 +103,10 @@ class Bounds:
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
         self._own = os.path.dirname(work)
-        beside = os.path.dirname(self._own)
+        beside, plain = os.path.dirname(self._own), os.path.join(login, b"gpu-tenant")
         is_ours = os.path.basename(beside) == b"gpu-tenant"
-        self._leases = beside if is_ours else os.path.join(login, b"gpu-tenant")
+        # Another lease may have its directory on another of the box's disks.
+        self._leases = {plain, beside} if is_ours else set()
         # A place whose very name says that it is temporary may be given up as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
@@ -120,11 +121,9 @@ class Bounds:
             at = escape_path(top).rstrip("/") + "/"
             if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
                 return "all of " + escape_path(top)
-        if is_below(self._work, self._own) and is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = is_below(pattern.prefix, self._leases) and not is_below(
-                pattern.prefix, self._own
-            )
+        for leases in self._leases:
+            others = escape_path(os.path.join(leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, leases) and not is_below(pattern.prefix, self._own)
             if pattern.matches(others) or is_there:
                 return "what belongs to another lease"
         return None

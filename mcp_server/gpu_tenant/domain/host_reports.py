@@ -9,9 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.record import Line, Record
 
-Misdeed = Literal[
-    "never ready", "failed audit", "host lost", "vanished", "stopped", "slow link", "throttled"
-]
+Misdeed = Literal["never ready", "failed audit", "host lost", "vanished", "stopped", "throttled"]
 """What a host can do. The words are stored, and never change."""
 
 _LEAVES_OUT: frozenset[Misdeed] = frozenset({"never ready", "failed audit", "host lost"})
@@ -24,7 +22,7 @@ _MOST = 4
 
 RULE = (
     "a host that was never ready, failed an audit or was lost is left out for 14 days; each time that one vanished, "
-    "stopped, throttled or had a slow link counts as 25 % of its price for as long"
+    "stopped or throttled counts as 25 % of its price for as long"
 )
 
 

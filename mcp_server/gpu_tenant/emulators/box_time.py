@@ -11,7 +11,7 @@ from pathlib import Path
 from gpu_tenant.files.replace_file import replace_file
 
 _AGAIN_S, _WAITS_S = 0.01, 20.0
-"""How often a guard is looked for that has something to do, and how long a leap waits for all of them, in real time."""
+"""How often a guard is looked at that has something to do, and how long a leap waits for it, in real time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,14 @@ class BoxTime:
         first = min(dues, key=lambda due: due.at, default=None)
         return None if first is None else (first, max(0.0, first.at - now))
 
-    async def done(self, due: Due, *, until: float) -> None:
-        """The guard has done what was due, or is no more, or `until` has come, by the loop's clock."""
+    async def done(self, due: Due) -> None:
+        """The guard has done what was due, or is no more, or takes too long."""
+        until = asyncio.get_running_loop().time() + _WAITS_S
         while due in self._dues():
             if asyncio.get_running_loop().time() >= until:
                 self._given_up.add(due)  # it is still at it, and time goes on
                 return
             await asyncio.sleep(_AGAIN_S)
-
-    @staticmethod
-    def patience() -> float:
-        """Until when one leap waits for the guards, by the loop's clock."""
-        return asyncio.get_running_loop().time() + _WAITS_S
 
     def _dues(self) -> Iterator[Due]:
         for told in self._root.glob("*/due.json"):

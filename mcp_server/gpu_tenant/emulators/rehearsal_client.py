@@ -12,6 +12,8 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Address
 
+_ANSWER_S, _LEAP_S = 30.0, 600.0
+"""How long the rehearsal may take to answer. A leap may wait for guards on boxes again and again."""
 _ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
 
 
@@ -33,7 +35,7 @@ class RehearsalClock:
         """As `Clock.sleep`. Hardly any real time passes."""
         await asyncio.sleep(min(seconds, self._really_s))
         body = json.dumps({"advance_s": seconds})
-        await asyncio.to_thread(_ask, self._url, "POST", "clock", body)
+        await asyncio.to_thread(_ask, self._url, "POST", "clock", body, _LEAP_S)
 
 
 def really_at(url: str, target: str) -> Address | None:
@@ -45,9 +47,11 @@ def _time(answer: bytes) -> datetime:
     return datetime.fromisoformat(json.loads(answer)["now"])
 
 
-def _ask(url: str, method: str, path: str, body: str | None = None) -> bytes:
+def _ask(
+    url: str, method: str, path: str, body: str | None = None, timeout_s: float = _ANSWER_S
+) -> bytes:
     # Not urllib's opener: the time is asked for often, and this takes half as long.
-    connection = HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request(method, f"/_rehearsal/{path}", body)
         return connection.getresponse().read()

@@ -364,15 +364,13 @@ class Stage:
         """So much time has passed. It stopped wherever the guard on a box had something to do, until that was done."""
         until = self.world.now + seconds
         if self._box_time is not None:
-            patience = self._box_time.patience()
             while (known := self._box_time.next_due()) is not None:
                 due, in_s = known
-                is_late = asyncio.get_running_loop().time() >= patience
-                if is_late or self.world.now + in_s >= until:
+                if self.world.now + in_s >= until:
                     break
                 self.world.advance(in_s)
                 await self._carry_out_late_ones()
-                await self._box_time.done(due, until=patience)
+                await self._box_time.done(due)
         self.world.advance(max(0.0, until - self.world.now))
         await self._carry_out_late_ones()
 

@@ -43,10 +43,10 @@ def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> 
     )
 
 
-async def _settled(context: Context, lease: Lease) -> Occupancy:
+async def _settled(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
     """The same, once it is settled where the lease's directory is on its box."""
     placed = await settle_place(context.session(lease), ledger=context.ledger)
-    return occupancy(context, lease.model_copy(update={"place": placed.place}))
+    return occupancy(context, lease.model_copy(update={"place": placed.place}), since)
 
 
 async def come_in(context: Context, lease: Lease) -> None:
@@ -110,7 +110,7 @@ async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
     if boots and _first_boots(context, lease, box.created_at):
         return NeverIn()
     try:
-        return await occupancy(context, lease, since=box.created_at).look("everything")
+        return await (await _settled(context, lease, box.created_at)).look("everything")
     except (BoxTaken, BoxTrouble) as trouble:
         return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
 

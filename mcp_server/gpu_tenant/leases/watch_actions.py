@@ -123,6 +123,7 @@ async def activity(context: Context, lease: str) -> Activity:
     transport = context.transport(found)
     places = await bring({"activity": script("activity.py")}, transport, found)
     home = ["--home", found.caretaker_home]
+    home += ["--rehearsed"] if context.ledger.is_rehearsed else []
     for verb in ("look", "judge"):
         answer = await transport.run(
             ["python3", "-I", "-S", places["activity"], verb, *home], timeout_s=60

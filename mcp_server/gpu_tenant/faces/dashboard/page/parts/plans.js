@@ -111,9 +111,7 @@ const PLANS = {
     wont: [
       t("It does not end the lease, and the deadline still comes."),
       row.park === "wipes"
-        ? t(
-            "A stop may empty the disk that the work is on: it is refused once the box was used.",
-          )
+        ? t("A stop may empty the disk that the work is on: it is refused once the box was used.")
         : t("It is refused while a job runs."),
       t("Nobody promises that a GPU is free when you resume."),
     ],
