@@ -207,8 +207,11 @@ async def test_a_slow_gpu_is_seen_under_load_alone_and_the_next_step_gives_the_b
         tenant.fault("gpu_slow_clock", amount=0.5)
         looked = await tenant.tenancy.audit(card.lease)
         burnt = await tenant.tenancy.audit(card.lease, burn_s=60)
+        ledger = tenant.tenancy.ledger
+        reports = ledger.host_reports(at=ledger.now())
 
     assert faults(looked) == {}
+    assert {report.what for report in reports} == {"failed audit"}, "its host is remembered"
     assert {"burn gpu 0 clock", "burn gpu 0 fp32"} <= set(faults(burnt))
     assert "not what was paid for" in burnt.next
     assert "teardown" in burnt.next

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpu_tenant.box.audit import Audit
 
 _OWN_FAULT = re.compile(
-    r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu \d+ |link ).*|clock|writing in .*"
+    r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu|link) .*|clock|writing in .*"
 )
 """The blockers of an audit that no order and no image brings about."""
 _SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")

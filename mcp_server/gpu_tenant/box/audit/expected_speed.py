@@ -1,11 +1,13 @@
 """What a GPU should do under load: its maker's figures, and the share of them that a sound card reaches.
 
-Figures are of the makers' data sheets, read on 2026-11-23: TFLOPS without sparsity, with sums in 32 bits, and GB/s.
+Figures are of `providers/gpu_speeds.py`, where each row names its document. Cards without a row there have figures here, of
+the makers' data sheets as they were known on 2026-11-23: TFLOPS without sparsity, with sums in 32 bits, and GB/s.
 """
 
 from typing import NamedTuple
 
 from gpu_tenant.providers.gpu_catalog import known_gpu
+from gpu_tenant.providers.gpu_speeds import speed_of
 
 
 class Speed(NamedTuple):
@@ -79,8 +81,14 @@ _SPEEDS = {
 
 def expected_speed(name: str) -> Speed | None:
     """Return what the GPU of that name should do. None if no figures are known for it."""
-    model = known_gpu(name)
-    return _SPEEDS.get(model.name) if model else None
+    model, told = known_gpu(name), speed_of(name)
+    own = _SPEEDS.get(model.name) if model else None
+    if told is None:
+        return own
+    # What share of its tensor cores' figure this load reaches is known for the cards of our own table alone.
+    tensor = (told.bf16 or told.fp16 or own.tensor_tflops) if own else 0
+    found = (own or Speed(0, 0, 0, 4))._replace(fp32_tflops=told.fp32, memory_gb_s=told.memory)
+    return found._replace(tensor_tflops=tensor)
 
 
 def link_gb_s(gen: int, width: int) -> float:
