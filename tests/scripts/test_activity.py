@@ -130,7 +130,9 @@ def test_of_an_ssh_server_the_bytes_count_and_not_what_knocking_costs(tmp_path: 
         stdout=subprocess.DEVNULL,
     ) as server:
         until(tmp_path, lambda _: ACTIVITY.stat_of(server.pid)["own_s"] > 0)
-        seen = next(s for s in ACTIVITY.living(str(tmp_path), None).values() if s["pid"] == server.pid)
+        seen = next(
+            s for s in ACTIVITY.living(str(tmp_path), None).values() if s["pid"] == server.pid
+        )
         server.kill()
 
     assert (seen["group"], seen["own_s"]) == ("other", 0)
