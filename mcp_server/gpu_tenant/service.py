@@ -164,7 +164,7 @@ class Tenancy:
             gpu_count=count,
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
             region=ordered.region if region is None else region,
-            order=ordered if disk_gb is None else ordered.model_copy(update={"disk_gb": disk_gb}),
+            order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
             **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
