@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers torture deaths over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers bench-many-files torture deaths over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -76,6 +76,9 @@ bench-start: $(VENV)/.ready-dev   ## what a command takes to start and answer, a
 bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
 	$(BIN)/python tests/bench/fleet.py $(ARGS)
 
+bench-many-files: $(VENV)/.ready-dev   ## collect and teardown of 300,000 files: time and memory; ARGS='20000 --at DIR'
+	$(BIN)/python tests/bench/many_files.py $(ARGS)
+
 bench-transfers: $(VENV)/.ready-dev   ## collect against scp, rsync, rclone and others, in 45 minutes; ARGS='--only long-600'
 	$(BIN)/python tests/bench/transfers.py $(ARGS)
 
@@ -88,7 +91,7 @@ fuzz: $(VENV)/.ready-dev        ## hostile input for every reader, in turns; MIN
 
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
-	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py
+	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py tests/contract/test_orders.py
 
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on

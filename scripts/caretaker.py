@@ -72,7 +72,7 @@ class Telling:
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """This many more files were looked at, and this many more bytes were read."""
+        """Count files that were looked at, and bytes that were read. Tell the tenant, if it is time to."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return
@@ -125,7 +125,7 @@ def is_below(path: bytes, directory: bytes) -> bool:
 
 
 def inner_path(raw: bytes) -> bytes:
-    """`raw` without empty parts and dots. It leads down, and nowhere else.
+    """Return `raw` without empty parts and dots. The path only leads down.
 
     Raises:
         Refusal: UNSAFE_PATH.
@@ -149,7 +149,7 @@ _TOKEN = re.compile(
 
 
 def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """One component of a pattern as the source of a regex; also its bytes, if it is no glob."""
+    """Return the source of a regex for one component of a pattern, and its bytes if the component is no glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -203,7 +203,7 @@ class Pattern:
         if not self.relative:
             globs = [raw for _, raw in segments]
             fixed = globs.index(None) if None in globs else len(globs)
-            segments = self._resolved(segments, from_home)
+            segments = self._resolve_beginning(segments, from_home)
             self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
@@ -216,10 +216,10 @@ class Pattern:
         self.source = source if self.relative else "/" + source
         self.matches = re.compile(self.source).fullmatch
 
-    def _resolved(
+    def _resolve_beginning(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """The same with the links in its literal beginning resolved, because the survey sees real paths."""
+        """Return the segments, with every link in the literal beginning resolved: the survey sees real paths."""
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
@@ -238,7 +238,10 @@ class Pattern:
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
+    """Return the texts that are patterns.
+
+    A text that is no pattern, or that gives up too much, is left out and added to `problems`.
+    """
     found = []
     for text in dict.fromkeys(texts):
         try:
@@ -256,9 +259,10 @@ def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict])
 
 
 class Narrowing:
-    """Which artifacts are given up all the same, because a discard names them more narrowly than each artifact.
+    """Which artifacts are given up after all, because a discard is narrower than each pattern that keeps them.
 
-    `out/huge.bin` lies in `out/`, and takes it out of what `out/` keeps. `*.tmp` does not, and takes nothing.
+    The discard `out/huge.bin` lies in the artifact `out/`, so this file is given up. The discard `*.tmp` does
+    not lie in `out/`, so `out/` keeps its temporary files.
     """
 
     def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
@@ -283,7 +287,7 @@ class Narrowing:
 
 
 def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
-    """Whether that discard names a part of what the artifact names, and not as much as it does."""
+    """Whether the discard names a part, and not all, of what the artifact names."""
     if discard.relative != artifact.relative or discard.place == artifact.place:
         return False
     if not artifact.matches(discard.place):
@@ -326,14 +330,18 @@ class Bounds:
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
-        # What is temporary by its very name may be given up by that name.
+        self._own = os.path.dirname(work)
+        beside, plain = os.path.dirname(self._own), os.path.join(login, b"gpu-tenant")
+        is_ours = os.path.basename(beside) == b"gpu-tenant"
+        # Another lease may have its directory on another of the box's disks.
+        self._leases = {plain, beside} if is_ours else set()
+        # A place whose very name says that it is temporary may be given up as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
         self._home = os.fsencode(home)
 
     def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole; None if it keeps within its bounds."""
+        """Return what the pattern would give up although it may not. None if the pattern keeps its bounds."""
         if pattern.relative:
             matched = [probe for probe in PROBES if pattern.matches(probe)]
             return "all that is written" if _is_wide(matched) else None
@@ -341,18 +349,16 @@ class Bounds:
             at = escape_path(top).rstrip("/") + "/"
             if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
                 return "all of " + escape_path(top)
-        if is_below(self._work, self._own) and is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = is_below(pattern.prefix, self._leases) and not is_below(
-                pattern.prefix, self._own
-            )
+        for leases in self._leases:
+            others = escape_path(os.path.join(leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, leases) and not is_below(pattern.prefix, self._own)
             if pattern.matches(others) or is_there:
                 return "what belongs to another lease"
         return None
 
 
 def patterns(home: str, request: dict) -> dict:
-    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
+    """Tell which of these patterns are no patterns, or give up too much. Do nothing else."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
     good_patterns(request.get("artifacts", []), None, problems)
@@ -420,12 +426,12 @@ def put_bytes(path: str, content: bytes, flags: int) -> None:
 
 
 def reserve_record(path: str) -> None:
-    """The record at `path` can be written later, even if the disk is full by then."""
+    """Reserve room, so that the record at `path` can be written even if the disk is full by then."""
     put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
 def write_record(path: str, record: dict) -> None:
-    """`path` holds the whole `record`, and it is on the disk."""
+    """Write the whole `record` to `path`, and flush it to the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
@@ -476,10 +482,10 @@ def _fits(value: object, types: Any) -> bool:
 
 
 def _json_value(raw: bytes) -> Any:
-    """The value of that JSON.
+    """Return the value of that JSON.
 
     Raises:
-        ValueError: it is none, or it is nested so deeply that it cannot be read.
+        ValueError: this is no JSON, or it is nested so deeply that it cannot be read.
     """
     try:
         return json.loads(raw.decode())
@@ -505,7 +511,7 @@ def read_record(path: str, fields: dict) -> dict | None:
     """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
+        Refusal: RECORD_CORRUPT. A record that cannot be read does not count as missing.
     """
     record: dict | None
     try:
@@ -605,7 +611,7 @@ def living_processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """The same where there is no /proc: the group stands for the session, and the second of the start for the ticks."""
+    """Do as `living_processes` without /proc: take the group for the session, and the second of the start for the ticks."""
     found = {}
     for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
@@ -621,8 +627,17 @@ def ticks_of(pid: int) -> int:
     return process.ticks if process else 0
 
 
+def started_ns(pid: int) -> int | None:
+    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
+    ticks = ticks_of(pid)
+    if booted is None or ticks <= 0:
+        return None
+    return int((int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")) * 10**9)
+
+
 def restarted_since(started: dict) -> str | None:
-    """Why no process of that launch can be left; None if one may be."""
+    """Say why no process of that launch can still live. None if one may still live."""
     if started["boot_id"] != boot_id():
         return "boot id was %s and is %s" % (started["boot_id"], boot_id())
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
@@ -651,7 +666,7 @@ class Job:
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
-    def started(self) -> dict | None:
+    def start_record(self) -> dict | None:
         return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
@@ -677,11 +692,11 @@ class Job:
     def members(self) -> list[Process]:
         """Every living process of the job but its supervisor.
 
-        It is known by its descent, by its session, or by the marks in its environment.
+        A process is the job's by its descent, by its session, or by the marks in its environment.
         """
         table, members, supervisor = living_processes(), set(), 0
         try:
-            started = self.started()
+            started = self.start_record()
         except Refusal:  # then only the marks tell
             started = None
         if started and not restarted_since(started):
@@ -726,7 +741,7 @@ def all_jobs(home: str) -> list[Job]:
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """The files of that name that exist: first that of our own cgroup, then those of the cgroups around it."""
+    """Return the existing files of that name: first our own cgroup's, then those of the cgroups around it."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -746,18 +761,18 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 def oom_kill_counts() -> dict[str, int]:
     """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, OOM_KILL_FIELDS)
+    return _counts_in(paths, OOM_KILL_FIELDS)
 
 
 def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
-    The cgroup of a killed process counts that kill even if the whole machine was short of memory. Only its
-    own limit is counted here.
+    A cgroup's count of kills also rises if the whole machine was short of memory. These counts rise only if
+    the cgroup reached its own limit.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
+    return _counts_in(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
 OOM_KILL_FIELDS = {
@@ -771,7 +786,7 @@ LIMIT_HIT_FIELDS = {
 }  # the other files hold nothing but a number
 
 
-def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
+def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
@@ -783,7 +798,7 @@ def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 def risen_counts(before: dict, names: dict) -> dict:
     """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
-    now = _counted(before, names)
+    now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
     return dict(risen[:6])  # the record has to fit into the room that was reserved for it
 
@@ -820,7 +835,7 @@ def what_is_full(room: dict) -> str | None:
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
-    """What may explain a death, as the box is at this moment. It fits into a reserved record."""
+    """Return facts of the box, as it is now, that may explain a job's death. They fit into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
         room_at(work),
@@ -868,7 +883,7 @@ def kernel_messages(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # it was overwritten while we read; the next one is there
+        except BrokenPipeError:  # this message was overwritten while we read; the next can be read
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -877,7 +892,7 @@ def kernel_messages(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Whether this job's cgroup or the whole host was short of memory when the kernel killed, and what counted that."""
+    """Return what ran out of memory when the kernel killed, this job's cgroup or the host, and the count that shows it."""
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()
@@ -960,7 +975,7 @@ def observe(job: Job) -> Observed:
 
 def _look(job: Job) -> Observed:
     held = job.is_held()  # This is read before the records: if the lock is free, they are final.
-    started = job.started()
+    started = job.start_record()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
     final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)
@@ -1012,9 +1027,8 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
             return {"code": "exit", "evidence": otherwise[1]}
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        kernel["main_pid"] = started[
-            "pid"
-        ]  # In a PID namespace the kernel's own numbers are others.
+        # Only outside of a PID namespace does the kernel name a process by the number that we know.
+        kernel["main_pid"] = started["pid"]
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
     return seek_reason(
@@ -1039,7 +1053,7 @@ def heard_notice(home: str) -> dict | None:
 
 
 def record_notice(home: str, source: str, **more: object) -> None:
-    """It is on record that notice was given. The first record of it stands, and `more` is added to it."""
+    """Record that notice was given. The first record stays, and `more` is added to it."""
     known = heard_notice(home)
     record = known or {"at": time.time(), "source": source, "boot_id": boot_id(), "jobs": []}
     write_record_if_possible(os.path.join(home, "notice.json"), dict(record, **more))
@@ -1159,9 +1173,9 @@ def tail(home: str, request: dict) -> dict:
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
-    """The moment from which written bytes count is on record, by the clocks of the file systems.
+    """Record the moment from which written bytes count, by the clocks of the file systems. Return that moment.
 
-    Of two clocks the earlier one is taken: if one is wrong, too much is accounted for, and not too little.
+    The earlier of two clocks counts: if one is wrong, too much is accounted for, and not too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
@@ -1179,7 +1193,7 @@ def set_since(home: str, name: str, directory: bytes) -> int:
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """From when on written bytes count: by the record here, or from an earlier moment that the tenant names."""
+    """Return since when written bytes count: the moment on record, or an earlier one that the tenant names."""
     since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(
@@ -1196,12 +1210,11 @@ def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int |
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
-    """Another process runs `body`; of its caller's open files it has only the descriptors in `keep`."""
+    """Run `body` in another process. Of its caller's open files, that process has only those in `keep`."""
     import signal
 
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # if our caller ignores it, the system reaps our child before we can wait for it
+    # If SIGCHLD stayed ignored, the system would reap our child before we can wait for it.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     courier = os.fork()
     if courier:
         os.waitpid(courier, 0)
@@ -1219,7 +1232,7 @@ def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
                 if int(name) > 2 and int(name) not in keep:
                     try:
                         os.close(int(name))
-                    except OSError:  # the listing's own
+                    except OSError:  # the listing's own descriptor is closed already
                         pass
             body()
     finally:
@@ -1235,7 +1248,7 @@ KILL_LIMIT_S = 10.0
 
 
 def record_ending(job: Job, why: str) -> None:
-    """It is on record that we are about to end the job. The first such record stands."""
+    """Record that we are about to end the job. The first such record stays."""
     if job.ending() is None:
         # A full disk must not keep a job running.
         write_record_if_possible(
@@ -1244,7 +1257,7 @@ def record_ending(job: Job, why: str) -> None:
 
 
 def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """No process of these jobs is left, but for those that are returned: they outlived even SIGKILL.
+    """End all processes of these jobs. Return those that survived even SIGKILL.
 
     With each job comes the signal that asks it to end, and how many seconds it may take.
     """
@@ -1260,7 +1273,7 @@ def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
 
 
 def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -> set:
-    """Their living processes. Each is told once to end; it is killed when its job's time has `passed`."""
+    """Ask each process of the jobs once to end, and kill it when its job's time has `passed`. Return the living ones."""
     import signal
 
     alive = set()
@@ -1281,7 +1294,7 @@ def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -
 
 
 def stop(home: str, request: dict) -> dict:
-    """The job has ended and none of its processes is left.
+    """End the job and all its processes.
 
     Raises:
         Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
@@ -1315,7 +1328,7 @@ def stop(home: str, request: dict) -> dict:
 
 
 def start(home: str, request: dict) -> dict:
-    """The job has been launched exactly once, by this call or by an earlier one.
+    """Launch the job, unless an earlier call has launched it: a job is launched exactly once.
 
     Raises:
         Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
@@ -1344,7 +1357,7 @@ def start(home: str, request: dict) -> dict:
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
     give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
-    while job.started() is None:
+    while job.start_record() is None:
         lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
@@ -1354,7 +1367,7 @@ def start(home: str, request: dict) -> dict:
             time.sleep(0.02)
             continue
         try:
-            if job.started() is None:
+            if job.start_record() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
                 since_ns = set_since(home, "since.json", request["cwd"])
                 write_record(job.path("spec.json"), spec)
@@ -1369,7 +1382,7 @@ def start(home: str, request: dict) -> dict:
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
-    started = job.started() or {}
+    started = job.start_record() or {}
     reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
     return dict(reply, job=job.name, already=already, since_ns=since_ns)
 
@@ -1377,7 +1390,7 @@ def start(home: str, request: dict) -> dict:
 def _launch(
     job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float
 ) -> None:
-    """The job's command has been started under a supervisor of its own."""
+    """Start the job's command under a supervisor of its own."""
     import select
 
     told, tell = os.pipe()
@@ -1387,7 +1400,7 @@ def _launch(
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
-    if job.started() is None:
+    if job.start_record() is None:
         if not ready:
             raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
         raise Refusal(
@@ -1396,16 +1409,15 @@ def _launch(
 
 
 def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
-    """The job and all it left behind have ended, and that is on record."""
+    """Start the job. Wait until it, and all the processes that it left behind, have ended. Record that."""
     import select
     import signal
 
     try:
         import ctypes
 
-        adopts = (
-            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-        )  # PR_SET_CHILD_SUBREAPER: also what becomes a daemon is our child then
+        # PR_SET_CHILD_SUBREAPER: a process of the job that becomes a daemon is then our child, too.
+        adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
         adopts = False
     supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
@@ -1455,12 +1467,12 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             os.read(woken, 4096)
         except BlockingIOError:
             pass
-    if job.started() and not os.path.exists(job.path("exit.json")):
+    if job.start_record() and not os.path.exists(job.path("exit.json")):
         _insist(job.path("exit.json"), end)
 
 
 def _insist(path: str, record: dict) -> None:
-    """`path` holds `record`, however long that took. Without that record the job would count as killed."""
+    """Write `record` to `path`, however long that takes. Without this record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -1471,7 +1483,7 @@ def _insist(path: str, record: dict) -> None:
 def _become_job(
     job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
 ) -> NoReturn:
-    """This process is the job's command. That was on record before its first instruction."""
+    """Record this process as the job's, and only then become the job's command."""
     import signal
 
     try:
@@ -1571,7 +1583,7 @@ class Hashes:
         self._used[key] = known
         return known[0], before
 
-    def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
+    def recall(self, path: bytes) -> tuple[str | None, os.stat_result]:
         """The same, but the hash is None if the file would have to be read for it."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
@@ -1630,6 +1642,7 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
 # One walk over all that jobs may have written.
 
 
+RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
@@ -1657,6 +1670,7 @@ class Survey:
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
         self.launched_ns: int | None = None
+        self.restarted_ns: int | None = None
         self._quiet: list[bytes] = []
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
@@ -1669,9 +1683,9 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
+        """Also count what was written from `rented_ns` on, except what is quiet before the first launch.
 
-        Quiet is what the image's own services write while they come up, and a work directory that was
+        Quiet are the files that the image's own services write while they start, and a work directory that was
         cloned on the box.
         """
         self.launched_ns = self.since_ns
@@ -1684,13 +1698,23 @@ class Survey:
     def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
         launched = self.launched_ns
         if launched is not None and seen.st_ctime_ns >= launched:
-            return False
+            return self._came_with_a_start(path, seen)
         if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
             return True
+        return self._is_of_the_image(path, seen)
+
+    def _is_of_the_image(self, path: bytes, seen: os.stat_result) -> bool:
         return seen.st_size <= QUIET_BYTES and any(
             path.startswith(place) if place.endswith(b"/") else path == place
             for place in self._quiet
         )
+
+    def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        begun_ns = self.restarted_ns
+        if begun_ns is None or not self._is_of_the_image(path, seen):
+            return False
+        return begun_ns - RESTART_NS <= seen.st_ctime_ns <= begun_ns + RESTART_NS
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
@@ -1700,7 +1724,7 @@ class Survey:
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
+        """Put everything below `top` that was not yet seen where it belongs. Do not follow links."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -1734,7 +1758,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # That is most of a home directory, so it is decided first.
+            return  # Most files of a home directory end here, so this is decided first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -1743,9 +1767,8 @@ class Survey:
             claimed = not self._narrowing.takes(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
-            if os.path.isdir(
-                target
-            ):  # no name holds %00, so only a pattern for all that is below matches
+            if os.path.isdir(target):
+                # No name holds %00. So only a pattern for everything below the directory matches.
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
@@ -1787,7 +1810,7 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
-    """The places where another machine's disks are mounted, or what is no disk."""
+    """Return the places where something is mounted that is another machine's disk, or no disk at all."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -1845,7 +1868,7 @@ MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)
 
 
 def is_cache(path: bytes) -> bool:
-    """Whether the file has the form of what such a cache holds, or is of an environment of the tenant's."""
+    """Whether the file has the form of a cached file, or lies in a real environment or package."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
     environment = ENVIRONMENT(path)
@@ -1891,11 +1914,11 @@ class Sent:
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """The hashes of what was sent to that place in that size."""
+        """Return the hashes of all files of that size that were sent to that place."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """The names that the tenant gives to what was sent, while it lies among the incoming files."""
+        """Return the names that the files of this tenant have while they lie among the incoming files."""
         import hashlib
 
         found = set()
@@ -1948,7 +1971,7 @@ class Own:
             name.decode("ascii", "replace")
         ):
             if "pushed" not in self._request:
-                return True  # a person who works by hand has no list of what is still to come
+                return True  # who works by hand has no list of sent files to compare with
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
@@ -1960,7 +1983,7 @@ class Own:
         return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
 
     def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether it is a script of ours whose transfer broke off: the whole script lies beside it, and begins like this."""
+        """Whether the file is the first part of a script of ours that lies whole beside it: a transfer broke off."""
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
             return False
         begun = _content_of(path)
@@ -1982,7 +2005,7 @@ class Own:
     def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
         if not stat.S_ISREG(seen.st_mode):
             return False
-        if inner in self._logs:  # a log is an entry of the seal
+        if inner in self._logs:  # the seal lists each log as an entry
             return True
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
@@ -2097,7 +2120,7 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._unclaimed: list[tuple[int, str]] = []
+        self.unclaimed: list[tuple[int, str]] = []
         self._empty: list[str] = []
         self._pushed = [0, 0]
 
@@ -2114,23 +2137,23 @@ class Heaps:
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
             elif size:
-                self._unclaimed.append((size, at))
+                self.unclaimed.append((size, at))
             else:
                 self._empty.append(at)
         for default, files in odd.items():
-            # What has a cache's name but not its form is given up unasked, as long as it is little.
+            # Files with a cache's name, but not its form, are discarded unasked only while they are small.
             if sum(size for size, _ in files) > ODD_BYTES:
-                self._unclaimed += files
+                self.unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self._unclaimed += [(0, at) for at in self._empty]
+            self.unclaimed += [(0, at) for at in self._empty]
             self._empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
-        """Each of these patterns gives up a place that cannot be read, and so cannot be counted."""
+        """List these patterns as discards, too. They give up places that cannot be read, so nothing is counted."""
         for reason in reasons:
             self._discarded.setdefault(reason, [0, 0])
 
@@ -2144,7 +2167,7 @@ class Heaps:
             return False
         if not self._reads:
             try:
-                sha256, _ = self._hashes.recalled(path)
+                sha256, _ = self._hashes.recall(path)
             except (Changing, OSError):
                 sha256 = None
             self.is_sure = self.is_sure and sha256 in versions
@@ -2154,15 +2177,15 @@ class Heaps:
         except (Changing, OSError):
             return False
 
-    def told(self, named: int) -> dict:
-        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+    def as_answer(self, named: int) -> dict:
+        largest = sorted(self.unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
         ]
         return {
             "unclaimed": {
-                "count": len(self._unclaimed),
-                "bytes": sum(size for size, _ in self._unclaimed),
+                "count": len(self.unclaimed),
+                "bytes": sum(size for size, _ in self.unclaimed),
                 "largest": [{"at": at, "size": size} for size, at in largest],
             },
             "discarded": {
@@ -2181,7 +2204,10 @@ ODD_BYTES, NAME_BYTES = 10 << 20, 2048
 def discarded_by(
     at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
 ) -> str | None:
-    """The text of the first pattern that discards the file; None if none does. Caches count outside of work, too."""
+    """Return the text of the first pattern that discards the file. None if no pattern does.
+
+    The defaults discard caches outside of the work directory, too.
+    """
     for pattern in discards:
         text = inner if pattern.relative else at
         if text is not None and pattern.matches(text):
@@ -2194,11 +2220,11 @@ def discarded_by(
 
 
 # --- at_work -------------------------------------------------------------------------------------
-# Processes that belong to no job, and work where the seal is taken.
+# Processes that belong to no job, but work in what is to be sealed.
 
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # they carry or show the work of other processes, and those are looked at themselves
+BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked themselves
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
@@ -2206,7 +2232,7 @@ BESIDE = re.compile(  # they carry or show the work of other processes, and thos
 WAITS = re.compile(  # they wait for a person, and compute only when asked
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
-IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
+IDLE_LOOK_S, IDLE_LOOKS, IDLE_CORES = 1.0, 5, 0.1
 
 
 class AtWork:
@@ -2222,10 +2248,10 @@ class AtWork:
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self) -> None:
-        """There is no such process.
+        """Refuse the seal if there is such a process.
 
-        A process may sleep for an hour before it writes, so one that does not compute counts as well. It is
-        enough that it began since launch, and works in one of the places or has a file there open for writing.
+        A process may sleep for an hour before it writes, so a process that does not compute counts as well. It
+        counts if it began since launch, and works in one of the places or has a file there open for writing.
 
         Raises:
             Refusal: AT_WORK.
@@ -2234,9 +2260,8 @@ class AtWork:
             return
         table, found = living_processes(), []
         apart, pid = set(), os.getpid()
-        while (
-            pid in table and pid not in apart
-        ):  # who asks for the seal, and all processes that this one came from
+        # Leave out this process, which makes the seal, and its ancestors.
+        while pid in table and pid not in apart:
             apart.add(pid)
             pid = table[pid].parent
         began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
@@ -2266,7 +2291,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """The place of ours where the process is at work; None if it is in none."""
+        """Return where in our places the process is at work. None if it is in none of them."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -2283,7 +2308,10 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether it is below a place. A place itself does not count: every login begins in the home directory."""
+        """Whether the path is below one of our places, or is the work directory.
+
+        Another place itself does not count, because every login begins in the home directory.
+        """
         is_deeper = any(is_below(path, place) and path != place for place in self._places)
         return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
@@ -2301,11 +2329,11 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether it is a shell that waits for a person, or carries or shows others' work, or is our own."""
+        """Whether the process does not count: a waiting shell, a viewer or carrier of others' work, or a script of ours."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
-            return True  # it is the kernel's
+            return True  # a process of the kernel
         if name in SHELLS:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"
@@ -2315,7 +2343,7 @@ class AtWork:
         return bool(BESIDE(name)) and self._writes_to(pid) is None
 
     def _runs_ours(self, pid: int, words: list[str]) -> bool:
-        """Whether what it runs is a script of the tenant's. A name of one elsewhere on its line says nothing."""
+        """Whether the process runs a script of the tenant's. A script's name among its arguments proves nothing."""
         for word in words[1:]:
             if word in ("-c", "-m", "-"):
                 return False
@@ -2324,7 +2352,7 @@ class AtWork:
         else:
             return False
         try:
-            # A daemon no longer stands where it was begun, which was where our scripts' directory lies.
+            # A daemon has left the directory in which it was started: the one above our scripts.
             begun = os.path.dirname(self._own.beside)
             paths = [os.path.join(at, os.fsencode(word)) for at in (_cwd_of(pid), begun)]
             path = next((path for path in paths if os.path.lexists(path)), paths[0])
@@ -2341,9 +2369,18 @@ class AtWork:
     @staticmethod
     def _computing(processes: list) -> list:
         before = {process.pid: _cpu_s(process.pid) for process, _ in processes}
-        time.sleep(IDLE_LOOK_S)
+        runnable = dict.fromkeys(before, 0)
+        for _ in range(IDLE_LOOKS):
+            time.sleep(IDLE_LOOK_S / IDLE_LOOKS)
+            for pid in before:
+                runnable[pid] += _is_runnable(pid)
         most_s = IDLE_CORES * IDLE_LOOK_S
-        return [one for one in processes if _cpu_s(one[0].pid) - before[one[0].pid] > most_s]
+        return [
+            one
+            for one in processes
+            if _cpu_s(one[0].pid) - before[one[0].pid] > most_s
+            or runnable[one[0].pid] > IDLE_LOOKS / 2
+        ]
 
 
 def _cwd_of(pid: int) -> bytes:
@@ -2370,6 +2407,17 @@ def _on_terminal(pid: int) -> bool:
 def _cpu_s(pid: int) -> float:
     fields = text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
+
+
+def _is_runnable(pid: int) -> bool:
+    """Whether a thread of the process runs, or waits for a processor, as on a box that is overloaded."""
+    tasks = "/proc/%d/task" % pid
+    try:
+        threads = os.listdir(tasks)
+    except OSError:
+        return False
+    stats = (text_of("%s/%s/stat" % (tasks, thread)) for thread in threads)
+    return any(stat.rpartition(")")[2].split()[:1] == ["R"] for stat in stats)
 
 
 # --- elsewhere -----------------------------------------------------------------------------------
@@ -2439,8 +2487,8 @@ def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
     """An entry for each link that leads to a place in the work directory. Any other link is a problem.
 
-    The target is the link's own text. If that is absolute or goes up and down, it is a plain way to the
-    same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target is the link's own text. If the text is absolute, or climbs in its middle, the target is a plain
+    way to the same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
     """
     import hashlib
 
@@ -2485,7 +2533,10 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """The link's text; if that is absolute, or climbs in its middle, a way there that climbs only at its beginning."""
+    """Return the link's text, if it is relative, and climbs by `..` only at its beginning.
+
+    Otherwise return a path of that form that leads to the same place.
+    """
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
     parent = os.path.dirname(path)
@@ -2504,7 +2555,7 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here. All of them have ended, and no other waits to be started."""
+    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started."""
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
@@ -2516,7 +2567,7 @@ def _refuse_running(home: str) -> list[Job]:
     return [job for job, state in seen if state != "absent"]
 
 
-def _started(home: str) -> list[Job]:
+def _started_jobs(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
@@ -2526,7 +2577,7 @@ def _waiting(home: str) -> list[str]:
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+            whole = file.read().rpartition(b"\n")[0]  # a line without an end does not count
     except FileNotFoundError:
         return []
     try:
@@ -2568,7 +2619,7 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started(home) if is_look else _refuse_running(home)
+    jobs = _started_jobs(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
@@ -2587,6 +2638,8 @@ def manifest(home: str, request: dict) -> dict:
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
         survey.launched_ns = accounted_since_ns(home, jobs, None)
+        if request.get("restarted"):
+            survey.restarted_ns = started_ns(1)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -2600,7 +2653,7 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    unread: set[str] = set()  # the discards for which a place need not be read
+    unread: set[str] = set()  # discards of places that could not be read, and need not be
     problems, survey.problems = survey.problems, []
     for problem in problems:
         below, reason = problem["at"] + "/%00", None
@@ -2617,7 +2670,7 @@ def manifest(home: str, request: dict) -> dict:
     for name, path in survey.files + logs:
         at = escape_path(path)
         try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+            sha256, seen = hashes.of(path) if reads else hashes.recall(path)
         except (Changing, FileNotFoundError):
             survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
@@ -2644,7 +2697,7 @@ def manifest(home: str, request: dict) -> dict:
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
-        heaps.told(request.get("named", 20)),
+        heaps.as_answer(request.get("named", 20)),
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,
@@ -2653,7 +2706,28 @@ def manifest(home: str, request: dict) -> dict:
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
     )
+
+
+def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
+    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    if "kept" not in request:
+        return None
+    kept = [os.path.realpath(place) for place in request["kept"]]
+    found = [(entry.get("size", 0), entry["at"]) for entry in entries]
+    # What cannot be read may be anything.
+    found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    sizes: dict[str, int] = {}
+    for size, at in found:
+        if not any(is_below(unescape_path(at), place) for place in kept):
+            sizes[at] = max(size, sizes.get(at, 0))
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "count": len(sizes),
+        "bytes": sum(sizes.values()),
+        "largest": [{"at": at, "size": size} for at, size in largest[:20]],
+    }
 
 
 def _digest(entries: list[dict]) -> str:
@@ -2673,7 +2747,7 @@ SHARE = 0.25
 
 
 class Pace:
-    """If it rests after every piece of work, this process works at most `share` of the time.
+    """Keeps this process at work for at most `share` of the time, if `rest` is called after every piece of work.
 
     Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
     for a core that others use, it takes nothing from them.
@@ -2700,13 +2774,13 @@ class Pace:
 
 
 def _read_bytes() -> str:
-    """How much this process has read from a disk, as the kernel writes it; empty if it does not say."""
+    """Return the kernel's line about how much this process has read from a disk. Empty if there is none."""
     found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
 def step_back() -> str:
-    """All other processes go first, as far as the system allows it; the words say how far that is."""
+    """Let all other processes go first, as far as the system allows. Return in words how far that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
@@ -2727,7 +2801,7 @@ def step_back() -> str:
 
 
 PATIENCE_NS = 600 * 10**9
-UNDER_WAY = re.compile(  # names of what gets its own name once it is whole, as Orbax, transformers and curl do it
+UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is whole
     rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
     rb"|.+\.tmp\.[\w-]{1,16}"
 ).fullmatch
@@ -2755,7 +2829,7 @@ if TYPE_CHECKING:
 
 
 def _unit(path: bytes) -> bytes | None:
-    """The directory of the file's checkpoint: the outermost one that is named with the number of its step."""
+    """Return the directory of the file's checkpoint: the outermost one with the step's number in its name."""
     found, number, directory = None, None, os.path.dirname(path)
     while directory not in (b"/", b""):
         named = STEP.findall(os.path.basename(directory))
@@ -2785,7 +2859,7 @@ def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     return found
 
 
-def unfinished(
+def find_unfinished(
     files: Iterable[bytes],
     busy: set[bytes],
     listing: Dated,
@@ -2794,7 +2868,7 @@ def unfinished(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Those of the files that are being written, or belong to something that is. Names and times alone decide.
+    """Return the files that are being written, or whose checkpoint is. Only names and times decide.
 
     A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
     """
@@ -2842,9 +2916,8 @@ def _is_whole(
     ):
         return False
     stem = name[: -len(b".ckpt")] if name.endswith(b".ckpt") else name
-    if {stem + b"-unfinished", name + b".unfinished"} & set(
-        beside
-    ):  # NeMo marks a checkpoint so, beside it
+    # NeMo puts such a file beside an unfinished checkpoint.
+    if {stem + b"-unfinished", name + b".unfinished"} & set(beside):
         return False
     if not _has_all_shards(inside or beside, None if inside else name):
         return False
@@ -2858,12 +2931,12 @@ def _is_whole(
             # If others like it have a marker, this one will have one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # Old versions of transformers write their random states just after what is the last file now.
+    # Old versions of transformers write their random states just after the file that counts as last here.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """When the file was written that such a job writes last; None if nothing shows which job it is."""
+    """Return when the last file of such a checkpoint was written. None if its kind is not known."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -2872,7 +2945,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
 
 
 def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
-    """When the markers were written that say that the checkpoint is done. They lie in it or beside it."""
+    """Return when the markers were written, in the checkpoint or beside it, that say that it is done."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -2898,7 +2971,7 @@ def name_group(name: bytes) -> bytes:
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether all files of each set like `x-00001-of-00004` are there; with `one`, of its set alone."""
+    """Whether each set like `x-00001-of-00004` has all its files. With `one`, check only the set of that file."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
@@ -2931,7 +3004,9 @@ def complete(home: str, request: dict) -> dict:
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
     listing = checkpoint_listing(seen, request["work"])
     done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
-    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
+    held_back = find_unfinished(
+        seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done
+    )
     newest_first = sorted(
         (one for one in survey.files if one[1] in seen and one[1] not in held_back),
         key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
@@ -2967,6 +3042,7 @@ def complete(home: str, request: dict) -> dict:
         "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
         "left_out": left_out,
         "unfinished": sorted(names),
+        "all_bytes": sum(now.st_size for now in seen.values()),
         "running": running,
         "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
         "now": time.time(),
@@ -2976,7 +3052,7 @@ def complete(home: str, request: dict) -> dict:
 
 def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in all_jobs(home) if job.started()]
+    jobs = [job for job in all_jobs(home) if job.start_record()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
@@ -2994,12 +3070,12 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
 def _looked_twice(
     files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """The regular files as they are, and which of them are being written.
+    """Return the regular files as they are, and which of them are being written.
 
-    If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
-    is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
+    One look is enough if this kernel's clock dated a file more than `quiet_ns` ago: the file has not changed
+    since. Two looks are needed if another clock dated it (a network's file system, a time in the future).
     """
-    first = _looked(files)
+    first = _stats_of(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))
     now_ns = time.time_ns()
     undated = {
@@ -3009,7 +3085,7 @@ def _looked_twice(
     }
     if not all(hashes.knows(first[path]) for path in undated):
         time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), open_files() if files else {}
+    second, writers = _stats_of(files), open_files() if files else {}
     busy = set()
     for path, seen in second.items():
         if path in undated:
@@ -3021,7 +3097,7 @@ def _looked_twice(
     return second, busy
 
 
-def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
+def _stats_of(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
     found = {}
     for _, path in files:
         try:
@@ -3034,15 +3110,15 @@ def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
 
 
 # --- prune ---------------------------------------------------------------------------------------
-# The verb `prune`, the one that removes anything.
+# The verb `prune`, the only verb that removes anything.
 
 
 def prune(home: str, request: dict) -> dict:
-    """Those checkpoints are gone that are what was named, byte for byte. Any other is left whole.
+    """Remove each named checkpoint that is still the same, byte for byte. Leave every other one whole.
 
     Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. Before it is removed it is in the log `pruned`. Never removed are the newest of its
-    kind, what is open or linked to, and all that is left of what a declared pattern matches.
+    all that is in it. Before it is removed, it is written to the log `pruned`. Three things are never removed:
+    the newest of a kind, what is open or linked to, and the last that a declared pattern still matches.
     """
     survey, _ = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
@@ -3052,13 +3128,13 @@ def prune(home: str, request: dict) -> dict:
     with Locked(home, "home.lock"):
         for checkpoint in request["checkpoints"]:
             try:
-                top, files = _named(checkpoint)
+                top, files = _files_of(checkpoint)
             except (KeyError, TypeError, ValueError):
                 raise Refusal("BAD_REQUEST", "checkpoints are not as --help says") from None
             why = _why_kept(top, files, survey, left, hashes)
             if why is None:
                 _log_pruned(home, checkpoint)
-                why = _unlinked(top, files)
+                why = _unlink_all(top, files)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
                 left = {path for path in left if os.path.lexists(path)}
@@ -3070,7 +3146,7 @@ def prune(home: str, request: dict) -> dict:
     return {"pruned": gone, "files": count, "bytes": size, "refused": refused}
 
 
-def _named(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
+def _files_of(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
     files = {
         unescape_path(f["at"]): (
             int(f["size"]),
@@ -3128,7 +3204,7 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether there is one of the same kind beside it with a higher number."""
+    """Whether a checkpoint of the same kind with a higher number lies beside this one."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
@@ -3151,10 +3227,10 @@ def _log_pruned(home: str, checkpoint: dict) -> None:
     put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
-def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
+def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
     """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
-    They are first renamed and then looked at again, because a job may put another file in a place meanwhile.
+    Each file is first renamed and then looked at again, because a job may put another file in its place.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -3175,9 +3251,8 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     for aside, path in moved.items():
         if why is not None:
             try:
-                os.link(
-                    aside, path, follow_symlinks=False
-                )  # this never overwrites what has come there since
+                # A link never overwrites a file that has come there since.
+                os.link(aside, path, follow_symlinks=False)
             except OSError:
                 why += "; what was there is " + escape_path(aside)
                 continue
@@ -3235,10 +3310,10 @@ def _room_below(work: bytes) -> dict:
 
 
 def receive(home: str, request: dict) -> dict:
-    """The files of the tar on stdin lie below `work`. Each is whole from the moment it can be seen.
+    """Unpack the tar on stdin below `work`. Each file is whole from the moment it can be seen.
 
     Raises:
-        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before the bad one are in place.
     """
     import tarfile
 
@@ -3259,9 +3334,8 @@ def receive(home: str, request: dict) -> dict:
             inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
-        while sys.stdin.buffer.read(
-            CHUNK_BYTES
-        ):  # the padding is read, too, or the sender would find the pipe closed
+        # Read the padding, too. Otherwise the sender would find the pipe closed.
+        while sys.stdin.buffer.read(CHUNK_BYTES):
             pass
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
@@ -3271,7 +3345,7 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Those are on record as pushed files. If no more is to come, the directory for what comes is gone."""
+    """Record these as pushed files. Remove the directory for incoming files, if it is empty."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
@@ -3309,7 +3383,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """The member is in place under its own name, and whole. A job that had the old file open keeps that one."""
+    """Put the member in its place, whole. A job that has the old file open keeps the old file."""
     import hashlib
 
     work = request["work"]
@@ -3363,14 +3437,14 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """What may be replaced, by the bytes of its name: the two ends do not escape the same characters."""
+    """Return what may be replaced, by the bytes of its name. As text a name could differ: the two ends escape differently."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """What lies at `target` may be replaced: `over` allows it, or it already holds the bytes that come.
+    """Require that the file at `target` may be replaced: `over` allows it, or the file already holds the new bytes.
 
     Without `over` everything may be replaced, as when a person works by hand.
 
@@ -3400,13 +3474,13 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Files that lay among the incoming ones are in their places. Each was proved first, and then renamed.
+    """Check the bytes of each incoming file, and move the file to its place.
 
-    An incoming file with other bytes than was said is removed and named in `other`. What is `stale` is
-    removed, too.
+    An incoming file with other bytes than the request says is removed and named in `other`. The `stale` ones
+    are removed, too.
 
     Raises:
-        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before the bad one are in place.
     """
     work = request["work"]
     os.makedirs(work, exist_ok=True)
@@ -3416,7 +3490,7 @@ def place(home: str, request: dict) -> dict:
     other = []
     try:
         for key in request.get("stale", []):
-            arrived = _arrived(work, key)
+            arrived = _incoming_path(work, key)
             if os.path.lexists(arrived):
                 os.unlink(arrived)
         for said in request["files"]:
@@ -3433,7 +3507,7 @@ def place(home: str, request: dict) -> dict:
     return dict(_room_below(work), files=files, other=other)
 
 
-def _arrived(work: bytes, key: str) -> bytes:
+def _incoming_path(work: bytes, key: str) -> bytes:
     """Where an incoming file of that name lies.
 
     Raises:
@@ -3446,15 +3520,15 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Where the file lies now; None if its bytes are not what was said.
+    """Move one incoming file to its place. Return the place, or None if its bytes are not what the request says.
 
-    Whoever had the old file open keeps that one.
+    Whoever has the old file open keeps the old file.
     """
     work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
-    arrived = _arrived(work, said["incoming"])
+    arrived = _incoming_path(work, said["incoming"])
     os.makedirs(parent, exist_ok=True)
     source = arrived
     try:
@@ -3479,7 +3553,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
 
 
 def _copy(path: bytes, destination: bytes) -> None:
-    """A copy of the regular file lies there."""
+    """Copy the regular file to `destination`."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
         made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
@@ -3490,7 +3564,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds those bytes. If so, it has its mode and its time, too."""
+    """Whether the regular file holds the bytes that the request says. If so, set its mode and its time, too."""
     import hashlib
 
     try:
@@ -3522,7 +3596,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere"
+    " named key pushed older since_ns ours alone elsewhere kept restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -3562,6 +3636,11 @@ FIELDS = {  # the kind of each argument, and help for a person
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
     "elsewhere": ("flag", "also count what was written outside of all that"),
+    "kept": (
+        "paths",
+        "directory that outlives a stop: tell what counts outside of it (repeatable)",
+    ),
+    "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
@@ -3628,7 +3707,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = valued(FIELDS[name][0], value)
+            checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -3638,13 +3717,15 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     return checked
 
 
-def valued(kind: str, value: object) -> object:
+def parse_value(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [valued(kind[:-1], item) for item in value]
+        return [parse_value(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {valued("text", name): valued("text", text) for name, text in value.items()}
+        return {
+            parse_value("text", name): parse_value("text", text) for name, text in value.items()
+        }
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -3661,7 +3742,7 @@ def valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [valued("object", item) for item in value]
+        return [parse_value("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
@@ -3681,12 +3762,12 @@ ANSWER_S, ANSWER_BYTES = 1.0, 4096
 
 
 def metadata_address(home: str) -> tuple[str, int, str, str] | None:
-    """Host, port, the name to ask for, and what stands before each path. None if nothing may be asked.
+    """Return the host, the port, the name to ask for, and the beginning of each path. None if nothing may be asked.
 
-    On a rehearsal's box a file in its login home says where its platform answers, always on this computer.
+    On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
     """
     marker = rehearsal_marker(home)
-    return METADATA if marker is None else _rehearsed(marker)
+    return METADATA if marker is None else _rehearsed_address(marker)
 
 
 def rehearsal_marker(home: str) -> str | None:
@@ -3701,7 +3782,7 @@ def rehearsal_marker(home: str) -> str | None:
         directory = os.path.dirname(directory)
 
 
-def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
+def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
     from urllib.parse import urlsplit
 
     try:
@@ -3718,8 +3799,8 @@ def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
 def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
     """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
 
-    What answers may be anybody. So it is given a second and 4 KB, no proxy is asked and no redirect is
-    followed, and only the one word of an answer that names itself as Google's counts.
+    Anybody may answer there. So the answer gets one second and 4 KB. No proxy is asked, and no redirect is
+    followed. Only the one word counts, and only in an answer that names itself as Google's.
     """
     import socket
 
@@ -3758,10 +3839,11 @@ def _read_answer(answer: bytes) -> bool | None:
 
 
 class Listener:
-    """Passes the time of one process, and hears meanwhile whether the box is to be taken.
+    """Waits for one process, and listens meanwhile whether the box is to be taken.
 
-    From when it is made, SIGTERM ends this process no more: it is waited for. The first process sends it to
-    all others when the system or the container ends. From anybody else it says nothing.
+    As soon as there is a listener, SIGTERM no longer ends this process: the listener waits for SIGTERM. The
+    first process sends this signal to all others when the system or the container ends. From anybody else the
+    signal means nothing.
     """
 
     def __init__(self, home: str, metadata: bool) -> None:
@@ -3777,7 +3859,7 @@ class Listener:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def waits(self, seconds: float) -> str | None:
-        """So much time has passed, or less if the box is to be taken. Who says so; None if nobody does."""
+        """Wait for so many seconds, or less if the box is to be taken. Return who says so, or None if nobody does."""
         import signal
 
         until = time.monotonic() + seconds
@@ -3795,7 +3877,7 @@ class Listener:
         return None
 
     def lets_go(self) -> None:
-        """SIGTERM ends this process, as it ends any other."""
+        """Let SIGTERM end this process again."""
         import signal
 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -3807,20 +3889,20 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # One that gives no such answer is asked more seldom, and never given up. A little earlier than the
-        # next round, which would else wait for the one after.
+        # A server that gives no such answer is asked less often, but is never given up. Be due a little before
+        # the next round. Otherwise that round could come just too early, and only the one after it would ask.
         self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True
 
 
-# --- passing -------------------------------------------------------------------------------------
+# --- guard_clock ---------------------------------------------------------------------------------
 # The time that passes on this box. On a rehearsal's box it may be the rehearsal's, which leaps.
 
 
 LEAP_LOOK_S = 0.05
 
 
-def elapsed() -> float:
+def elapsed_s() -> float:
     """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -3828,7 +3910,7 @@ def elapsed() -> float:
         return time.monotonic()
 
 
-class Passing:
+class GuardClock:
     """The seconds that have passed, and the wait for more.
 
     The rehearsal's leaps count only where the tenant says that its ledger is a rehearsal's, and a file in the
@@ -3845,31 +3927,31 @@ class Passing:
         """Whether the time of this box leaps with its rehearsal's."""
         return bool(self._leaps)
 
-    def elapsed(self) -> float:
+    def elapsed_s(self) -> float:
         """As the function of that name, and all leaps so far."""
-        return elapsed() + self._leaps_so_far()
+        return elapsed_s() + self._leaps_so_far()
 
-    def begins_round(self) -> float:
+    def begin_round(self) -> float:
         """The same. The next wait ends with the first leap from now on."""
         self._at_round = self._leaps_so_far()
-        return elapsed() + self._at_round
+        return elapsed_s() + self._at_round
 
-    def waits(
-        self, wait: Callable[[float], object], seconds: float, seen: float, due: float | None
+    def wait(
+        self, listen: Callable[[float], object], seconds: float, seen: float, due: float | None
     ) -> object:
-        """So much time has passed by `wait`, or it said something, or time has leapt. What it said.
+        """So much time has passed by `listen`, or it said something, or time has leapt. What it said.
 
         A rehearsal is told what was `seen`, and when something is `due` here: its time stops there.
         """
         if not self._leaps:
-            return wait(seconds)
+            return listen(seconds)
         self._tell(seen, due)
         until = time.monotonic() + seconds
         while True:
             left_s = until - time.monotonic()
             if left_s <= 0 or self._leaps_so_far() != self._at_round:
                 return None
-            said = wait(min(LEAP_LOOK_S, left_s))
+            said = listen(min(LEAP_LOOK_S, left_s))
             if said:
                 return said
 
@@ -3913,11 +3995,14 @@ def _told_at(home: str) -> tuple[str, str]:
 
 
 TERMINAL_S = 1800.0
-"""So long after its last word a terminal counts as somebody's. A computer that has died leaves some open for hours."""
+"""How long a terminal counts as in use after its last input or output.
+
+If a person's computer dies, its terminals stay open here for hours.
+"""
 
 
 class Presence:
-    """What came in by this box's own door, and moved between one look and the next."""
+    """Which processes logged in at this box, and did something between one look and the next."""
 
     def __init__(self, home: str) -> None:
         self._job = os.fsencode(os.path.realpath(home))
@@ -3927,7 +4012,7 @@ class Presence:
         self._terminals: dict = {}
         self._looked = False
 
-    def seen(self, now: float) -> bool:
+    def was_somebody_here(self, now: float) -> bool:
         """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
 
         `now` is by a clock that nobody sets.
@@ -3938,7 +4023,10 @@ class Presence:
         return self._at_one_of(terminals, now) or moved or first
 
     def _entering(self) -> tuple[dict, set[int]]:
-        """What logged in and is no job's, each with its CPU time, and its terminals; this process and its own apart."""
+        """Return the processes that logged in and belong to no job, each with its CPU time, and their terminals.
+
+        This process and its children are left out.
+        """
         found, terminals, table = {}, set(), living_processes()
         for pid, process in table.items():
             above = pid
@@ -3967,7 +4055,10 @@ class Presence:
         return found, terminals
 
     def _at_one_of(self, terminals: set[int], now: float) -> bool:
-        """Whether one was read from or written to lately. After the first look it is seen to change, whatever the clock."""
+        """Whether one of the terminals was read from or written to lately.
+
+        After the first look, a new time of the terminal is enough, whatever the wall clock says.
+        """
         known, self._terminals = self._terminals, {}
         for number in terminals:
             try:
@@ -4006,14 +4097,17 @@ COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
+    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
 
-    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
-    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
-    any more, and only once all that is to be kept was copied to the store and read back from there.
-    `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
-    also listens whether the platform takes the box back (`metadata`, some `within_s` before).
+    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
+    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
+    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
+    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
+    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
+    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
+    server, and `within_s` how long before the end a notice comes.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -4034,7 +4128,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 reserve_record(path)
-                record = _posted(home, request, wanted)
+                record = _start_holder(home, request, wanted)
                 write_record(path, record)
     return dict(record, already=already, now=time.time())
 
@@ -4044,13 +4138,15 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _posted(home: str, request: dict, wanted: dict) -> dict:
+def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    passing = Passing(home, request.get("rehearsed") is True)
-    fires, held = passing.elapsed() + left_s, dict(request)
+    clock = GuardClock(home, request.get("rehearsed") is True)
+    fires, held = clock.elapsed_s() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
+    look = (request.get("end") or {}).get("look")
+    held["look"] = checked_arguments("manifest", look) if look else None
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
     record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
@@ -4073,19 +4169,19 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
 
 
 class Guarding:
-    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
+    """The work of the guard's process. The guard does what it was asked to do, even if its record is lost."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
-        self._passing = Passing(home, request.get("rehearsed") is True)
-        self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
-        self._word = ["--rehearsed"] if self._passing.leaps else []
+        self._clock = GuardClock(home, request.get("rehearsed") is True)
+        self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
+        self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = self._passing.elapsed()
+        self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = self._passing.elapsed() + float(
+        self._done_from = self._clock.elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -4094,20 +4190,21 @@ class Guarding:
         self._is_heeded = False
 
     def holds(self) -> bool:
-        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
+        """Wait until the deadline has passed, the work is done, or the box was idle too long.
 
-        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
-        shorter nor longer.
+        Return False if this guard has to end before that: another guard took over, or the system shuts down.
+        Time is counted from when the guard began. So nobody makes the lease shorter or longer by setting the
+        wall clock.
         """
         idle_s = self._request.get("idle_s")
         while True:
-            seen = self._passing.begins_round()
+            seen = self._clock.begin_round()
             why = "deadline" if seen >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = self._passing.elapsed()
+                    self._quiet_since = self._clock.elapsed_s()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -4120,8 +4217,8 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            wait_s = min(most_s, max(0.05, self._fires - self._passing.elapsed()))
-            source = self._passing.waits(self._listener.waits, wait_s, seen, self._due(seen))
+            wait_s = min(most_s, max(0.05, self._fires - self._clock.elapsed_s()))
+            source = self._clock.wait(self._listener.waits, wait_s, seen, self._due(seen))
             if source and not self._heeds(str(source)):
                 return False
 
@@ -4137,7 +4234,7 @@ class Guarding:
         return min((due for due in dues if due > seen), default=None)
 
     def _notes(self, **more: object) -> bool:
-        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
+        """Record `more`, if that is possible. Return False if another guard has taken over, or our home is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -4145,7 +4242,7 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
+        except (Refusal, OSError):  # a record that cannot be read is no reason to stop guarding
             return os.path.isdir(self._home)
         return True
 
@@ -4161,7 +4258,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
+        """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
         states, heartbeat = [], 0
         for job in all_jobs(self._home):
             try:
@@ -4174,45 +4271,52 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, self._passing.elapsed()
-        return self._passing.elapsed() - self._quiet_since
+            self._quiet, self._quiet_since = seen, self._clock.elapsed_s()
+        return self._clock.elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
 
-        Whoever looks after the lease while this guard copies is heard afterwards.
+        If somebody looks, or a job starts, while the guard copies, the work does not count as done.
         """
         done, end = self._request.get("when_done"), self._request.get("end") or {}
         if not done or "store" not in self._request:
             return False
-        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+        # Before the deadline, only a stop that keeps the disk is allowed.
+        if end.get("on") != "keep":
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.seen(self._passing.elapsed()):
-            self._quiet_since = self._passing.elapsed()
+        if quiet_s > 0 and self._presence.was_somebody_here(self._clock.elapsed_s()):
+            self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or self._passing.elapsed() < self._done_from:
+        if after_s is None or quiet_s < after_s or self._clock.elapsed_s() < self._done_from:
             return False
         heard = self._quiet
         try:
-            kept = self._copied()
+            kept = self._copy_to_store()
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
+        if (
+            whole and self._loses()
+        ):  # the store has what is to be kept, and nobody has given up the rest
+            whole = False
         if not whole:
-            self._done_from = self._passing.elapsed() + self._copies_wait_s
+            self._done_from = self._clock.elapsed_s() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
         return bool(
-            whole and self._quiet == heard and not self._presence.seen(self._passing.elapsed())
+            whole
+            and self._quiet == heard
+            and not self._presence.was_somebody_here(self._clock.elapsed_s())
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
+        """Whether the judge, which looks at all processes of this user, says idle. True if there is no judge."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -4227,13 +4331,13 @@ class Guarding:
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
+        """Once a minute, start a script that notes for the judge what the box does. Do not wait for that script."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or self._passing.elapsed() < self._looked_at:
+        if script is None or self._clock.elapsed_s() < self._looked_at:
             return
-        self._looked_at = self._passing.elapsed() + self._look_s
+        self._looked_at = self._clock.elapsed_s() + self._look_s
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -4242,7 +4346,7 @@ class Guarding:
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
                 argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-                if self._passing.leaps:  # before time leaps on
+                if self._clock.leaps:  # before time leaps on
                     self._look.wait(LOOK_S)
         except (OSError, subprocess.TimeoutExpired):
             pass
@@ -4250,9 +4354,9 @@ class Guarding:
     def _live_jobs(
         self, why: str, since: float = float("inf")
     ) -> tuple[list[tuple[Job, int, float]], dict]:
-        """Each job that lives, its signal and its time, and what could not be read. That it ends is on record.
+        """Return each living job with its signal and its time, and what could not be read. Record why each job ends.
 
-        So is each that ended otherwise than well after `since`: what told us has told it, and it was quicker.
+        Include a job that has failed or was killed after `since`: the signal that told us has ended it already.
         """
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -4271,10 +4375,10 @@ class Guarding:
         return asked, problems
 
     def _heeds(self, source: str) -> bool:
-        """Whether to go on guarding. The platform takes the box: what can be saved of its work has been.
+        """Save what can be saved, because the platform takes the box. Return whether to go on guarding.
 
-        The jobs were asked to end, each by its own signal, and were left all the time that there is: to kill
-        one while it saves would lose what it saves. What is complete was copied to the store.
+        The jobs are asked to end, each by its own signal, and get all the time that there is: to kill a job
+        while it saves would lose what it saves. What is complete is copied to the store.
         """
         if self._is_heeded and source == "metadata":
             return True
@@ -4283,7 +4387,7 @@ class Guarding:
         if not self._is_heeded:
             self._is_heeded = True
             self._saves(source)
-        # When the system goes, so do we: a container ends when its last process has.
+        # If the system shuts down, this process ends, too: a container ends only after its last process.
         return source != "shutdown"
 
     def _saves(self, source: str) -> None:
@@ -4292,7 +4396,7 @@ class Guarding:
         within_s = float(self._notice.get("within_s") or NOTICE_S)
         since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
         asked, problems = self._live_jobs("preempted", since)
-        if source == "shutdown":  # who has told us so has told everybody
+        if source == "shutdown":  # then every process has had SIGTERM already
             asked = [
                 (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
                 for job, signum, grace_s in asked
@@ -4301,16 +4405,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = elapsed() + within_s + LATE_S
+        gives_up = elapsed_s() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, elapsed()
+        copying, copy_at = 0, elapsed_s()
         alive = signal_jobs(never, told, 0.0)
-        while alive and elapsed() < gives_up:
-            if "store" in self._request and elapsed() >= copy_at:
+        while alive and elapsed_s() < gives_up:
+            if "store" in self._request and elapsed_s() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, elapsed() + COPY_AGAIN_S
+                    copying, copy_at = 0, elapsed_s() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -4318,27 +4422,27 @@ class Guarding:
         record_notice(self._home, source, ended_at=time.time(), left=sorted(p.pid for p in alive))
         if "store" in self._request:
             try:
-                kept = self._copied(whole=not alive)
+                kept = self._copy_to_store(whole=not alive)
             except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
         self._notes(stopped=names, problems=problems)
 
     def _begins_to_copy(self) -> int:
-        """The process, with a group of its own, that copies what is complete while jobs still save."""
+        """Start a process, in a group of its own, that copies what is complete while jobs still save. Return its number."""
         child = os.fork()
         if child == 0:
             try:
                 os.setpgid(0, 0)
-                self._copied(whole=False)
+                self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
         return child
 
     def ends(self) -> bool:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+        """Ask the jobs to end, copy what is to be kept, and try to end the box's bill.
 
-        False: it was only done, and has work again, so that the deadline is held on.
+        Return False if the work was only done, and there is new work by now. Then the guard goes on.
         """
         if self._record.get("why") == "done":
             self._quiet_s()
@@ -4354,19 +4458,19 @@ class Guarding:
             return True
         if "store" in self._request:
             try:
-                kept = self._copied()
+                kept = self._copy_to_store()
             except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
         return True
 
-    def _copied(self, whole: bool = True) -> dict:
+    def _copy_to_store(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
-                entries = self._sealed() if whole else self._complete()
+                entries = self._sealed_entries() if whole else self._complete_entries()
                 break
             except (Refusal, OSError) as error:
                 if time.monotonic() > give_up:
@@ -4384,18 +4488,18 @@ class Guarding:
         told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
         return dict(told, at=time.time(), message=str(why)[:300])
 
-    def _sealed(self) -> list[dict]:
+    def _sealed_entries(self) -> list[dict]:
         entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
         return entries
 
-    def _complete(self) -> list[dict]:
+    def _complete_entries(self) -> list[dict]:
         seal = self._request["seal"]
         asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
         files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
         return files
 
     def _ends_the_bill(self) -> None:
-        """The platform is asked until this box is no more, or until another guard has taken over."""
+        """Ask the platform to end the bill, until this box is gone or another guard has taken over."""
         end = self._request.get("end") or {"kind": "none"}
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
@@ -4403,25 +4507,36 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = self._passing.elapsed()
-        if (
-            end.get("on") == "waive"
-        ):  # the owner signed for the time after the deadline, and not for idleness before it
+        begins = self._clock.elapsed_s()
+        # The owner signed for the time after the deadline, and not for idleness before it.
+        if end.get("on") == "waive":
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - self._passing.elapsed()
+        left_s = begins - self._clock.elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while self._passing.elapsed() < begins:
+        while self._clock.elapsed_s() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            seen = self._passing.begins_round()
+            seen = self._clock.begin_round()
             wait_s = min(2.0, max(0.05, begins - seen))
-            self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
+            self._clock.wait(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
-            said = self._ask("leave", "end", wanted, 60.0)
+            loses = "" if end.get("on") == "waive" else self._loses()
+            if (
+                loses
+                and "waived_after_s" in end
+                and self._clock.elapsed_s() >= self._waived_at(end)
+            ):
+                wanted["may"], loses = "terminate", ""
             tries += 1
+            if loses:
+                if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
+                    return
+                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                continue
+            said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
             meter = {n: said[n] for n in names if said.get(n) is not None}
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
@@ -4434,8 +4549,26 @@ class Guarding:
             if not self._notes():
                 return
 
+    def _waived_at(self, end: dict) -> float:
+        return self._fires + float(end["waived_after_s"])
+
+    def _loses(self) -> str:
+        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        look = self._request.get("look")
+        if not look:
+            return ""
+        try:
+            seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
+        except (Refusal, OSError) as error:
+            return "whether a stop would lose anything cannot be seen: %s" % str(error)[:300]
+        lost = seen["lost_by_stop"]
+        if not lost["count"]:
+            return ""
+        named = ", ".join(one["at"] for one in lost["largest"][:3])
+        return "a stop would lose %d files, such as %s" % (lost["count"], named)
+
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """The reply of one of our scripts on this box, or why there is none."""
+        """Run one of our scripts on this box. Return its reply, or why there is none."""
         import subprocess
 
         path = self._request["scripts"].get(script, "")
@@ -4461,10 +4594,10 @@ class Guarding:
 
 
 def _end_group(leader: int) -> None:
-    """That child and all processes of its group are gone."""
+    """Kill that child and all processes of its group."""
     import signal
 
-    for ends in (os.killpg, os.kill):  # it may not have made its group yet
+    for ends in (os.killpg, os.kill):  # the child may not have made its group yet
         try:
             ends(leader, signal.SIGKILL)
         except OSError:
@@ -4578,7 +4711,7 @@ def _answer(argv: list[str]) -> dict:
 
 
 def main(argv: list[str]) -> int:
-    """The exit status, after one JSON object was written to stdout."""
+    """Write one JSON object to stdout. Return the exit status."""
     try:
         reply = _answer(argv)
     except Refusal as refusal:

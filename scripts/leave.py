@@ -8,8 +8,9 @@ The request is one JSON object on stdin, or the same by hand in flags (see --hel
 
     none       nothing on this box ends its bill
     vastai     the instance is stopped with CONTAINER_API_KEY; its disk stays, and bills
-    runpod     the pod is terminated with RUNPOD_API_KEY, disk and all: only with `may: terminate`, which stands
-               for its owner's signature, because a stop would empty the disk as well
+    runpod     the pod is stopped with RUNPOD_API_KEY: its volume stays, and bills, and its own disk is emptied, so
+               whoever calls has looked at that first. With `may: terminate`, which stands for its owner's signature,
+               it is terminated, volume and all
     command    `command` is run as root, such as poweroff; where we are not root, through `sudo -n`
 
 The keys are read from the environment of the container's first process. The reply is one JSON object:
@@ -242,14 +243,13 @@ class Vast:
 
 
 class Runpod:
-    """A pod ends itself with its own key, if its owner has signed for what is on it."""
+    """A pod stops itself with its own key, or ends itself, if its owner has signed for what is on it."""
 
     def __init__(self, request, stands):
-        if request.get("may") != "terminate":
-            raise Cannot("a stop empties this pod's disk, and its owner has not signed for that")
+        self._action = "terminate" if request.get("may") == "terminate" else "stop"
         self._api = Api(stands, RUNPOD, "RUNPOD_POD_ID", "RUNPOD_API_KEY")
         self._own = "/v2/pods/%s" % self._api.id
-        self.how = "pod %s terminates itself with its own key" % self._api.id
+        self.how = "pod %s %ss itself with its own key" % (self._api.id, self._action)
 
     def prove(self):
         status, said = self._api.ask("GET", self._own)
@@ -257,7 +257,7 @@ class Runpod:
             raise _answered(status, "the key")
 
     def end(self):
-        status, _ = self._api.ask("POST", self._own + "/action", {"action": "terminate"})
+        status, _ = self._api.ask("POST", self._own + "/action", {"action": self._action})
         if status not in (200, 202, 204):
             raise _answered(status, "the end")
         return status

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Who stands on a box, and whether anybody has used it: the mark of a lease, and a look at what happened since.
 
+    occupancy.py --home DIR where --request -    which of `places` is this box's own and can be used; nothing is left
     occupancy.py --home DIR mark --request -     this lease stands here; with `look`, also what was done here
     occupancy.py --home DIR leave --request -    it does not any more
 
-DIR is the `--home` that a caretaker is given, `~/gpu-tenant/LEASE/caretaker`. One JSON object of arguments on
+DIR is the `--home` that a caretaker is given, `PLACE/gpu-tenant/LEASE/caretaker`; PLACE is `~`, or a place of the
+platform's that outlives more. One JSON object of arguments on
 stdin, one as the answer on the last line; exit status 0, 1 (not done, with a code), 2 (a wrong request).
 Linux, Python 3.7 or newer, standard library only, no root.
 
@@ -96,18 +98,96 @@ def answer(argv):
         allow_abbrev=False,
     )
     parser.add_argument("--home", required=True, metavar="DIR", help="the caretaker's home")
-    parser.add_argument("verb", choices=("mark", "leave"))
+    parser.add_argument("verb", choices=("where", "mark", "leave"))
     parser.add_argument("--request", choices=["-"], required=True, help="arguments on stdin")
     asked = parser.parse_args(argv)
     request = json.loads(sys.stdin.buffer.read().decode() or "{}")
     # By its real path: a login home may be a link.
     home = os.path.realpath(os.path.expanduser(asked.home))
+    if asked.verb == "where":
+        return usable(request["places"])
     if asked.verb == "leave":
         return left(home)
     reply = marked(home, request)
     if "look" in request and reply["state"] in ("put", "ours", "copied"):
-        reply["look"] = looked(home, reply, request["look"])
+        reply["look"] = looked(home, reply, dict(request["look"], beside=request.get("beside", ())))
     return reply
+
+
+# --- the place ----------------------------------------------------------------------------------
+
+
+def usable(places):
+    """The first of these places that is a disk of this box, and why the others are not.
+
+    What the platform says of a place holds for the disk that it mounts there: not for a directory of that name on
+    the container's own disk, not for a link to somewhere else, and not for a disk that other boxes may share.
+    """
+    rehearsed = stand_ins()
+    why = []
+    for place in places:
+        at = place if rehearsed is None else rehearsed.get(place)
+        reason = "this rehearsal has none" if at is None else unusable(at, rehearsed is not None)
+        if reason is None:
+            return {"path": place, "at": at, "why": ""}
+        why.append("{}: {}".format(place, reason))
+    return {"path": "", "at": "", "why": "; ".join(why)}
+
+
+def stand_ins():
+    """By place, what stands for it in a rehearsal; None on a real box. No real path may be taken for it there."""
+    marker = os.path.join(os.path.expanduser("~"), ".rehearsal.json")
+    if not os.path.lexists(marker):
+        return None
+    found = (read_json(marker) or {}).get("places")
+    return found if isinstance(found, dict) else {}
+
+
+def unusable(place, rehearsed):
+    """Why no lease may have its directory there; None if one may."""
+    if not os.path.isdir(place):
+        return "it is not there"
+    if not rehearsed:
+        if os.path.realpath(place) != place:
+            return "it is a link to {}".format(ascii(os.path.realpath(place))[1:-1])
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            system = mounted_at(place, file.read())
+        if system is None:
+            return "no disk is mounted there"
+        if SHARED(system):
+            return "it is a {}, which other boxes may share".format(ascii(system)[1:-1])
+        if system in ("tmpfs", "ramfs"):
+            return "it lies in memory"
+    part = os.path.join(place, ".gpu-tenant-place-{}".format(os.getpid()))
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, b"gpu-tenant")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            os.unlink(part)
+    except OSError as error:
+        return "it cannot be written ({})".format(error.strerror)
+    return None
+
+
+SHARED = re.compile(
+    r"nfs|cifs|smb|fuse|mfs|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
+
+
+def mounted_at(place, mountinfo):
+    """The type of the file system that is mounted at that very place; None if none is."""
+    found = None
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        fields = mount.split()
+        if len(fields) > 4 and system:
+            at = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), fields[4])
+            if at == place:
+                found = system.split()[0]  # the last one mounted there covers the others
+    return found
 
 
 # --- the mark -----------------------------------------------------------------------------------
@@ -143,12 +223,18 @@ def leases_below(top):
     return [name for name in names if os.path.isdir(os.path.join(top, name))]
 
 
-def others(top, lease, request):
+def tops_of(top, request):
+    """All directories in which leases of this box may have theirs, that of this lease first."""
+    beside = map(os.path.realpath, map(os.path.expanduser, request.get("beside", ())))
+    return list(dict.fromkeys([top, *beside]))
+
+
+def others(tops, lease, request):
     """The other leases whose marks hold."""
     found, now = [], time.time()
     passed_over = set(request.get("over", ()))
     ended = set(request.get("ended", ()))
-    for name in leases_below(top):
+    for name, top in {name: at for at in tops for name in leases_below(at)}.items():
         home = os.path.join(top, name, "caretaker")
         mark, until = read_json(os.path.join(home, MARK)), read_json(os.path.join(home, UNTIL))
         if name == lease or mark is None:
@@ -173,17 +259,21 @@ def marked(home, request):
         raise Refusal("BAD_REQUEST", "DIR is not the caretaker's home of that lease")
     top = os.path.dirname(os.path.dirname(home))
     os.makedirs(top, mode=0o700, exist_ok=True)
-    lock = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    tops, locks = tops_of(top, request), []
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return marked_alone(home, top, request)
+        # In one order, so that two leases never wait for each other.
+        for directory in sorted(place for place in tops if os.path.isdir(place)):
+            locks.append(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fcntl.flock(locks[-1], fcntl.LOCK_EX)
+        return marked_alone(home, tops, request)
     finally:
-        os.close(lock)
+        for lock in locks:
+            os.close(lock)
 
 
-def marked_alone(home, top, request):
+def marked_alone(home, tops, request):
     lease, path = request["lease"], os.path.join(home, MARK)
-    standing = others(top, lease, request)
+    standing = others(tops, lease, request)
     mark = read_json(path)
     if mark is None and os.path.lexists(path):
         return told("other", path, standing)
@@ -205,10 +295,30 @@ def marked_alone(home, top, request):
         write_json(path, record)
     if state in ("put", "ours", "copied"):
         write_json(os.path.join(home, UNTIL), {"until": request["until"]})
+        point_to(home)
     found = told(state, path, standing)
     if state == "ours" and "made" in request:
         found["since_ns"] = min(found["since_ns"], counts_from(request))
     return found
+
+
+def pointer_to(home):
+    """The path below the login home by which every lease is found; None if the lease's directory is there itself."""
+    top, lease = os.path.split(os.path.dirname(home))
+    plain = os.path.join(os.path.realpath(os.path.expanduser("~")), "gpu-tenant")
+    return None if os.path.realpath(plain) == top else os.path.join(plain, lease)
+
+
+def point_to(home):
+    """Whoever looks for leases in the login home finds this one, too, by a link."""
+    pointer = pointer_to(home)
+    if pointer is None or os.path.lexists(pointer):
+        return
+    try:
+        os.makedirs(os.path.dirname(pointer), mode=0o700, exist_ok=True)
+        os.symlink(os.path.dirname(home), pointer)
+    except OSError:
+        pass  # a home that cannot be written takes nobody else's lease either
 
 
 def counts_from(request):
@@ -262,9 +372,11 @@ def clock_of(place):
 
 def left(home):
     """The lease stands here no more: its mark is gone. Whatever else it left is as it was."""
-    for name in (UNTIL, MARK):
+    pointer = pointer_to(home)
+    links = [pointer] if pointer is not None and os.path.islink(pointer) else []
+    for path in (*(os.path.join(home, name) for name in (UNTIL, MARK)), *links):
         try:
-            os.unlink(os.path.join(home, name))
+            os.unlink(path)
         except FileNotFoundError:
             pass
     return {"state": "left"}
@@ -282,7 +394,7 @@ def looked(home, mark, request):
     since_ns = min(mark["since_ns"], request.get("since_ns") or mark["since_ns"])
     seen = files_since(home, since_ns, request, ours)
     seen.update(
-        leases=[name for name in leases_below(top) if name != lease],
+        leases=sorted({n for at in tops_of(top, request) for n in leases_below(at)} - {lease}),
         jobs=sorted(n for n in listed(os.path.join(home, "jobs")))[:MOST_SHOWN],
         people=people[:MOST_SHOWN],
         at_work=at_work[:MOST_SHOWN],
@@ -302,7 +414,7 @@ def files_since(home, since_ns, request, ours):
     login = os.path.realpath(os.path.expanduser("~"))
     quiet = [os.path.join(login, name) for name in request.get("quiet", ())]
     top = os.path.dirname(os.path.dirname(home))
-    skip = {home, "/proc", "/sys", "/dev"}
+    skip = {home, pointer_to(home), "/proc", "/sys", "/dev"}
     # What the system itself keeps elsewhere is not looked at, but only places where work would be lost.
     pending = [os.path.realpath(os.path.expanduser(root)) for root in request.get("roots", ())]
     count, size, shown, unreadable, walked = 0, 0, [], 0, set()

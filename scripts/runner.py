@@ -424,7 +424,7 @@ class Runner:
                     )  # we were asked to leave meanwhile, and that decides what this end was
                 if line:
                     lines.append(line)
-                elif job.started() is None and not job.is_held():
+                elif job.start_record() is None and not job.is_held():
                     absent.add(turn.name)
                 elif job.is_held():
                     self._watched.append(job)
@@ -861,7 +861,7 @@ def checked(verb, arguments):
         if value is None:
             continue
         try:
-            request[name] = caretaker.valued(kinds[name], value)
+            request[name] = caretaker.parse_value(kinds[name], value)
         except (ValueError, KeyError):  # the value is not repeated, because it may hold a secret
             raise caretaker.Refusal(
                 "BAD_REQUEST", "%s is not a proper %s" % (name, kinds[name])

@@ -29,7 +29,7 @@ json.dump({"since_ns": int((time.time() + 9e6) * 1e9)}, open("../caretaker/since
 
 _CARETAKER: Final = """
 import glob, hashlib, os
-script = glob.glob(os.path.expanduser("~/gpu-tenant/caretaker-*.py"))[0]
+script = glob.glob(os.path.abspath("../../caretaker-*.py"))[0]
 empty = {"ok": True, "sealed_at": 1.0, "boot_id": "", "since_ns": 1, "entries": [], "problems": [],
          "digest": hashlib.sha256(b"").hexdigest(), "unmatched": [],
          "unclaimed": {"count": 0, "bytes": 0, "largest": []},

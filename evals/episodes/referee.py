@@ -110,7 +110,7 @@ class Referee:
 
     def missing_on_boxes(self) -> set[str]:
         """What has yet to be made on some box."""
-        return self._missing(*(self.home_of(box) for box in self.boxes()))
+        return self._missing(*(self.home_of(box).parent for box in self.boxes()))
 
     def missing_here(self) -> set[str]:
         """What of the important files is not on this computer, byte for byte."""

@@ -1,9 +1,9 @@
 """Joins the parts of each script that runs on a box: `python -m box_scripts.build`, or `make scripts`.
 
 One text file travels to a box, where a person can read it. So the parts are joined as text, in a fixed
-order: their imports are gathered at the head, and what they import from each other is left out, because
-there it is the same module. For that to mean the same, a name may be bound in one part only, and a part
-may import only from parts before it. What a part calls `__file__` is the joined file.
+order. Their imports are gathered at the head. What they import from each other is left out, because in the
+joined file all parts are one module. So that the joined text means the same, a name may be bound in one part
+only, and a part may import only from parts before it. What a part calls `__file__` is the joined file.
 """
 
 import ast
@@ -42,7 +42,7 @@ class _Part:
     """Names from such modules, as in `from collections import deque`."""
     typing_imports: frozenset[str]
     typing_names: frozenset[tuple[str, str]]
-    """The same of its `if TYPE_CHECKING:` block."""
+    """The modules and names that it imports below `if TYPE_CHECKING:`."""
     binds: frozenset[str]
     text: str
 
@@ -56,11 +56,11 @@ def scripts() -> dict[Path, str]:
     built = {}
     for folder in sorted(at.parent for at in HERE.glob("*/__init__.py")):
         parts: Sequence[str] = importlib.import_module(f"box_scripts.{folder.name}").PARTS
-        built[SCRIPTS / f"{folder.name}.py"] = joined(folder, parts)
+        built[SCRIPTS / f"{folder.name}.py"] = join_parts(folder, parts)
     return built
 
 
-def joined(folder: Path, order: Sequence[str]) -> str:
+def join_parts(folder: Path, order: Sequence[str]) -> str:
     """The text of the script whose parts lie in that folder.
 
     Raises:
@@ -129,7 +129,7 @@ def _refuse_two_of_a_name(folder: Path, parts: Sequence[_Part]) -> None:
 
 
 def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
-    """The part, which keeps the rules of a part."""
+    """Read a part, and check that it keeps the rules."""
     at = folder / f"{name}.py"
     source = at.read_text(encoding="utf-8")
     tree = ast.parse(source, feature_version=(3, 7))
@@ -155,8 +155,8 @@ def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
                 node is statement or _of_ours(node, folder)
             ):
                 raise Unbuildable(f"{at}:{node.lineno}: this import stands at the head of a part")
-    plain, names = _checked(at, imports, folder, before)
-    typing_plain, typing_names = _checked(at, typed, folder, before)
+    plain, names = _imports_of(at, imports, folder, before)
+    typing_plain, typing_names = _imports_of(at, typed, folder, before)
     if ("__future__", "annotations") not in names:
         raise Unbuildable(
             f"{at}: it needs `from __future__ import annotations`, as all parts have it"
@@ -169,15 +169,15 @@ def _read(folder: Path, name: str, before: Sequence[str]) -> _Part:
         names - {("__future__", "annotations")},
         typing_plain,
         typing_names,
-        frozenset(bound for statement in rest for bound in _bound(statement)),
+        frozenset(bound for statement in rest for bound in _bindings_of(statement)),
         "\n".join(source.split("\n")[last.end_lineno :]).strip("\n"),
     )
 
 
-def _checked(
+def _imports_of(
     at: Path, statements: Sequence[ast.stmt], folder: Path, before: Sequence[str]
 ) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """The modules and the names that are imported from the standard library; what is ours is an earlier part's."""
+    """Return what is imported from the standard library. Check that all else is imported from earlier parts."""
     plain, names = set(), set()
     for node in statements:
         line = f"{at}:{node.lineno}"
@@ -217,7 +217,7 @@ def _is_typing_block(statement: ast.If) -> bool:
     )
 
 
-def _bound(statement: ast.stmt) -> Iterator[str]:
+def _bindings_of(statement: ast.stmt) -> Iterator[str]:
     """The names that a statement of a module binds in that module."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         yield statement.name
@@ -230,7 +230,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def main() -> None:
-    """Every script that is made of parts is as its parts are."""
+    """Write every script that is made of parts."""
     for at, text in scripts().items():
         at.write_text(text, encoding="utf-8")
         print(at.relative_to(ROOT))

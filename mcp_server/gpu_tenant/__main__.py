@@ -8,9 +8,9 @@ from gpu_tenant.process_hardening import harden
 
 
 def main() -> None:
-    """As `cli.main`, in a process that nobody looks into."""
-    # A command imports much and throws little away, so looking for garbage as often as Python does, and once more
-    # at the very end, takes a fifth of a short command's time.
+    """Run `cli.main` in a process whose secrets other processes cannot read."""
+    # A command imports much and leaves little garbage. If Python looked for garbage as often as usual, and once
+    # more at the very end, that would take a fifth of a short command's time.
     gc.set_threshold(200_000, 20, 20)
     atexit.register(gc.freeze)
     harden()

@@ -1,7 +1,7 @@
 """What the verbs answer, for a face that makes schemas of it.
 
-`service.py` does not import these types when a program runs. With each of them comes what makes it, and a command
-calls one verb. So its signatures name them, and they are looked up here.
+When a program runs, `service.py` does not import these types: each would bring its whole workflow with it, and a
+command calls one verb only. So the signatures there only name the types, and this module looks the names up.
 """
 
 import inspect

@@ -53,8 +53,8 @@ def open_tenancy(
     """The tenancy of this computer's one user. `tell` receives what a person should know meanwhile.
 
     With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on record.
-    Where the disk takes no writes, a `look` goes on over a copy of the ledger that is thrown away, and a `watch` and
-    an `end` give up the reserves that were kept for them.
+    If the disk takes no writes, a `look` reads a copy of the ledger, which is thrown away afterwards. A `watch` and an
+    `end` free the room on the disk that was reserved for them.
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be trusted.
@@ -76,7 +76,7 @@ def open_tenancy(
         tell(f"{unrecorded.message}; {unrecorded.remedy}")
     try:
         _require_agreed(rehearsal, ledger, home, environ, purpose)
-        clock.now()  # so that a rehearsal that is over is reported at once, and by its name
+        clock.now()  # If this is a rehearsal that is over, say so at once.
     except BaseException:
         ledger.close()
         raise
@@ -106,16 +106,20 @@ def open_tenancy(
 
 
 def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, LocalTrouble | None]:
-    """Open the ledger; for a `look` at a disk that takes no writes, a copy of it, with the reason."""
+    """Open the ledger.
+
+    If a `look` finds that the disk takes no writes, open a copy instead. Return with a copy, or with what is left of a
+    damaged ledger, the trouble that says why.
+    """
     from gpu_tenant.ledger import Ledger
 
     if purpose == "salvage":
-        left, rows = Ledger.salvaged(home.ledger, clock)
+        left, rows = Ledger.salvage(home.ledger, clock)
         return left, LedgerCorrupt(
             f"{home.ledger} is damaged: {rows} records of it can be read and are shown, and each provider was asked "
             "what stands; nothing of this look is recorded",
-            remedy="boxes that stand may be billing: end them at their provider, or keep a copy of the file and put a "
-            "backup in its place",
+            remedy=f"boxes that stand may be billing: end them at their provider, or keep them in mind; {Command('doctor')} "
+            "says how the ledger is mended",
         )
     is_there = home.ledger.is_file()
     if purpose == "look" and is_there and takes_no_writes(home.root):
@@ -127,7 +131,7 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
     except (LedgerBusy, LedgerTooNew, LedgerCorrupt):
         raise
     except LocalTrouble:
-        # A quota is not seen before something is written.
+        # A full quota shows only when something is written.
         if purpose != "look" or not is_there:
             raise
         return Ledger.copy_of(home.ledger, clock), _unrecorded_look(home)
@@ -139,7 +143,7 @@ def takes_no_writes(directory: Path) -> bool:
 
 
 def _unrecorded_look(home: Home) -> LocalTrouble:
-    """What a look says that could record nothing."""
+    """Return what a look tells the person when it cannot record anything."""
     from gpu_tenant.ledger.database import disk_is_full
 
     if os.access(home.root, os.W_OK):
@@ -240,8 +244,8 @@ def _require_agreed(
 ) -> None:
     """Require that the state directory and its ledger agree: both are real, or both are rehearsed.
 
-    What is left of a damaged ledger may have lost its word on this. It is looked at all the same, because no key of a
-    real account is sent in a rehearsal.
+    A damaged ledger may no longer say which of the two it is. It is shown all the same, because no key of a real
+    account is sent in a rehearsal.
 
     Raises:
         BadRequest: a variable says otherwise.
@@ -262,7 +266,7 @@ def _require_agreed(
 
 
 def _named_at(profile: Profile, home: Home) -> str | None:
-    """Where the owner says, in `[api]` of the configuration, that this provider's API is.
+    """Return the address of this provider's API that the owner wrote below `[api]`. None if there is none.
 
     Raises:
         LocalTrouble: a key would travel there in clear.
@@ -291,10 +295,10 @@ def _transport(
     lease: Lease, home: Home, stage: str | None, tell: Callable[[str], None]
 ) -> Transport:
     match _address(lease, stage):
-        case LocalAddress(directory=directory):
+        case LocalAddress() as here:
             from gpu_tenant.transports.local import LocalTransport
 
-            return LocalTransport(Path(directory))
+            return LocalTransport(Path(here.directory), programs=here.programs)
         case SshAddress() as address:
             return _over_ssh(lease.id, address, home, tell)
         case SlurmAddress() as allocation:
@@ -376,5 +380,8 @@ def _locate(lease: Lease, stage: str | None) -> Address | None:
 
 
 def _is_real(lease: Lease) -> bool:
-    """Whether a person named the machine: its address is the box's name, or the box has no name yet."""
+    """Whether the address is a real one, which a person gave.
+
+    It is if the address also names the box, or if the box has no name yet.
+    """
     return lease.provider == "own" or lease.box_id is None or lease.goes_by_address

@@ -25,8 +25,9 @@ async def each(
 ) -> list[T | Exception]:
     """The outcome of each thing, in the order of the things: what `do` returned, or what it raised.
 
-    `heard` is called as soon as one has ended. When this is cancelled, nothing more is begun. What is under way is
-    cancelled too, or goes on to its end, as `begun` says. Either way it has ended when this returns.
+    `heard` is called for each thing as soon as that has ended. If `each` is cancelled, it begins nothing more. What is
+    under way is cancelled too, or goes on to its end, as `begun` says. Nothing is under way any more when `each`
+    returns.
     """
     waiting = list(enumerate(things))
     waiting.reverse()
@@ -37,7 +38,7 @@ async def each(
             place, thing = waiting.pop()
             try:
                 came[place] = await do(thing)
-            except Exception as error:  # noqa: BLE001 - it is told in its place
+            except Exception as error:  # noqa: BLE001 - returned in the thing's place
                 came[place] = error
             heard(thing, came[place])
 

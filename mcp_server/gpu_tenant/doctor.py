@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble, TenantError
-from gpu_tenant.domain.model import MARK_PREFIX, Profile
+from gpu_tenant.domain.model import MARK_PREFIX, Box, Profile
 from gpu_tenant.domain.ports import Clock, Connector, Funded
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import some
@@ -57,7 +58,7 @@ async def examine(
     patience_s: float = PATIENCE_S,
 ) -> Checkup:
     """What was looked at, and what was found. Nothing is changed."""
-    findings = [_python(), _state(home, ledger), _ledger(ledger), _key(home), _agent(environ)]
+    findings = [_python(), _state(home, ledger), _ledger(home, ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
     findings.append(_limits(home, ledger, profiles))
@@ -114,7 +115,7 @@ def _python() -> Examined:
 
 
 def _state(home: Home, ledger: Ledger) -> Examined:
-    if ledger.is_copy:
+    if ledger.is_copy and not ledger.is_salvaged:
         words = f"{home.root} takes no writes, or its disk is full: nothing is recorded"
         return Examined(subject="state", level="blocker", words=words)
     mode = stat.S_IMODE(home.root.stat().st_mode)
@@ -123,12 +124,28 @@ def _state(home: Home, ledger: Ledger) -> Examined:
     return _ok("state", f"{home.root}, the same for every host that starts this program")
 
 
-def _ledger(ledger: Ledger) -> Examined:
+def _ledger(home: Home, ledger: Ledger) -> Examined:
+    if ledger.is_salvaged:
+        return _damaged_ledger_lines(home.ledger, ledger)
     try:
         ledger.check()
     except TenantError as error:
         return Examined(subject="ledger", level="blocker", words=str(error))
     return _ok("ledger", f"reads back whole; {some(ledger.count(), 'lease')}")
+
+
+def _damaged_ledger_lines(path: Path, ledger: Ledger) -> Examined:
+    """What is left of a damaged ledger, and how it is mended without losing sight of a box that bills."""
+    live = [lease for lease in ledger.leases("live") if lease.box_id is not None]
+    named = ", ".join(f"{lease.id} (box {lease.box_id} at {lease.provider})" for lease in live)
+    words = (
+        f"{path} is damaged, and was left as it is: {some(ledger.count(), 'lease')} of it can be read, "
+        f"live ones: {named or 'none, though some may be lost'}; what each provider lists stands below, and nothing "
+        f"is recorded until this is mended. Next: {Command('leases')} shows what may be billing, and you end that at its "
+        f"provider or keep it in mind; then `cp -p {path} {path}.damaged`; only then a backup takes its place, and "
+        f"{Command('leases')} takes up each box of ours that the backup does not know"
+    )
+    return Examined(subject="ledger", level="blocker", words=words)
 
 
 def _key(home: Home) -> Examined:
@@ -253,6 +270,8 @@ async def _provider(
         boxes = await connector.list_boxes()
     except ProviderTrouble as error:
         return Examined(subject=profile.id, level="blocker", words=str(error))
+    if ledger.is_salvaged:
+        return _standing(profile, boxes)
     ours = f"{MARK_PREFIX}{ledger.deployment}:"
     marked = [b for b in boxes if (b.mark or "").startswith(ours)]
     orphans = [b.id for b in marked if not ledger.is_marked(b.mark)]
@@ -270,6 +289,16 @@ async def _provider(
         holds = "an unknown sum" if balance is None else f"{balance.amount_usd:.2f} USD"
         words = f"{words}; the account holds {holds}"
     return _ok(profile.id, words)
+
+
+def _standing(profile: Profile, boxes: Sequence[Box]) -> Examined:
+    """What a provider lists, where the ledger cannot be asked which of it is ours. Not even whose mark is ours is sure."""
+    ours = [box.id for box in boxes if (box.mark or "").startswith(MARK_PREFIX)]
+    if not ours:
+        words = f"{some(len(boxes), 'box')} listed, none with a mark of gpu-tenant's"
+        return _ok(profile.id, words)
+    words = f"stands there with a mark of gpu-tenant's, and may be billing: {', '.join(ours)}"
+    return _warning(profile.id, words)
 
 
 def _ok(subject: str, words: str) -> Examined:

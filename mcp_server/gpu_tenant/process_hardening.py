@@ -32,7 +32,7 @@ _SET_DUMPABLE = 4
 def harden() -> None:
     """This process's initial variables no longer hold secrets where other processes could read them.
 
-    `os.environ` still has them, and so has a program that is started with it.
+    `os.environ` still has them. So a program that is started with `os.environ` has them, too.
     """
     if os.name != "posix":
         return

@@ -18,13 +18,13 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import BoxState, JobId, Lease
-from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
-from gpu_tenant.leases.readiness import active, fulfil_intent, must_run
+from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, must_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 _AGENT_LOG_BYTES = 6_000
 """How much log one answer holds. A host cuts a tool's output in the middle at some 8 to 12 thousand."""
+
+_MOST_BURN_S = 60
+"""The meter runs while a load tells what the GPUs can do."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
@@ -90,32 +93,65 @@ class Tenancy:
     async def find_offers(
         self,
         gpu: Annotated[
-            str | None, Field(description="as in 'H100:8', 'RTX 4090|RTX 3090' (best first)")
+            str | None, Field(description="'H100:8', 'RTX 4090|RTX 3090' (best first)")
         ] = None,
-        hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
+        hours: Annotated[float, Field(gt=0, le=8760, description="on the first GPU")] = 1,
         max_price_usd_h: Annotated[
-            Amount | None, Field(description="for the whole box, disk included")
+            Amount | None, Field(description="whole box, disk included")
         ] = None,
-        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
-        disk_gb: Annotated[int, Field(ge=8)] = 40,
-        region: Annotated[str | None, Field(description="part of a region's name")] = None,
-        trust: Annotated[Trust, Field(description="whose machine is good enough")] = "any",
+        vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
+        disk_gb: Annotated[int, Field(ge=0, description="0: as ordered, or 40")] = 0,
+        region: Annotated[str | None, Field(description="part of its name")] = None,
+        trust: Annotated[Trust, Field(description="whose machine will do")] = "any",
         interruptible: Literal["no", "yes", "either"] = "no",
         upload_gb: Annotated[float, Field(ge=0, description="to the box")] = 0,
         download_gb: Annotated[float, Field(ge=0, description="off the box")] = 0,
         provider: Annotated[str | None, Field(description="only this one")] = None,
         explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
         limit: Annotated[int, Field(ge=1, le=50)] = 8,
+        order: Annotated[str, Field(description="a gpu-tenant.toml: image, disk")] = "",
     ) -> Found:
         """What could be rented now, at every provider whose key is found, and your own machines.
 
-        Ranked by the expected cost of the finished work; each offer has a quote for provision.
+        Ranked by the cost of the finished work; each has a quote for provision.
         """
+        return await self.search_offers(
+            gpu,
+            provider=provider,
+            explain=explain,
+            limit=limit,
+            vram_gib=vram_gib,
+            disk_gb=disk_gb,
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            region=region,
+            trust=trust,
+            interruptible=interruptible,
+            upload_gb=upload_gb,
+            download_gb=download_gb,
+            order=order,
+        )
+
+    async def search_offers(
+        self,
+        gpu: str | None = None,
+        *,
+        provider: str | None = None,
+        explain: Literal["", "explain"] = "",
+        limit: int = 8,
+        order: str = "",
+        disk_gb: int | None = None,
+        region: str | None = None,
+        **wished: object,
+    ) -> Found:
+        """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
+        from gpu_tenant.leases.orders import order_of
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
         name, count = (None, 1) if gpu is None else wished_gpus(gpu)
+        ordered = order_of(context, order)
         if provider is not None:
             context.set_up(provider)
         markets = {
@@ -126,15 +162,10 @@ class Tenancy:
         wish = _wish(
             gpu=name,
             gpu_count=count,
-            vram_gib=vram_gib,
-            disk_gb=disk_gb,
-            hours=hours,
-            max_price_usd_h=max_price_usd_h,
-            region=region,
-            trust=trust,
-            interruptible=interruptible,
-            upload_gb=upload_gb,
-            download_gb=download_gb,
+            disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
+            region=ordered.region if region is None else region,
+            order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
+            **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
@@ -149,16 +180,12 @@ class Tenancy:
         ] = "local",
         target: Annotated[
             str | None,
-            Field(description="user@host[:port], alias, pasted ssh command, or box id"),
+            Field(description="user@host[:port], alias, ssh command, box id"),
         ] = None,
         hours: Annotated[float | None, Field(description="to the deadline")] = None,
-        price_usd_h: Annotated[
-            Amount | None, Field(description="what it costs, if you know")
-        ] = None,
+        price_usd_h: Annotated[Amount | None, Field(description="its cost, if told")] = None,
         max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
-        budget_usd: Annotated[
-            Amount | None, Field(description="in all; ended before it is passed")
-        ] = None,
+        budget_usd: Annotated[Amount | None, Field(description="in all; ended before that")] = None,
         idle_h: Annotated[
             Hours | None, Field(description="until idle ends it; 2 if billed; 0: never")
         ] = None,
@@ -168,13 +195,13 @@ class Tenancy:
             str, Field(description="'end after 15m', 'park after 1h' or 'hold'")
         ] = "",
         rescue_usd: Annotated[
-            Amount | None, Field(description="to save unverified data past the end; a day's")
+            Amount | None, Field(description="to save unverified data; a day's")
         ] = None,
         store: Annotated[
-            str | None, Field(description="second place for artifacts: directory, rclone:R:P, name")
+            str | None, Field(description="second place for artifacts: path, rclone:R:P, name")
         ] = None,
         recover: Annotated[
-            list[str], Field(description="if the box is taken, go on at: 'same', providers")
+            list[str], Field(description="if taken, go on at: 'same', providers")
         ] = [],  # noqa: B006 - never changed; a schema default
         unguarded: Annotated[
             Literal["refuse", "accept"],
@@ -186,11 +213,12 @@ class Tenancy:
         quotes: Annotated[
             list[str], Field(description="from find_offers, in order; or its wish")
         ] = [],  # noqa: B006 - never changed; a schema default
-        wait_h: Annotated[float, Field(ge=0, description="until one is had below the cap")] = 0,
+        wait_h: Annotated[float, Field(ge=0, description="until one is below the cap")] = 0,
         wait_s: Annotated[float, Field(ge=0, le=3600, description="to boot")] = WAIT_S,
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
         ] = 1,
+        order: Annotated[str, Field(description="the same")] = "",
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 
@@ -198,6 +226,7 @@ class Tenancy:
         """
         from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.lifecycle import must_be_on_failure
+        from gpu_tenant.leases.orders import order_for
         from gpu_tenant.leases.overview import card_of
         from gpu_tenant.leases.provision import intend, require_smoke
         from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
@@ -214,6 +243,7 @@ class Tenancy:
             rescue_usd=rescue_usd,
             store=context.known_store(store),
             recover=tuple(recover),
+            order=order_for(context, provider, quotes, order),
         )
         for name in recover:
             if name != "same":
@@ -280,31 +310,49 @@ class Tenancy:
     async def audit(
         self,
         lease: LeaseName,
-        gpus: Annotated[int | None, Field(description="how many GPUs the job needs")] = None,
-        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
-        disk_gib: Annotated[float | None, Field(description="free disk the job needs")] = None,
+        gpus: Annotated[int | None, Field(description="GPUs needed")] = None,
+        vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
+        disk_gib: Annotated[float | None, Field(description="free disk needed")] = None,
+        burn_s: Annotated[int, Field(description="60: load the GPUs")] = 0,
     ) -> Audited:
-        """Look at the box before trusting it: GPUs, limits, disks and inodes, clock, network, neighbours.
+        """Look at the box before trusting it: GPUs, limits, disks, clock, network, neighbours.
 
-        Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
+        Mend blockers before launching.
         """
         from gpu_tenant.box.audit import Needs
         from gpu_tenant.box.audit.run import audit
+        from gpu_tenant.leases.host_memory import remember_audit
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
         found = await active(context, lease)
-        needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
+        ordered = found.terms.order
+        needs = Needs(
+            gpu_count=gpus,
+            vram_gib=vram_gib,
+            disk_gib=disk_gib,
+            python=ordered.python,
+            cuda=ordered.cuda,
+        )
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        audited = await audit(context.session(found), needs, clock=WallClock())
+        if burn_s:
+            must_be_idle(context, found)
+        audited = await audit(
+            context.session(found),
+            needs,
+            clock=WallClock(),
+            burn_s=min(burn_s, _MOST_BURN_S),
+            lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
+        )
+        remember_audit(found, audited, ledger=context.ledger)
         if audited.blockers or found.touched_at is None:
             return audited
-        # Work was there before: it goes on where it stands.
+        # The box was used before. So the next step is that of the lease, not that of a new box.
         return audited.model_copy(update={"next": on_card(context, found.id).next})
 
     async def smoke_test(
         self,
-        directory: Annotated[str, Field(description="work tree on this computer")],
+        directory: Annotated[str, Field(description="work tree here")],
         command: Annotated[str, Field(description="the job's own command, made short")],
         time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 120,
         include: Annotated[list[str], Field(description="as for push")] = [],  # noqa: B006 - never changed; a schema default
@@ -321,7 +369,7 @@ class Tenancy:
         time_limit_s: float = 120,
         include: Sequence[str] = (),
     ) -> SmokeReceipt:
-        """As `smoke_test`, for a person: what was printed stands as it is."""
+        """Do as `smoke_test`, for a person: the command's output is shown unchanged."""
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
@@ -340,12 +388,12 @@ class Tenancy:
     async def push(
         self,
         lease: LeaseName,
-        directory: Annotated[str, Field(description="work tree on this computer")],
+        directory: Annotated[str, Field(description="work tree here")],
         include_secrets: Annotated[
             list[str], Field(description="files to send although they look like secrets")
         ] = [],  # noqa: B006 - never changed; a schema default
         overwrite: Annotated[
-            list[str], Field(description="uncollected files on the box to replace; ask the owner")
+            list[str], Field(description="uncollected files to replace; ask the owner")
         ] = [],  # noqa: B006 - never changed; a schema default
         include: Annotated[
             list[str], Field(description="ignored files, folders or links to send all the same")
@@ -384,9 +432,7 @@ class Tenancy:
         clone: Annotated[
             str | None, Field(description="URL[@REF], where nothing is pushed")
         ] = None,
-        replay: Annotated[
-            str | None, Field(description="lease whose packages are installed again")
-        ] = None,
+        replay: Annotated[str | None, Field(description="lease whose packages to install")] = None,
         env: Annotated[list[str], Field(description="as for launch_detached")] = [],  # noqa: B006 - never changed; a schema default
         wait_s: Annotated[float, Field(ge=0, le=45)] = 20,
     ) -> Prepared:
@@ -396,10 +442,12 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
+        from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.providers.credentials import references, resolve_all
 
         context = self.context
         found = await active(context, lease)
+        env = with_ordered(found, env)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
@@ -457,7 +505,8 @@ class Tenancy:
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
-        from gpu_tenant.leases.take_work import held_for_work, wanted
+        from gpu_tenant.leases.orders import with_ordered
+        from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
 
@@ -474,12 +523,12 @@ class Tenancy:
                 prefix=name,
             )
             for each in dict.fromkeys((lease, *leases)):
-                await wanted(context, each)
+                await require_box_for_work(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
                 grid,
-                env=env,
+                env=with_ordered(context.ledger.lease(lease), env),
                 max_runtime_s=runtime_s,
                 attempts=attempts,
                 python=python,
@@ -490,8 +539,9 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*kept, *given_up))
-        found = await wanted(context, lease)
+        found = await require_box_for_work(context, lease)
         async with held_for_work(context, found, "launch") as found:
+            env = with_ordered(found, env)
             values = resolve_all(env, context.environ, account=context.account)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
@@ -555,7 +605,7 @@ class Tenancy:
     async def follow(
         self, lease: str, job: str | None, *, cursor: int | None, wait_s: float, limit_bytes: int
     ) -> Watched:
-        """As `monitor`, with as much log as a terminal wants, and no fence around it."""
+        """Do as `monitor`, for a terminal: with as much log as `limit_bytes`, and without a fence around the log."""
         from gpu_tenant.artifacts.checkpoint_interval import advice_for
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
@@ -581,14 +631,14 @@ class Tenancy:
         return seen.model_copy(update={"cadence": advice, "gang": gang})
 
     async def _tend_on(self, lease: Lease) -> None:
-        """Every sweep that has cells on that lease was moved on. Most leases are in none."""
+        """Move on every sweep that has cells on that lease. Most leases are in no sweep."""
         if self.ledger.sweeps_on(lease.id):
             from gpu_tenant.sweeps.commands import tend_on
 
             await tend_on(self.context, lease.id)
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
-        """What took the box, where its provider has said so."""
+        """Return what took the box, as the ledger has it. None if nothing is known to have taken it."""
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         context = self.context
@@ -614,7 +664,7 @@ class Tenancy:
         return await self.monitor(lease, run, wait_s=0)
 
     async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
-        """What the box knows by that name has ended. It was asked first, and killed after the grace.
+        """End the run that the box knows by that name. Ask it first, and kill it after the grace.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
@@ -665,7 +715,7 @@ class Tenancy:
         return collected.model_copy(update=await self._store_again(found))
 
     async def _store_again(self, lease: Lease) -> dict[str, str]:
-        """What of it lies in the lease's store, too. A store that fails does not undo a collect."""
+        """Copy what was collected to the lease's store, if it has one. If the store fails, the collect still counts."""
         from gpu_tenant.leases.watch_actions import store_again
 
         context = self.context

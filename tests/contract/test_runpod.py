@@ -159,8 +159,8 @@ async def test_what_we_ask_for_is_what_the_document_allows(
         "count": 2,
         "minCudaVersion": "12.8",
     }
-    assert (asked["ports"], asked["startSsh"], asked["disk"]) == (["22/tcp"], True, 80)
-    assert asked["mounts"] == {"persistent": {"size": 10, "path": "/workspace"}}
+    assert (asked["ports"], asked["startSsh"], asked["disk"]) == (["22/tcp"], True, 20)
+    assert asked["mounts"] == {"persistent": {"size": 80, "path": "/workspace"}}
     assert asked["dataCenterIds"] == ["EU-RO-1"], "a hard constraint"
     assert asked["env"]["PUBLIC_KEY"].startswith("ssh-ed25519 ")
 
@@ -493,10 +493,10 @@ async def test_a_day_costs_what_was_quoted(staged: Staged) -> None:
 
     assert lease.quote is not None
     price = lease.quote.offer.price
-    assert (price.gpu_usd_h, price.disk_usd_h) == (Decimal("0.69"), Decimal("0.0069"))
-    assert billed(staged) - before == pytest.approx(Decimal("16.7266667"), abs=Decimal("0.00001"))
+    assert (price.gpu_usd_h, price.disk_usd_h) == (Decimal("0.69"), Decimal("0.0083"))
+    assert billed(staged) - before == pytest.approx(Decimal("16.76"), abs=Decimal("0.00001"))
     assert price.running_usd_h is not None
-    assert price.running_usd_h * 24 == pytest.approx(Decimal("16.7267"), abs=Decimal("0.002"))
+    assert price.running_usd_h * 24 == pytest.approx(Decimal("16.76"), abs=Decimal("0.002"))
 
 
 async def test_a_stopped_pod_says_it_costs_nothing_and_bills_its_volume_double(
@@ -510,8 +510,8 @@ async def test_a_stopped_pod_says_it_costs_nothing_and_bills_its_volume_double(
 
     assert said(staged, "GET", f"/v2/pods/{lease.box_id}").json()["cost"] == 0.0
     (box,) = await runpod.list_boxes()
-    assert (box.state, box.price_usd_h) == (BoxState.PARKED, Decimal("0.0028"))
-    assert billed(staged) - before == pytest.approx(Decimal("2.00"), abs=Decimal("0.0001"))
+    assert (box.state, box.price_usd_h) == (BoxState.PARKED, Decimal("0.0111"))
+    assert billed(staged) - before == pytest.approx(Decimal("8.00"), abs=Decimal("0.0001"))
 
 
 async def test_a_container_that_ends_does_not_end_the_bill(staged: Staged) -> None:

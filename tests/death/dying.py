@@ -314,7 +314,7 @@ def _promised(platform: Platform, rented: Lease | None) -> Lease:
 def _guards(directory: Path) -> list[dict[str, Any]]:
     """What the guards of its boxes have on record."""
     found = []
-    for record in directory.glob("stage/boxes/*/home/gpu-tenant/*/caretaker/guard.json"):
+    for record in directory.glob("stage/boxes/*/*/gpu-tenant/*/caretaker/guard.json"):
         with contextlib.suppress(OSError, ValueError):
             found.append(json.loads(record.read_bytes()))
     return found
@@ -323,7 +323,7 @@ def _guards(directory: Path) -> list[dict[str, Any]]:
 def _checkpoints(directory: Path) -> dict[str, bytes]:
     """Every complete checkpoint, by its name, on the box or in the store."""
     found = {}
-    places = ("stage/boxes/*/home/gpu-tenant/*/work/out/ckpt-*", "store/**/work/out/ckpt-*")
+    places = ("stage/boxes/*/*/gpu-tenant/*/work/out/ckpt-*", "store/**/work/out/ckpt-*")
     for pattern in reversed(places):
         for path in directory.glob(pattern):
             with contextlib.suppress(FileNotFoundError):

@@ -148,7 +148,7 @@ class Tenant(Staged):
         assert isinstance(lease.address, SshAddress), "no box of this provider is at hand"
         at = really_at(self.stage.url, lease.address.target)
         assert isinstance(at, LocalAddress), (lease.address, at)
-        return LocalTransport(Path(at.directory))
+        return LocalTransport(Path(at.directory), programs=at.programs)
 
     async def _introduced(self, lease: Lease, password: str) -> None:
         raise AssertionError("no box that this program rents takes a password")
@@ -202,6 +202,11 @@ class Tenant(Staged):
         at = really_at(self.stage.url, self.thing(box).target or "")
         assert isinstance(at, LocalAddress)
         return Path(at.directory)
+
+    def top_of(self, box: str) -> Path:
+        """The disk of the box on which leases have their directories."""
+        home = self.home_of(box)
+        return next((d for d in home.parent.glob("disk-*") if (d / "gpu-tenant").exists()), home)
 
     # --- money
 

@@ -106,7 +106,8 @@ async def test_a_hold_is_heard_by_the_guard_and_so_is_its_end(tmp_path: Path, st
         ("vastai", {}, True),
         ("vastai", {"store": None}, False),
         ("vastai", {"when_done": "keep"}, False),
-        ("runpod", {}, False),
+        ("runpod", {}, True),
+        ("lambda_cloud", {}, False),
     ],
 )
 async def test_a_guard_is_told_to_stop_what_is_done_only_where_that_loses_nothing(

@@ -259,7 +259,7 @@ def stored(told: Story) -> dict[str, object]:
 
     async def last(tenancy: Tenancy) -> dict[str, object]:
         on_record = tenancy.ledger.events(told.lease.id)
-        return [x for _, x in on_record if isinstance(x, timeline.Stored)][-1].stored()
+        return [x for _, x in on_record if isinstance(x, timeline.Stored)][-1].as_stored()
 
     return told.with_tenancy(last)
 

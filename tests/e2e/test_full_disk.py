@@ -200,6 +200,43 @@ def test_what_is_left_of_a_damaged_ledger_is_shown_and_each_provider_is_asked(
         assert ledger.read_bytes() == bytes(content), "it was left as it is"
 
 
+@pytest.mark.parametrize("damage", ["a page that no look meets", "all of it"])
+def test_doctor_says_what_is_wrong_what_was_salvaged_what_stands_and_what_is_next(
+    rehearse: Callable[..., Rehearsal], damage: str
+) -> None:
+    required("sshd")
+    stage = rehearse()
+    _, box = stage.rented()
+    ledger = Path(stage.environment["GPU_TENANT_HOME"]) / "ledger.sqlite3"
+    content = bytearray(ledger.read_bytes())
+    if damage == "all of it":
+        content = bytearray(os.urandom(len(content)))
+    else:
+        # The last page of the free list or of some table: what the integrity check alone looks at.
+        content[-4096:] = os.urandom(4096)
+    ledger.write_bytes(content)
+
+    ran = stage.ran("doctor", "--json")
+    told = json.loads(ran.stdout)
+
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == 6, ran.stderr
+    assert told["healthy"] is False
+    said = {finding["subject"]: finding for finding in told["findings"]}
+    assert "is damaged" in said["ledger"]["words"]
+    assert "can be read" in said["ledger"]["words"]
+    assert "`gpu-tenant leases`" in said["ledger"]["words"], "the next command"
+    assert f"`cp -p {ledger}" in said["ledger"]["words"], (
+        "nothing takes its place before it is kept"
+    )
+    assert "takes no writes" not in json.dumps(told), "that is another fault"
+    assert box in said["vastai"]["words"], "its provider was asked what stands"
+    assert "may be billing" in said["vastai"]["words"]
+    assert ledger.read_bytes() == bytes(content), "it was left as it is"
+    shown = stage.ran("leases")
+    assert box in shown.stdout + shown.stderr, "the next command shows that box"
+
+
 class _Recording(BaseHTTPRequestHandler):
     """Passes each request on to a rehearsal, and keeps the keys that come with them."""
 

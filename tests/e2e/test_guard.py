@@ -22,8 +22,8 @@ PROVED = "it stops the jobs, then the box stops itself with its own key (proved)
 
 
 def guard_on(tenant: Tenant, box: str) -> Callable[[], dict[str, Any]]:
-    home = tenant.home_of(box)
-    return lambda: json.loads(next(home.glob("gpu-tenant/*/caretaker/guard.json")).read_bytes())
+    top = tenant.top_of(box)
+    return lambda: json.loads(next(top.glob("gpu-tenant/*/caretaker/guard.json")).read_bytes())
 
 
 def told(tenant: Tenant, lease: str) -> list[str]:

@@ -12,7 +12,7 @@ from e2e.watching import Scene, scene_at
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.interruption import forewarned
+from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.watchdog.loop import Watchdog
@@ -96,7 +96,7 @@ async def test_a_spot_box_that_has_notice_saves_and_its_work_goes_on_before_it_i
 
         await scene.look()
 
-        heard = forewarned(ledger.events(lease))
+        heard = notice_on_record(ledger.events(lease))
         assert heard is not None
         assert (heard.source, heard.jobs, heard.ended) == ("metadata", ("train",), True)
         level, words = scene.alarms()["preemption"]

@@ -108,7 +108,7 @@ async def ends_well(tenancy: Tenancy, lease: str) -> dict[str, Any]:
 def told(tenancy: Tenancy, lease: str) -> dict[str, Any]:
     """The one line about its recovery."""
     (line,) = [d for _, d in tenancy.ledger.events(lease) if isinstance(d, timeline.Recovered)]
-    return line.stored()
+    return line.as_stored()
 
 
 class Everywhere(QuickClock):

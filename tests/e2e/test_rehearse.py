@@ -34,14 +34,19 @@ def test_a_whole_lease_goes_over_the_command_line_with_its_money(
     (tree / "README").write_text("work", encoding="utf-8")
 
     lease, box = stage.rented()
-    audited = json.loads(stage.does("audit", "--json", status=None))
+    audited = json.loads(stage.does("audit", "--burn", "60", "--json"))
     stage.does("push", str(tree))
     stage.does("launch", "--artifact", "out/", "--", TRAIN)
     assert json.loads(stage.does("monitor", "--wait-s", "30", "--json"))["state"] == "finished"
     stage.does("collect")
     ended = json.loads(stage.does("teardown", "--json"))
 
-    assert audited["findings"]
+    # Over ssh, too, the box has the GPU that was rented.
+    assert [gpu["name"] for gpu in audited["gpus"]] == [
+        "NVIDIA GeForce RTX 3090 (a rehearsal's GPU)"
+    ]
+    burnt = {finding["subject"]: finding for finding in audited["findings"]}["burn gpu 0"]
+    assert burnt["seen"].startswith("as paid for"), burnt
     receipt = ended["receipt"]
     assert (ended["lease"], receipt["box_id"], receipt["ground"]) == (lease, box, "verified")
     assert receipt["formats"] == {"json": 1}

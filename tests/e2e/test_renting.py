@@ -143,6 +143,26 @@ async def test_a_box_that_never_gets_ready_is_given_back_before_the_next_is_rent
     assert second.created_at >= receipt.second_absent_at, "never two at a time"
 
 
+@pytest.mark.parametrize("tenant", ["vastai"], indirect=True)
+async def test_the_host_of_a_box_that_never_got_ready_is_left_out_of_the_next_search(
+    tenant: Tenant,
+) -> None:
+    quotes = await tenant.quotes()
+    tenant.fault("never_ready")
+    await tenant.tenancy.provision(smoke="none", quotes=quotes[:2], wait_s=3600)
+    failed = tenant.tenancy.ledger.quote(quotes[0])
+    assert failed is not None
+
+    found = await tenant.anew_tenancy().find_offers(provider=tenant.slug)
+    host = f"vastai:{failed.offer.host}"
+    asked_for = await tenant.tenancy.search_offers(provider=tenant.slug, host=host)
+
+    (reason,) = (why for why in found.unfit if why.startswith("host"))
+    assert reason.startswith(f"host {host}: never ready on ")
+    assert asked_for.offers
+    assert all("never ready on" in " ".join(each.notes) for each in asked_for.offers)
+
+
 @at_two(2)
 async def test_nothing_else_is_rented_while_the_first_may_exist(tenant: Tenant) -> None:
     quotes = await tenant.quotes()
@@ -406,8 +426,13 @@ async def test_where_a_stop_saves_nothing_parking_is_refused(tenant: Tenant) -> 
     assert tenant.meter["parked"] == []
 
 
-async def test_a_stop_that_wipes_is_refused_for_a_box_that_was_used(tmp_path: Path) -> None:
+async def test_a_stop_that_wipes_is_refused_for_a_box_whose_work_is_in_its_home(
+    tmp_path: Path,
+) -> None:
     async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        context = tenant.tenancy.context
+        at_home = PROFILES["runpod"].model_copy(update={"work_places": ()})
+        context.profiles = {**context.profiles, "runpod": at_home}
         card = await tenant.rented()
         tree = tenant.root / "tree"
         tree.mkdir()

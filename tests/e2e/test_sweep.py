@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from gpu_tenant.domain.errors import Refused, SweepOpen
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.sweep_grid import Grid, grid_of
 from gpu_tenant.domain.sweep_placement import Placement
+from gpu_tenant.faces.cli.sweep import table as print_table
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import (
@@ -28,6 +30,7 @@ from gpu_tenant.sweeps.commands import (
     retry_cells,
     settle_sweep,
     tend,
+    tend_all,
     vacate,
 )
 from gpu_tenant.sweeps.status import Reckoning
@@ -328,3 +331,43 @@ async def test_a_box_that_joins_takes_over_what_waits_and_one_that_is_vacated_ta
     desk.let_them_end()
     await desk.tended_until_over(7)
     assert set(desk.ran("begun").values()) == {1}
+
+
+async def test_the_table_tells_the_metric_the_time_and_the_cost_by_cell_the_best_first(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = "mkdir -p out/{cell}; echo {lr} > out/{cell}/r; echo step 1 loss {lr} acc {lr}; echo x done >> {out}/ran"
+    cells = grid_of(
+        run.replace("{out}", str(desk.outside)),
+        artifacts=["out/{cell}/"],
+        matrix={"lr": [0.3, 0.1, 0.2]},
+    )
+    lease = (await desk.tenancy.provision(smoke="none", price_usd_h=Decimal("3.6"))).lease
+
+    await begin_sweep(desk.tenancy.context, [lease], cells)
+    await desk.tended_until_over(3)
+    await desk.tenancy.collect(lease)
+    tended = await tend(desk.tenancy.context, "sw-1")
+    found = tended.table
+
+    assert [row.cell for row in found.rows] == ["lr-0.1", "lr-0.2", "lr-0.3"]
+    assert (found.by, found.best) == ("loss, the lowest first", "lr-0.1, loss 0.1")
+    assert all(row.took_s is not None and row.cost_usd is not None for row in found.rows)
+    assert "; best lr-0.1, loss 0.1" in (await tend_all(desk.tenancy.context))[0]
+    highest = (await tend(desk.tenancy.context, "sw-1", by="acc")).table
+    assert [row.cell for row in highest.rows] == ["lr-0.3", "lr-0.2", "lr-0.1"]
+    print_table(tended)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == [
+        "CELL",
+        "STATE",
+        "loss",
+        "acc",
+        "TIME",
+        "COST",
+        "BOX",
+        "RUNS",
+        "WHY",
+    ]
+    assert shown[1].split()[:4] == ["lr-0.1", "verified", "0.1", "0.1"]
+    assert any(line.split() == ["best", "lr-0.1,", "loss", "0.1"] for line in shown)

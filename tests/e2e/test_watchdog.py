@@ -153,6 +153,15 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
         assert receipt is not None
         assert receipt.ground == "waived"
         assert any("other.bin" in words for words in receipt.given_up)
+        # Every channel takes what is urgent, and what nobody has heard yet stays open at the next look.
+        level, words = scene.alarms()["ended"]
+        assert level is Level.URGENT
+        assert words.startswith("its box was destroyed, as its owner signed; given up: ")
+        assert "other.bin" in words[:200], "a message that is cut short keeps it"
+        await scene.look()
+        assert scene.alarms()["ended"] == (level, words)
+        await scene.later(hours=25)
+        assert "ended" not in scene.alarms()
 
 
 async def test_a_signed_destroy_that_was_cut_short_goes_on(tmp_path: Path) -> None:
@@ -224,7 +233,49 @@ async def _surprised() -> list[Any]:
     raise KeyError("a field that was always there")
 
 
-async def test_a_budget_is_overshot_by_at_most_one_look(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["lambda_cloud", "gcp"])
+async def test_a_budget_pays_for_the_end_too(provider: str, tmp_path: Path) -> None:
+    """The whole bill, by the provider's own meter: a job that ignores its stop, its bytes, and the destroy."""
+    async with scene_at(provider, tmp_path) as scene:
+        card = await scene.rent(budget_usd=Decimal("100"))
+        price = scene.tenant.lease(scene.lease).price_usd_h
+        assert price is not None
+        budget = (price * 6 / 60).quantize(Decimal("0.0001"))
+        await scene.tenant.tenancy.change_lease(scene.lease, "terms", budget_usd=budget)
+        await scene.work(
+            "trap '' TERM; mkdir -p out; head -c 3000000 /dev/urandom > out/model.bin; "
+            "while :; do sleep 0.2; done",
+            ("out/model.bin",),
+        )
+
+        looks = 0
+        while scene.state.live and looks < 30:
+            await scene.later(minutes=1)
+            looks += 1
+
+        spent = scene.tenant.metered(card.box)
+        assert scene.state is LeaseState.GONE, scene.alarms()
+        assert budget / 3 <= spent <= budget, (spent, budget, looks)
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.cost_usd is not None
+        assert receipt.cost_usd <= budget
+        assert (scene.kept() / "out" / "model.bin").stat().st_size == 3_000_000
+
+
+async def test_a_budget_that_only_pays_for_the_end_says_so_at_once(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent(budget_usd=Decimal("10"))
+        await scene.work()
+
+        card = await scene.tenant.tenancy.change_lease(
+            scene.lease, "terms", budget_usd=Decimal("0.02")
+        )
+
+        assert "the budget of 0.02 USD leaves no time" in (card.alarm or "")
+
+
+async def test_a_budget_is_not_overshot_however_rarely_somebody_looks(tmp_path: Path) -> None:
     async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
         scene.tenant.home.configuration.parent.mkdir(parents=True, exist_ok=True)
         scene.tenant.home.configuration.write_text("[limits]\nhours = 1000\n", encoding="utf-8")
@@ -240,7 +291,7 @@ async def test_a_budget_is_overshot_by_at_most_one_look(tmp_path: Path) -> None:
 
         spent = scene.tenant.metered(card.box)
         assert scene.state is LeaseState.GONE
-        assert spent <= Decimal(2) + card.price_usd_h * Decimal(every_s) / 3600
+        assert spent <= Decimal(2)
         assert spent >= Decimal(2) - 2 * card.price_usd_h * Decimal(every_s) / 3600
 
 

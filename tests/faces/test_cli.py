@@ -140,3 +140,27 @@ def test_a_box_is_refused_without_a_passed_smoke_test(tmp_path: Path) -> None:
     assert without.returncode == with_a_failed_one.returncode == 3
     assert "did not pass" in with_a_failed_one.stderr
     assert json.loads(run(tmp_path, "leases", "--all", "--json").stdout)["leases"] == []
+
+
+def test_a_first_order_is_written_once_and_is_in_force_there(tmp_path: Path) -> None:
+    made = run(tmp_path, "init", str(tmp_path))
+    again = run(tmp_path, "init", str(tmp_path))
+    order = tmp_path / "gpu-tenant.toml"
+    order.write_text("imgae = 'a'\n", encoding="utf-8")
+    wrong = subprocess.run(
+        [sys.executable, "-m", "gpu_tenant", "offers"],
+        capture_output=True,
+        encoding="utf-8",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+        timeout=120,
+    )
+    form = run(tmp_path, "init", "--schema")
+
+    assert made.returncode == 0, made.stderr
+    assert again.returncode == 2
+    assert "left as it is" in again.stderr
+    assert wrong.returncode == 2
+    assert "did you mean `image`?" in wrong.stderr
+    assert "image" in json.loads(form.stdout)["properties"]

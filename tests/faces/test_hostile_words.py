@@ -282,9 +282,9 @@ def test_what_a_box_says_of_its_idleness_is_one_short_plain_line(words: str) -> 
         "since": "2026-11-22T00:00:00Z",
         "words": PAYLOADS[words],
     }
-    told = Activity.told(json.dumps(said).encode()).words
+    told = Activity.parse(json.dumps(said).encode()).words
     with pytest.raises(CaretakerFailed) as refused:
-        Activity.told(json.dumps({"message": PAYLOADS[words]}).encode())
+        Activity.parse(json.dumps({"message": PAYLOADS[words]}).encode())
 
     for text in (told, refused.value.message):
         is_plain(text)

@@ -114,6 +114,8 @@ def test_both_faces_offer_the_same_verbs() -> None:
     of_the_terminal_alone = {
         "alarms",
         "watchdog",
+        "init",
+        "hosts",
         "dashboard",
         "demo",
         "report",

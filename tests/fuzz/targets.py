@@ -408,7 +408,7 @@ def idled(draw: random.Random) -> Generator[Find | None, None, None]:
         raw = mutated(draw, raw, [raw]) if draw.random() < 0.2 else raw
         find = None
         try:
-            said = Activity.told(raw).words
+            said = Activity.parse(raw).words
             find = Find(f"{ascii(said)[:100]} came through", raw) if bare(said) != said else None
         except TenantError:
             pass

@@ -33,6 +33,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState, PodAddress
 from gpu_tenant.domain.offers import Quote, Wish
+from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.files.state_dir import Home
@@ -83,15 +84,18 @@ def connector(cluster: Cluster, state: Path, **more: object) -> KubernetesConnec
     return made
 
 
-async def intent(at: KubernetesConnector, name: str | None = None) -> Lease:
+async def intent(
+    at: KubernetesConnector, name: str | None = None, wish: Wish | None = None
+) -> Lease:
     # A name of its own: the controller comes to one whose pods have failed later and later.
     name, now = name or secrets.token_hex(3), WallClock().now()
-    (offer,) = await at.offers(Wish())
+    wish = wish or Wish()
+    (offer,) = await at.offers(wish)
     assert offer.price.running_usd_h is not None
     quote = Quote(
         id="q-test",
         offer=offer,
-        wish=Wish(),
+        wish=wish,
         cap_usd_h=offer.price.running_usd_h,
         expires_at=now + timedelta(minutes=10),
     )
@@ -505,6 +509,21 @@ async def test_what_a_kubelet_says_of_a_pod_s_end_is_told_apart(
 
     assert box.taken == taken
     assert words in (box.words or "")
+
+
+async def test_what_is_ordered_is_what_the_cluster_is_asked_for(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    at = connector(cluster, tmp_path / "state")
+    wanted = await intent(at, wish=Wish(disk_gb=64, order=Order(image=ELSEWHERE, disk_gb=64)))
+    await at.create(wanted)
+
+    made = cluster.batch.read_namespaced_job(job_name(wanted.mark), "default")
+
+    (box,) = made.spec.template.spec.containers
+    assert box.image == ELSEWHERE
+    assert box.resources.limits["ephemeral-storage"] == "64G"
+    assert at.refused_image(AtProvider(template="a")) == "a cluster has no templates: name an image"
 
 
 async def test_an_image_that_cannot_be_had_is_told_so(cluster: Cluster, tmp_path: Path) -> None:

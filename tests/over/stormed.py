@@ -98,7 +98,7 @@ class Done(Life):
             now, disk = self._now(), self.stage.disk_of(box)
             if disk is None:
                 return None
-            found = [name for name in names if next(disk.glob(f"**/{name}"), None)]
+            found = [name for name in names if next(disk.parent.glob(f"**/{name}"), None)]
             if len(found) == len(names):
                 return before
             before = now

@@ -216,7 +216,7 @@ def test_the_ring_stays_small(tmp_path: Path) -> None:
 def test_idleness_is_what_was_seen_and_lies_in_the_ring(tmp_path: Path) -> None:
     ring(tmp_path, {"up": -1300}, *({"up": -up, "job": still(50)} for up in range(1200, 0, -60)))
 
-    said = Activity.told(json.dumps(activity("judge", tmp_path)).encode())
+    said = Activity.parse(json.dumps(activity("judge", tmp_path)).encode())
 
     assert (said.phase, said.busy) == ("idle", False)
     assert said.idle_s == pytest.approx(1140, abs=1)
@@ -323,7 +323,7 @@ def test_a_gpu_at_work_for_nobody_is_suspicious_and_no_work(tmp_path: Path) -> N
     }
     ring(tmp_path, *({"up": -up, "gpus": [card], "driver": "ok"} for up in (180, 120, 60)))
 
-    said = Activity.told(json.dumps(activity("judge", tmp_path)).encode())
+    said = Activity.parse(json.dumps(activity("judge", tmp_path)).encode())
 
     assert (said.phase, said.busy, said.idle_s) == ("suspicious", False, 0)
     assert said.suspicious_s == pytest.approx(120, abs=1)
@@ -337,4 +337,4 @@ def test_a_wrong_request_and_a_reply_without_sense_are_told_as_such(tmp_path: Pa
     assert not (tmp_path / "none").exists()
     for stdout in (b"Welcome to Ubuntu\n", b"", json.dumps(nowhere).encode()):
         with pytest.raises(CaretakerFailed, match="does not say whether it is idle"):
-            Activity.told(stdout)
+            Activity.parse(stdout)

@@ -54,7 +54,7 @@ def _definitions(trees: Sequence[ast.Module]) -> list[str]:
 def test_imports_are_gathered_at_the_head_and_those_between_parts_are_left_out(
     folder: Path,
 ) -> None:
-    joined = build.joined(folder, ["words", "__main__"])
+    joined = build.join_parts(folder, ["words", "__main__"])
 
     head, _, rest = joined.partition("# --- words ")
     assert head.startswith("#!/usr/bin/env python3\n# `make scripts` joins this file")
@@ -90,4 +90,4 @@ def test_what_would_mean_something_else_when_joined_is_refused(
     (folder / f"{part}.py").write_text(text)
 
     with pytest.raises(build.Unbuildable, match=why):
-        build.joined(folder, ["words", "__main__"])
+        build.join_parts(folder, ["words", "__main__"])

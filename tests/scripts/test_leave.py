@@ -253,9 +253,10 @@ def test_a_box_without_a_key_is_not_armed(tmp_path: Path, request_: dict[str, st
 def test_a_pod_is_never_terminated_without_its_owners_signature(tmp_path: Path, desk: Desk) -> None:
     home = marked(tmp_path / "home", desk.url, RUNPOD_POD_ID="abc", RUNPOD_API_KEY=KEY)
 
-    assert leave("prove", {"kind": "runpod"}, home)["armed"] is False
-    assert leave("end", {"kind": "runpod", "may": "stop"}, home)["asked"] is False
-    assert desk.asked == []
+    desk.says(Answer(200, "{}"))
+    assert leave("end", {"kind": "runpod"}, home)["how"] == "pod abc stops itself with its own key"
+    assert leave("end", {"kind": "runpod", "may": "stop"}, home)["asked"] is True
+    assert {asked.body for asked in desk.asked} == {b'{"action": "stop"}'}
 
     desk.says(Answer(200, '{"id": "abc"}'), Answer(204, ""))
     signed = {"kind": "runpod", "may": "terminate"}

@@ -9,7 +9,7 @@ from slurm.conftest import Site, allocated
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.interruption import forewarned, recorded_fate
+from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
@@ -109,7 +109,7 @@ async def test_before_the_walltime_the_work_goes_on_while_the_allocation_still_s
     await begun(tenancy, lease)
     watch = Watchdog(tenancy, tell=lambda _: None)
     await watch.once()
-    assert forewarned(ledger.events(lease)) is None
+    assert notice_on_record(ledger.events(lease)) is None
 
     cluster.told("scontrol", "update", f"JobId={box}", "EndTime=now+540seconds")
     noted = here.last_of(lease) / "caretaker" / "notice.json"
@@ -123,7 +123,7 @@ async def test_before_the_walltime_the_work_goes_on_while_the_allocation_still_s
             break
         await asyncio.sleep(1)
 
-    heard = forewarned(ledger.events(lease))
+    heard = notice_on_record(ledger.events(lease))
     assert heard is not None
     assert (heard.source, heard.jobs) == ("signal", ("train",))
     told = {a.key: a.level for a in ledger.open_alarms() if a.lease_id == lease}

@@ -409,6 +409,23 @@ def test_a_notebook_that_idles_is_let_be_and_one_that_computes_is_not(
     assert box.ask("manifest", work=str(box.work)).get("pids") == [busy.pid]
 
 
+def test_a_notebook_that_computes_is_seen_where_it_hardly_gets_a_processor(
+    box: Box, begun: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    box.ran()
+    kernel = box.root / "ipykernel_launcher.py"
+    kernel.write_text("while True: pass\n", encoding="utf-8")
+    busy = begin(begun, [sys.executable, "-S", str(kernel)], box.work)
+    others = [
+        begin(begun, [sys.executable, "-S", "-c", "while True: pass"], tmp_path) for _ in range(12)
+    ]
+    os.setpriority(os.PRIO_PROCESS, busy.pid, 19)
+    for process in (busy, *others):
+        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
+
+    assert box.ask("manifest", work=str(box.work)).get("pids") == [busy.pid]
+
+
 def test_a_seal_whose_asker_is_gone_ends(box: Box) -> None:
     with (box.work / "sparse").open("wb") as file:
         file.truncate(1 << 42)

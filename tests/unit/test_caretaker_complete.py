@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from box_scripts.caretaker import pace
-from box_scripts.caretaker.checkpoints import unfinished
+from box_scripts.caretaker.checkpoints import find_unfinished
 from box_scripts.caretaker.mounts import far_devices
 from box_scripts.caretaker.patterns import segment_regex
-from box_scripts.caretaker.prune import _unlinked
+from box_scripts.caretaker.prune import _unlink_all
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 NOW_NS = 1_800_000_000 * 10**9
@@ -37,7 +37,7 @@ def held_back(
             directory, name = os.path.split(directory)
             listing.setdefault(directory, {}).setdefault(name, (at_ns, at_ns))
     matches = [re.compile(segment_regex(text)[0]).fullmatch for text in done]
-    found = unfinished(
+    found = find_unfinished(
         files,
         {os.fsencode(f"/w/{name}") for name in busy},
         listing,
@@ -392,7 +392,7 @@ def test_what_came_in_its_place_at_the_last_moment_is_put_back(box: Box) -> None
         os.fsencode(old / "b.pt"): (1, "", 1, 1),
     }
 
-    why = _unlinked(os.fsencode(old), asked)
+    why = _unlink_all(os.fsencode(old), asked)
 
     assert why.startswith("it was changed at the last moment")
     assert sorted(path.name for path in old.iterdir()) == ["a.pt", "b.pt"]

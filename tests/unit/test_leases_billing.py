@@ -8,10 +8,10 @@ from arranged import NOON, TERMS, HandClock, context_of, lease, offer, price, pr
 from tiny import TinyProvider, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
-from gpu_tenant.domain.billing import Billed
+from gpu_tenant.domain.billing import Billed, newest_bill
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.protection import protection
-from gpu_tenant.leases.billing import counted_words, disagreement, newest_bill
+from gpu_tenant.leases.billing import counted_words, disagreement
 from gpu_tenant.leases.cards import card
 from gpu_tenant.leases.settle import survey
 from gpu_tenant.leases.teardown import tear_down

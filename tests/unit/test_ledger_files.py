@@ -364,7 +364,7 @@ def test_a_ledger_in_use_passes_its_own_check(written: Path) -> None:
 
 def test_what_is_left_of_a_ledger_is_read_whichever_page_is_damaged(written: Path) -> None:
     whole, pages = written.read_bytes(), written.stat().st_size // 4096
-    left, most = Ledger.salvaged(written)
+    left, most = Ledger.salvage(written)
     left.close()
     counts = []
     for page in range(0, pages, max(1, pages // 12)):
@@ -372,7 +372,7 @@ def test_what_is_left_of_a_ledger_is_read_whichever_page_is_damaged(written: Pat
         _overwrite(written, page * 4096, os.urandom(4096))
         before = written.read_bytes()
 
-        left, rows = Ledger.salvaged(written)
+        left, rows = Ledger.salvage(written)
 
         counts.append(rows)
         assert left.is_copy

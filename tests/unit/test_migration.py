@@ -165,3 +165,24 @@ def test_a_ledger_that_is_in_use_is_left_at_its_version_until_it_is_free(
     opened = Ledger(ledger_file)
     assert len(opened.leases()) == 4
     opened.close()
+
+
+def test_a_lease_from_before_has_its_directory_in_the_home_and_keeps_it(
+    ledger: Ledger,
+) -> None:
+    old, waiting = ledger.lease(LEASE), ledger.lease(WAITING)
+
+    assert old.place is not None
+    assert old.place.path == "~"
+    assert old.work_directory == f"gpu-tenant/{LEASE}/work"
+    assert waiting.place is None, "nothing of ours is on its box yet"
+
+
+def test_an_old_ledger_holds_nothing_against_a_host_and_remembers_from_now_on(
+    ledger: Ledger,
+) -> None:
+    before = ledger.host_records(at=NOON)
+    ledger.report_host(LEASE, "never ready", "late", provider="vastai", host="41", at=NOON)
+
+    assert before == {}
+    assert list(ledger.host_records(at=NOON)) == ["vastai:41"]

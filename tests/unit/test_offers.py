@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent
-from gpu_tenant.domain.expected_cost import expected_cost
+from gpu_tenant.domain.expected_cost import estimated_usd, expected_cost
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.leases.offers import Found, find_offers, rank, unfit
@@ -495,6 +495,14 @@ def test_the_terms_add_up_to_the_total(one: Offer, wish: Wish) -> None:
 
     assert cost.total_usd == sum(term.usd for term in cost.terms)
     assert all(term.usd >= 0 and term.words for term in cost.terms)
+
+
+@given(OFFERS, WISHES)
+def test_what_ranks_an_offer_is_what_its_terms_add_up_to(one: Offer, wish: Wish) -> None:
+    told, ranked = expected_cost(one, wish).total_usd, estimated_usd(one, wish, wish.hours)
+
+    assert told is not None
+    assert ranked == pytest.approx(float(told), rel=1e-9, abs=0.0005), "a rounding for each term"
 
 
 @given(OFFERS, WISHES, st.decimals(min_value="0.0001", max_value=10, places=4))

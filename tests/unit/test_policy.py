@@ -63,7 +63,9 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
 
     for words in (
         "2026-",
-        "at most 30 USD in all",
+        "budget 30 USD: ended by the watchdog while what its end takes can still be paid",
+        "the most that it costs: 30 USD, if its work is proved or its box parked by then; if not, no sum",
+        "its rescue sum of 7 USD ends nothing until its owner signs ahead: `gpu-tenant waive",
         "dearer than 2.5 USD/h",
         "idle for 2 h: ended",
         "it is parked, and its disk bills on; else",
@@ -72,7 +74,7 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
         "when its work is done: it is kept",
     ):
         assert words in told
-    assert len(bare.splitlines()) == 1
+    assert len(bare.splitlines()) == 2, "until when, and that nothing here holds what it costs"
 
 
 def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
@@ -82,7 +84,7 @@ def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
     alone = "\n".join(rules_of(agreed, PROFILES["vastai"], looked_after="unwatched"))
 
     assert "torn down once all is proved, after 30 s" in told
-    assert "ended before that is passed, by the watchdog" in told
+    assert "the most that it costs: 30 USD" in told
     assert alone.count("by a watchdog alone, and none looks now") == 4
 
 
@@ -93,8 +95,11 @@ def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> Non
 
     alone = [rule for rule in told if "by a watchdog alone, and none looks now" in rule]
     assert set(told) - set(alone) == {
-        "when its work is done: it is kept, until another of these ends it"
+        "when its work is done: it is kept, until another of these ends it",
+        "what is kept: park keeps every disk at an unknown rate; teardown keeps nothing",
+        "the most that it costs: no sum is held while no watchdog looks",
     }
+    assert "at most" not in "\n".join(told), "nobody holds it"
     assert (
         "jobs are stopped by the guard on the box; what is proved is torn down by a watch"
         in told[0]
@@ -107,7 +112,7 @@ def test_nothing_is_to_be_parked_where_no_stop_keeps_a_disk() -> None:
         {"when_done": "park"},
         {"when_done": "end", "on_failure": {"does": "park", "after_s": 900}},
     ):
-        with pytest.raises(Refused, match="no stop there keeps its disk"):
+        with pytest.raises(Refused, match="no stop there keeps its work"):
             must_be_doable(lease(**parked).terms, PROFILES["lambda_cloud"])
         must_be_doable(lease(**parked).terms, PROFILES["vastai"])
 
@@ -116,4 +121,5 @@ def test_what_its_owner_signed_for_is_said_as_plainly_as_it_is() -> None:
     told = "\n".join(rules_of(lease(on_deadline="waive"), PROFILES["lambda_cloud"]))
 
     assert "48.00 USD more; then it is destroyed, parked or not" in told
+    assert "UTC and its end, and 48.00 USD to rescue what is unverified" in told
     assert "any change of its terms takes it back" in told

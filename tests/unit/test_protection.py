@@ -6,7 +6,14 @@ import pytest
 from arranged import NOON, lease, quote
 from contract.staged import PROFILES
 
-from gpu_tenant.domain.model import Address, Lease, LeaseState, LocalAddress, SshAddress
+from gpu_tenant.domain.model import (
+    Address,
+    Lease,
+    LeaseState,
+    LocalAddress,
+    SshAddress,
+    WorkPlace,
+)
 from gpu_tenant.domain.protection import Armed, protection, way_out
 
 FAR = SshAddress(target="root@203.0.113.7:40022")
@@ -28,12 +35,12 @@ def at(provider: str, address: Address = FAR, signed: str = "keep", usd_h: str =
         ("vastai", "keep", "in-box credential"),
         ("autodl", "keep", "in-box poweroff"),
         ("gcp", "keep", "provider timer"),
-        ("runpod", "keep", "nothing"),
+        ("runpod", "keep", "in-box credential"),
         ("runpod", "waive", "in-box credential"),
         ("lambda_cloud", "waive", "nothing"),
         ("digitalocean", "keep", "nothing"),
-        ("own", "keep", "nothing needed"),
-        ("local", "keep", "nothing needed"),
+        ("own", "keep", "nothing"),
+        ("local", "keep", "nothing"),
     ],
 )
 def test_what_protects_each_platform_is_known_before_it_is_rented(
@@ -58,6 +65,17 @@ def test_what_costs_nothing_needs_no_protection() -> None:
     free = at("vastai", usd_h="0")
 
     assert protection(PROFILES["vastai"], free, None).kind == "nothing needed"
+
+
+@pytest.mark.parametrize("provider", ["own", "local"])
+def test_nobody_is_said_to_bill_for_a_machine_of_ones_own_only_where_no_price_is_stated(
+    provider: str,
+) -> None:
+    priced = protection(PROFILES[provider], at(provider, usd_h="1.89"), None)
+    free = at(provider).model_copy(update={"price_usd_h": None})
+
+    assert "who alone stops its 1.89 USD/h" in priced.words
+    assert protection(PROFILES[provider], free, None).words == "nobody bills for it"
 
 
 def test_a_box_that_stands_still_has_no_guard_and_its_disk_bills_on() -> None:
@@ -116,9 +134,23 @@ def test_a_box_that_may_be_this_computer_is_never_told_to_switch_itself_off(
     }
 
 
+def test_a_stop_that_keeps_the_work_is_a_way_out() -> None:
+    keeps = {"kind": "runpod", "on": "keep"}
+    settled = {"place": WorkPlace(path="/workspace", at="/workspace")}
+
+    assert way_out(PROFILES["runpod"], at("runpod")) == keeps
+    assert way_out(PROFILES["runpod"], at("runpod").model_copy(update=settled)) == keeps
+
+
 def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -> None:
-    assert way_out(PROFILES["runpod"], at("runpod")) is None
-    assert way_out(PROFILES["runpod"], at("runpod", signed="waive")) == {
+    home = {"place": WorkPlace(path="~", why="/workspace: no disk is mounted there")}
+    unsigned, signed = (
+        at("runpod", signed=signed).model_copy(update=home) for signed in ("keep", "waive")
+    )
+    assert way_out(PROFILES["runpod"], unsigned) is None
+    told = protection(PROFILES["runpod"], unsigned, None)
+    assert "the disk that the work is on (/workspace: no disk is mounted there)" in told.words
+    assert way_out(PROFILES["runpod"], signed) == {
         "kind": "runpod",
         "on": "waive",
     }
@@ -144,8 +176,8 @@ def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -
         ("vastai", "keep", "s3:b", ARMED, "it bills 1.5 USD/h until 2026-"),
         ("vastai", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
         ("gcp", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
-        ("runpod", "keep", "s3:b", None, "it bills 1.5 USD/h until somebody ends it"),
-        ("runpod", "waive", "s3:b", None, "1.5 USD/h until its rescue sum is spent, after 2026-"),
+        ("runpod", "keep", "s3:b", None, "it is stopped 2 min after its last job, once s3:b has"),
+        ("runpod", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
         ("lambda_cloud", "keep", None, None, "it bills 1.5 USD/h until somebody ends it"),
     ],
 )

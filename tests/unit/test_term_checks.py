@@ -10,6 +10,7 @@ from arranged import NOON, quote
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.terms import Rate, Terms
+from gpu_tenant.leases.end_reserve import end_reserve_s, leaves_nothing
 from gpu_tenant.leases.term_checks import (
     attempts,
     began_at,
@@ -72,6 +73,40 @@ def test_a_budget_is_outrun_one_look_before_it_is_spent(look_s: float) -> None:
 
     assert term(lease(budget_usd="8"), at_its_edge - 0.001, look_s=look_s) is None
     assert term(lease(budget_usd="8"), at_its_edge, look_s=look_s) == "budget"
+
+
+def test_a_budget_keeps_back_what_the_end_takes_and_counts_the_bytes_that_are_billed() -> None:
+    agreed, at = lease(budget_usd="8"), after(3)
+
+    assert outrun(agreed, at, look_s=60) is None
+    assert outrun(agreed, at, look_s=60, end_s=3500) is None
+    found = outrun(agreed, at, look_s=60, end_s=3540)
+    assert found is not None
+    assert found.words == (
+        "6.00 USD of its budget of 8 USD are spent, and about 1.97 USD are kept back for its end"
+    )
+    assert outrun(agreed, at, look_s=60, bytes_usd=Decimal(2)) is not None
+    assert time_left_s(agreed, at, end_s=1800) == 1800
+
+
+def test_what_an_end_takes_goes_by_what_is_not_here_and_by_the_measured_rate() -> None:
+    unused, used = lease(), lease().model_copy(update={"touched_at": NOON})
+    small = (NOON, timeline.Collected(seal="s", files=1, bytes=10, took_s=9.0))
+    fast = (NOON, timeline.Snapped(files=1, bytes=200_000_000, took_s=4.0))
+
+    assert end_reserve_s(unused, ()) == 120
+    assert end_reserve_s(used, ()) == 180
+    assert end_reserve_s(used, (small,), to_come_bytes=1_000_000_000) == 280, "not measured yet"
+    assert end_reserve_s(used, (small, fast), to_come_bytes=1_000_000_000) == 200
+
+
+def test_a_budget_that_pays_for_no_more_than_the_end_says_so() -> None:
+    used = lease(budget_usd="2.05").model_copy(update={"touched_at": NOON})
+
+    assert leaves_nothing(used, (), after(0.5)) is None
+    told = leaves_nothing(used, (), after(1))
+    assert told is not None
+    assert "2.00 USD are spent and its end takes about 0.1000 USD" in told
 
 
 def test_an_unknown_price_outruns_no_budget_and_no_cap() -> None:

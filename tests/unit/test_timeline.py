@@ -35,7 +35,7 @@ def test_a_ledger_of_the_version_before_is_read_whole_and_would_be_written_the_s
     with closing(Ledger(path)) as ledger:
         lines = ledger.events(lease)
 
-    assert [(line.kind, line.event.stored()) for line in lines] == [
+    assert [(line.kind, line.event.as_stored()) for line in lines] == [
         (kind, json.loads(detail)) for kind, detail in rows
     ]
     came_later = {timeline.Forewarned}
@@ -60,7 +60,7 @@ def test_a_line_that_cannot_be_read_keeps_its_word_and_its_fields(
     event = event_of(kind, json.loads(json.dumps(detail)))
 
     assert isinstance(event, timeline.Unread)
-    assert (timeline.Line(NOON, event).kind, event.stored()) == (kind, detail)
+    assert (timeline.Line(NOON, event).kind, event.as_stored()) == (kind, detail)
     assert describe(event) == f"{kind}."
 
 

@@ -37,7 +37,7 @@ def lease(when_done: str = "end", on_failure: str = "end after 15m") -> Lease:
             {
                 "deadline_at": NOON + timedelta(hours=8),
                 "when_done": when_done,
-                "on_failure": OnFailure.said(on_failure).model_dump(),
+                "on_failure": OnFailure.parse(on_failure).model_dump(),
             }
         )
     )
@@ -238,7 +238,7 @@ def test_what_is_no_duration_is_refused(said: str) -> None:
 
 @pytest.mark.parametrize("said", ["end", "end after 15m", "park after 1h", "hold"])
 def test_what_becomes_of_a_failure_is_read_and_told(said: str) -> None:
-    assert OnFailure.said(OnFailure.said(said).words) == OnFailure.said(said)
+    assert OnFailure.parse(OnFailure.parse(said).words) == OnFailure.parse(said)
 
 
 @pytest.mark.parametrize("said", ["destroy", "hold after 5m", "end after soon", "end 15m"])

@@ -45,7 +45,7 @@ PARTS = (
     # the call
     "requests",
     "listening",
-    "passing",
+    "guard_clock",
     "presence",
     "guard",
     "__main__",

@@ -147,7 +147,7 @@ def _answer(argv: list[str]) -> dict:
 
 
 def main(argv: list[str]) -> int:
-    """The exit status, after one JSON object was written to stdout."""
+    """Write one JSON object to stdout. Return the exit status."""
     try:
         reply = _answer(argv)
     except Refusal as refusal:

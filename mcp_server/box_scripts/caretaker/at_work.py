@@ -1,4 +1,4 @@
-"""Processes that belong to no job, and work where the seal is taken."""
+"""Processes that belong to no job, but work in what is to be sealed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from box_scripts.caretaker.processes import living_processes, text_of
 from box_scripts.caretaker.refusal import Refusal
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # they carry or show the work of other processes, and those are looked at themselves
+BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked themselves
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
@@ -20,7 +20,7 @@ BESIDE = re.compile(  # they carry or show the work of other processes, and thos
 WAITS = re.compile(  # they wait for a person, and compute only when asked
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
-IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
+IDLE_LOOK_S, IDLE_LOOKS, IDLE_CORES = 1.0, 5, 0.1
 
 
 class AtWork:
@@ -36,10 +36,10 @@ class AtWork:
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self) -> None:
-        """There is no such process.
+        """Refuse the seal if there is such a process.
 
-        A process may sleep for an hour before it writes, so one that does not compute counts as well. It is
-        enough that it began since launch, and works in one of the places or has a file there open for writing.
+        A process may sleep for an hour before it writes, so a process that does not compute counts as well. It
+        counts if it began since launch, and works in one of the places or has a file there open for writing.
 
         Raises:
             Refusal: AT_WORK.
@@ -48,9 +48,8 @@ class AtWork:
             return
         table, found = living_processes(), []
         apart, pid = set(), os.getpid()
-        while (
-            pid in table and pid not in apart
-        ):  # who asks for the seal, and all processes that this one came from
+        # Leave out this process, which makes the seal, and its ancestors.
+        while pid in table and pid not in apart:
             apart.add(pid)
             pid = table[pid].parent
         began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
@@ -80,7 +79,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """The place of ours where the process is at work; None if it is in none."""
+        """Return where in our places the process is at work. None if it is in none of them."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -97,7 +96,10 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether it is below a place. A place itself does not count: every login begins in the home directory."""
+        """Whether the path is below one of our places, or is the work directory.
+
+        Another place itself does not count, because every login begins in the home directory.
+        """
         is_deeper = any(is_below(path, place) and path != place for place in self._places)
         return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
@@ -115,11 +117,11 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether it is a shell that waits for a person, or carries or shows others' work, or is our own."""
+        """Whether the process does not count: a waiting shell, a viewer or carrier of others' work, or a script of ours."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
-            return True  # it is the kernel's
+            return True  # a process of the kernel
         if name in SHELLS:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"
@@ -129,7 +131,7 @@ class AtWork:
         return bool(BESIDE(name)) and self._writes_to(pid) is None
 
     def _runs_ours(self, pid: int, words: list[str]) -> bool:
-        """Whether what it runs is a script of the tenant's. A name of one elsewhere on its line says nothing."""
+        """Whether the process runs a script of the tenant's. A script's name among its arguments proves nothing."""
         for word in words[1:]:
             if word in ("-c", "-m", "-"):
                 return False
@@ -138,7 +140,7 @@ class AtWork:
         else:
             return False
         try:
-            # A daemon no longer stands where it was begun, which was where our scripts' directory lies.
+            # A daemon has left the directory in which it was started: the one above our scripts.
             begun = os.path.dirname(self._own.beside)
             paths = [os.path.join(at, os.fsencode(word)) for at in (_cwd_of(pid), begun)]
             path = next((path for path in paths if os.path.lexists(path)), paths[0])
@@ -155,9 +157,18 @@ class AtWork:
     @staticmethod
     def _computing(processes: list) -> list:
         before = {process.pid: _cpu_s(process.pid) for process, _ in processes}
-        time.sleep(IDLE_LOOK_S)
+        runnable = dict.fromkeys(before, 0)
+        for _ in range(IDLE_LOOKS):
+            time.sleep(IDLE_LOOK_S / IDLE_LOOKS)
+            for pid in before:
+                runnable[pid] += _is_runnable(pid)
         most_s = IDLE_CORES * IDLE_LOOK_S
-        return [one for one in processes if _cpu_s(one[0].pid) - before[one[0].pid] > most_s]
+        return [
+            one
+            for one in processes
+            if _cpu_s(one[0].pid) - before[one[0].pid] > most_s
+            or runnable[one[0].pid] > IDLE_LOOKS / 2
+        ]
 
 
 def _cwd_of(pid: int) -> bytes:
@@ -184,3 +195,14 @@ def _on_terminal(pid: int) -> bool:
 def _cpu_s(pid: int) -> float:
     fields = text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
+
+
+def _is_runnable(pid: int) -> bool:
+    """Whether a thread of the process runs, or waits for a processor, as on a box that is overloaded."""
+    tasks = "/proc/%d/task" % pid
+    try:
+        threads = os.listdir(tasks)
+    except OSError:
+        return False
+    stats = (text_of("%s/%s/stat" % (tasks, thread)) for thread in threads)
+    return any(stat.rpartition(")")[2].split()[:1] == ["R"] for stat in stats)

@@ -27,7 +27,7 @@ MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)
 
 
 def is_cache(path: bytes) -> bool:
-    """Whether the file has the form of what such a cache holds, or is of an environment of the tenant's."""
+    """Whether the file has the form of a cached file, or lies in a real environment or package."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
     environment = ENVIRONMENT(path)

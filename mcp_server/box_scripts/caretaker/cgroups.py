@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """The files of that name that exist: first that of our own cgroup, then those of the cgroups around it."""
+    """Return the existing files of that name: first our own cgroup's, then those of the cgroups around it."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -33,18 +33,18 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 def oom_kill_counts() -> dict[str, int]:
     """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, OOM_KILL_FIELDS)
+    return _counts_in(paths, OOM_KILL_FIELDS)
 
 
 def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
-    The cgroup of a killed process counts that kill even if the whole machine was short of memory. Only its
-    own limit is counted here.
+    A cgroup's count of kills also rises if the whole machine was short of memory. These counts rise only if
+    the cgroup reached its own limit.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
+    return _counts_in(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
 OOM_KILL_FIELDS = {
@@ -58,7 +58,7 @@ LIMIT_HIT_FIELDS = {
 }  # the other files hold nothing but a number
 
 
-def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
+def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
@@ -70,6 +70,6 @@ def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 def risen_counts(before: dict, names: dict) -> dict:
     """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
-    now = _counted(before, names)
+    now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
     return dict(risen[:6])  # the record has to fit into the room that was reserved for it

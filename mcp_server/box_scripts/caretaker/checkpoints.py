@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 PATIENCE_NS = 600 * 10**9
-UNDER_WAY = re.compile(  # names of what gets its own name once it is whole, as Orbax, transformers and curl do it
+UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is whole
     rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
     rb"|.+\.tmp\.[\w-]{1,16}"
 ).fullmatch
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def _unit(path: bytes) -> bytes | None:
-    """The directory of the file's checkpoint: the outermost one that is named with the number of its step."""
+    """Return the directory of the file's checkpoint: the outermost one with the step's number in its name."""
     found, number, directory = None, None, os.path.dirname(path)
     while directory not in (b"/", b""):
         named = STEP.findall(os.path.basename(directory))
@@ -70,7 +70,7 @@ def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     return found
 
 
-def unfinished(
+def find_unfinished(
     files: Iterable[bytes],
     busy: set[bytes],
     listing: Dated,
@@ -79,7 +79,7 @@ def unfinished(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Those of the files that are being written, or belong to something that is. Names and times alone decide.
+    """Return the files that are being written, or whose checkpoint is. Only names and times decide.
 
     A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
     """
@@ -127,9 +127,8 @@ def _is_whole(
     ):
         return False
     stem = name[: -len(b".ckpt")] if name.endswith(b".ckpt") else name
-    if {stem + b"-unfinished", name + b".unfinished"} & set(
-        beside
-    ):  # NeMo marks a checkpoint so, beside it
+    # NeMo puts such a file beside an unfinished checkpoint.
+    if {stem + b"-unfinished", name + b".unfinished"} & set(beside):
         return False
     if not _has_all_shards(inside or beside, None if inside else name):
         return False
@@ -143,12 +142,12 @@ def _is_whole(
             # If others like it have a marker, this one will have one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # Old versions of transformers write their random states just after what is the last file now.
+    # Old versions of transformers write their random states just after the file that counts as last here.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """When the file was written that such a job writes last; None if nothing shows which job it is."""
+    """Return when the last file of such a checkpoint was written. None if its kind is not known."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -157,7 +156,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
 
 
 def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
-    """When the markers were written that say that the checkpoint is done. They lie in it or beside it."""
+    """Return when the markers were written, in the checkpoint or beside it, that say that it is done."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -183,7 +182,7 @@ def name_group(name: bytes) -> bytes:
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether all files of each set like `x-00001-of-00004` are there; with `one`, of its set alone."""
+    """Whether each set like `x-00001-of-00004` has all its files. With `one`, check only the set of that file."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])

@@ -7,7 +7,7 @@ import re
 import stat
 import time
 
-from box_scripts.caretaker.checkpoints import checkpoint_listing, unfinished
+from box_scripts.caretaker.checkpoints import checkpoint_listing, find_unfinished
 from box_scripts.caretaker.hashing import Changing, Hashes, file_identity
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
@@ -42,7 +42,9 @@ def complete(home: str, request: dict) -> dict:
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
     listing = checkpoint_listing(seen, request["work"])
     done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
-    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
+    held_back = find_unfinished(
+        seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done
+    )
     newest_first = sorted(
         (one for one in survey.files if one[1] in seen and one[1] not in held_back),
         key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
@@ -78,6 +80,7 @@ def complete(home: str, request: dict) -> dict:
         "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
         "left_out": left_out,
         "unfinished": sorted(names),
+        "all_bytes": sum(now.st_size for now in seen.values()),
         "running": running,
         "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
         "now": time.time(),
@@ -87,7 +90,7 @@ def complete(home: str, request: dict) -> dict:
 
 def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in all_jobs(home) if job.started()]
+    jobs = [job for job in all_jobs(home) if job.start_record()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
@@ -105,12 +108,12 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
 def _looked_twice(
     files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """The regular files as they are, and which of them are being written.
+    """Return the regular files as they are, and which of them are being written.
 
-    If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
-    is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
+    One look is enough if this kernel's clock dated a file more than `quiet_ns` ago: the file has not changed
+    since. Two looks are needed if another clock dated it (a network's file system, a time in the future).
     """
-    first = _looked(files)
+    first = _stats_of(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))
     now_ns = time.time_ns()
     undated = {
@@ -120,7 +123,7 @@ def _looked_twice(
     }
     if not all(hashes.knows(first[path]) for path in undated):
         time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), open_files() if files else {}
+    second, writers = _stats_of(files), open_files() if files else {}
     busy = set()
     for path, seen in second.items():
         if path in undated:
@@ -132,7 +135,7 @@ def _looked_twice(
     return second, busy
 
 
-def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
+def _stats_of(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
     found = {}
     for _, path in files:
         try:

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
-    """Another process runs `body`; of its caller's open files it has only the descriptors in `keep`."""
+    """Run `body` in another process. Of its caller's open files, that process has only those in `keep`."""
     import signal
 
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # if our caller ignores it, the system reaps our child before we can wait for it
+    # If SIGCHLD stayed ignored, the system would reap our child before we can wait for it.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     courier = os.fork()
     if courier:
         os.waitpid(courier, 0)
@@ -33,7 +32,7 @@ def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
                 if int(name) > 2 and int(name) not in keep:
                     try:
                         os.close(int(name))
-                    except OSError:  # the listing's own
+                    except OSError:  # the listing's own descriptor is closed already
                         pass
             body()
     finally:

@@ -11,7 +11,7 @@ from box_scripts.caretaker.paths import escape_path, unescape_path
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
-    """What may explain a death, as the box is at this moment. It fits into a reserved record."""
+    """Return facts of the box, as it is now, that may explain a job's death. They fit into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
         room_at(work),
@@ -59,7 +59,7 @@ def kernel_messages(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # it was overwritten while we read; the next one is there
+        except BrokenPipeError:  # this message was overwritten while we read; the next can be read
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -68,7 +68,7 @@ def kernel_messages(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Whether this job's cgroup or the whole host was short of memory when the kernel killed, and what counted that."""
+    """Return what ran out of memory when the kernel killed, this job's cgroup or the host, and the count that shows it."""
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()

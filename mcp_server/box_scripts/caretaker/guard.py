@@ -9,11 +9,11 @@ import time
 
 from box_scripts.caretaker.complete import complete
 from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.guard_clock import GuardClock, elapsed_s
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.listening import Listener
 from box_scripts.caretaker.notice import record_notice
-from box_scripts.caretaker.passing import Passing, elapsed
 from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
@@ -53,14 +53,17 @@ COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
+    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
 
-    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
-    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, it does so before the deadline, too: after the last job has ended, where nobody looks
-    any more, and only once all that is to be kept was copied to the store and read back from there.
-    `store` is kept in the memory of that process, and nowhere else. Where `notice` says so, the process
-    also listens whether the platform takes the box back (`metadata`, some `within_s` before).
+    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
+    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
+    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
+    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
+    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
+    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
+    server, and `within_s` how long before the end a notice comes.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -81,7 +84,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 reserve_record(path)
-                record = _posted(home, request, wanted)
+                record = _start_holder(home, request, wanted)
                 write_record(path, record)
     return dict(record, already=already, now=time.time())
 
@@ -91,13 +94,15 @@ def _holds_still(record: dict) -> bool:
     return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
-def _posted(home: str, request: dict, wanted: dict) -> dict:
+def _start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
-    passing = Passing(home, request.get("rehearsed") is True)
-    fires, held = passing.elapsed() + left_s, dict(request)
+    clock = GuardClock(home, request.get("rehearsed") is True)
+    fires, held = clock.elapsed_s() + left_s, dict(request)
     if "store" in request:
         held["seal"] = checked_arguments("manifest", request.get("seal"))
+    look = (request.get("end") or {}).get("look")
+    held["look"] = checked_arguments("manifest", look) if look else None
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
     record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
@@ -120,19 +125,19 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
 
 
 class Guarding:
-    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
+    """The work of the guard's process. The guard does what it was asked to do, even if its record is lost."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
         self._path = os.path.join(home, "guard.json")
-        self._passing = Passing(home, request.get("rehearsed") is True)
-        self._look_s = LEAPING_LOOK_S if self._passing.leaps else LOOK_S
-        self._word = ["--rehearsed"] if self._passing.leaps else []
+        self._clock = GuardClock(home, request.get("rehearsed") is True)
+        self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
+        self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = self._passing.elapsed()
+        self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
-        self._done_from = self._passing.elapsed() + float(
+        self._done_from = self._clock.elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
         self._copies_wait_s = LOOK_S
@@ -141,20 +146,21 @@ class Guarding:
         self._is_heeded = False
 
     def holds(self) -> bool:
-        """The deadline has passed, the work is done, or the box was idle too long. False: another guard took over.
+        """Wait until the deadline has passed, the work is done, or the box was idle too long.
 
-        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
-        shorter nor longer.
+        Return False if this guard has to end before that: another guard took over, or the system shuts down.
+        Time is counted from when the guard began. So nobody makes the lease shorter or longer by setting the
+        wall clock.
         """
         idle_s = self._request.get("idle_s")
         while True:
-            seen = self._passing.begins_round()
+            seen = self._clock.begin_round()
             why = "deadline" if seen >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
                 else:  # somebody works here, even if no job of ours does
-                    self._quiet_since = self._passing.elapsed()
+                    self._quiet_since = self._clock.elapsed_s()
             if why is None and self._is_done():
                 why = "done"
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
@@ -167,8 +173,8 @@ class Guarding:
                 idle_s or 8.0, (self._request.get("when_done") or {}).get("after_s", 8.0)
             )
             most_s = min(2.0, shortest_s / 4)
-            wait_s = min(most_s, max(0.05, self._fires - self._passing.elapsed()))
-            source = self._passing.waits(self._listener.waits, wait_s, seen, self._due(seen))
+            wait_s = min(most_s, max(0.05, self._fires - self._clock.elapsed_s()))
+            source = self._clock.wait(self._listener.waits, wait_s, seen, self._due(seen))
             if source and not self._heeds(str(source)):
                 return False
 
@@ -184,7 +190,7 @@ class Guarding:
         return min((due for due in dues if due > seen), default=None)
 
     def _notes(self, **more: object) -> bool:
-        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
+        """Record `more`, if that is possible. Return False if another guard has taken over, or our home is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -192,7 +198,7 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
+        except (Refusal, OSError):  # a record that cannot be read is no reason to stop guarding
             return os.path.isdir(self._home)
         return True
 
@@ -208,7 +214,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
+        """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
         states, heartbeat = [], 0
         for job in all_jobs(self._home):
             try:
@@ -221,45 +227,52 @@ class Guarding:
             pass
         seen = (tuple(states), heartbeat)
         if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, self._passing.elapsed()
-        return self._passing.elapsed() - self._quiet_since
+            self._quiet, self._quiet_since = seen, self._clock.elapsed_s()
+        return self._clock.elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
         """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
 
-        Whoever looks after the lease while this guard copies is heard afterwards.
+        If somebody looks, or a job starts, while the guard copies, the work does not count as done.
         """
         done, end = self._request.get("when_done"), self._request.get("end") or {}
         if not done or "store" not in self._request:
             return False
-        if end.get("on") != "keep":  # only what keeps the disk is done before the deadline
+        # Before the deadline, only a stop that keeps the disk is allowed.
+        if end.get("on") != "keep":
             return False
         quiet_s, states = self._quiet_s(), self._quiet[0]
-        if quiet_s > 0 and self._presence.seen(self._passing.elapsed()):
-            self._quiet_since = self._passing.elapsed()
+        if quiet_s > 0 and self._presence.was_somebody_here(self._clock.elapsed_s()):
+            self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
         if set(states) - {"finished", "absent"}:
             after_s = done.get("failed_s")
-        if after_s is None or quiet_s < after_s or self._passing.elapsed() < self._done_from:
+        if after_s is None or quiet_s < after_s or self._clock.elapsed_s() < self._done_from:
             return False
         heard = self._quiet
         try:
-            kept = self._copied()
+            kept = self._copy_to_store()
         except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
+        if (
+            whole and self._loses()
+        ):  # the store has what is to be kept, and nobody has given up the rest
+            whole = False
         if not whole:
-            self._done_from = self._passing.elapsed() + self._copies_wait_s
+            self._done_from = self._clock.elapsed_s() + self._copies_wait_s
             self._copies_wait_s = min(2 * self._copies_wait_s, 3600.0)
         self._notes(kept=kept)
         self._quiet_s()
         return bool(
-            whole and self._quiet == heard and not self._presence.seen(self._passing.elapsed())
+            whole
+            and self._quiet == heard
+            and not self._presence.was_somebody_here(self._clock.elapsed_s())
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
+        """Whether the judge, which looks at all processes of this user, says idle. True if there is no judge."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -274,13 +287,13 @@ class Guarding:
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
+        """Once a minute, start a script that notes for the judge what the box does. Do not wait for that script."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
-        if script is None or self._passing.elapsed() < self._looked_at:
+        if script is None or self._clock.elapsed_s() < self._looked_at:
             return
-        self._looked_at = self._passing.elapsed() + self._look_s
+        self._looked_at = self._clock.elapsed_s() + self._look_s
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
@@ -289,7 +302,7 @@ class Guarding:
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
                 argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-                if self._passing.leaps:  # before time leaps on
+                if self._clock.leaps:  # before time leaps on
                     self._look.wait(LOOK_S)
         except (OSError, subprocess.TimeoutExpired):
             pass
@@ -297,9 +310,9 @@ class Guarding:
     def _live_jobs(
         self, why: str, since: float = float("inf")
     ) -> tuple[list[tuple[Job, int, float]], dict]:
-        """Each job that lives, its signal and its time, and what could not be read. That it ends is on record.
+        """Return each living job with its signal and its time, and what could not be read. Record why each job ends.
 
-        So is each that ended otherwise than well after `since`: what told us has told it, and it was quicker.
+        Include a job that has failed or was killed after `since`: the signal that told us has ended it already.
         """
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -318,10 +331,10 @@ class Guarding:
         return asked, problems
 
     def _heeds(self, source: str) -> bool:
-        """Whether to go on guarding. The platform takes the box: what can be saved of its work has been.
+        """Save what can be saved, because the platform takes the box. Return whether to go on guarding.
 
-        The jobs were asked to end, each by its own signal, and were left all the time that there is: to kill
-        one while it saves would lose what it saves. What is complete was copied to the store.
+        The jobs are asked to end, each by its own signal, and get all the time that there is: to kill a job
+        while it saves would lose what it saves. What is complete is copied to the store.
         """
         if self._is_heeded and source == "metadata":
             return True
@@ -330,7 +343,7 @@ class Guarding:
         if not self._is_heeded:
             self._is_heeded = True
             self._saves(source)
-        # When the system goes, so do we: a container ends when its last process has.
+        # If the system shuts down, this process ends, too: a container ends only after its last process.
         return source != "shutdown"
 
     def _saves(self, source: str) -> None:
@@ -339,7 +352,7 @@ class Guarding:
         within_s = float(self._notice.get("within_s") or NOTICE_S)
         since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
         asked, problems = self._live_jobs("preempted", since)
-        if source == "shutdown":  # who has told us so has told everybody
+        if source == "shutdown":  # then every process has had SIGTERM already
             asked = [
                 (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
                 for job, signum, grace_s in asked
@@ -348,16 +361,16 @@ class Guarding:
         names = [job.name for job, _, _ in asked]
         record_notice(self._home, source, jobs=names, within_s=within_s, **polls)
         never = [(job, signum, float("inf")) for job, signum, _ in asked]
-        gives_up = elapsed() + within_s + LATE_S
+        gives_up = elapsed_s() + within_s + LATE_S
         told: set = set()
-        copying, copy_at = 0, elapsed()
+        copying, copy_at = 0, elapsed_s()
         alive = signal_jobs(never, told, 0.0)
-        while alive and elapsed() < gives_up:
-            if "store" in self._request and elapsed() >= copy_at:
+        while alive and elapsed_s() < gives_up:
+            if "store" in self._request and elapsed_s() >= copy_at:
                 if copying == 0:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
-                    copying, copy_at = 0, elapsed() + COPY_AGAIN_S
+                    copying, copy_at = 0, elapsed_s() + COPY_AGAIN_S
             time.sleep(0.25)  # to look for them reads of every process
             alive = signal_jobs(never, told, 0.0)
         if copying:
@@ -365,27 +378,27 @@ class Guarding:
         record_notice(self._home, source, ended_at=time.time(), left=sorted(p.pid for p in alive))
         if "store" in self._request:
             try:
-                kept = self._copied(whole=not alive)
+                kept = self._copy_to_store(whole=not alive)
             except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
         self._notes(stopped=names, problems=problems)
 
     def _begins_to_copy(self) -> int:
-        """The process, with a group of its own, that copies what is complete while jobs still save."""
+        """Start a process, in a group of its own, that copies what is complete while jobs still save. Return its number."""
         child = os.fork()
         if child == 0:
             try:
                 os.setpgid(0, 0)
-                self._copied(whole=False)
+                self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
         return child
 
     def ends(self) -> bool:
-        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill.
+        """Ask the jobs to end, copy what is to be kept, and try to end the box's bill.
 
-        False: it was only done, and has work again, so that the deadline is held on.
+        Return False if the work was only done, and there is new work by now. Then the guard goes on.
         """
         if self._record.get("why") == "done":
             self._quiet_s()
@@ -401,19 +414,19 @@ class Guarding:
             return True
         if "store" in self._request:
             try:
-                kept = self._copied()
+                kept = self._copy_to_store()
             except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
         return True
 
-    def _copied(self, whole: bool = True) -> dict:
+    def _copy_to_store(self, whole: bool = True) -> dict:
         """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
-                entries = self._sealed() if whole else self._complete()
+                entries = self._sealed_entries() if whole else self._complete_entries()
                 break
             except (Refusal, OSError) as error:
                 if time.monotonic() > give_up:
@@ -431,18 +444,18 @@ class Guarding:
         told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
         return dict(told, at=time.time(), message=str(why)[:300])
 
-    def _sealed(self) -> list[dict]:
+    def _sealed_entries(self) -> list[dict]:
         entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
         return entries
 
-    def _complete(self) -> list[dict]:
+    def _complete_entries(self) -> list[dict]:
         seal = self._request["seal"]
         asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
         files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
         return files
 
     def _ends_the_bill(self) -> None:
-        """The platform is asked until this box is no more, or until another guard has taken over."""
+        """Ask the platform to end the bill, until this box is gone or another guard has taken over."""
         end = self._request.get("end") or {"kind": "none"}
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
@@ -450,25 +463,36 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = self._passing.elapsed()
-        if (
-            end.get("on") == "waive"
-        ):  # the owner signed for the time after the deadline, and not for idleness before it
+        begins = self._clock.elapsed_s()
+        # The owner signed for the time after the deadline, and not for idleness before it.
+        if end.get("on") == "waive":
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
-        left_s = begins - self._passing.elapsed()
+        left_s = begins - self._clock.elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while self._passing.elapsed() < begins:
+        while self._clock.elapsed_s() < begins:
             if not self._notes():
                 return
             self._take_a_look()
-            seen = self._passing.begins_round()
+            seen = self._clock.begin_round()
             wait_s = min(2.0, max(0.05, begins - seen))
-            self._passing.waits(time.sleep, wait_s, seen, begins if begins > seen else None)
+            self._clock.wait(time.sleep, wait_s, seen, begins if begins > seen else None)
         while True:
-            said = self._ask("leave", "end", wanted, 60.0)
+            loses = "" if end.get("on") == "waive" else self._loses()
+            if (
+                loses
+                and "waived_after_s" in end
+                and self._clock.elapsed_s() >= self._waived_at(end)
+            ):
+                wanted["may"], loses = "terminate", ""
             tries += 1
+            if loses:
+                if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
+                    return
+                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                continue
+            said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
             meter = {n: said[n] for n in names if said.get(n) is not None}
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
@@ -481,8 +505,26 @@ class Guarding:
             if not self._notes():
                 return
 
+    def _waived_at(self, end: dict) -> float:
+        return self._fires + float(end["waived_after_s"])
+
+    def _loses(self) -> str:
+        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        look = self._request.get("look")
+        if not look:
+            return ""
+        try:
+            seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
+        except (Refusal, OSError) as error:
+            return "whether a stop would lose anything cannot be seen: %s" % str(error)[:300]
+        lost = seen["lost_by_stop"]
+        if not lost["count"]:
+            return ""
+        named = ", ".join(one["at"] for one in lost["largest"][:3])
+        return "a stop would lose %d files, such as %s" % (lost["count"], named)
+
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """The reply of one of our scripts on this box, or why there is none."""
+        """Run one of our scripts on this box. Return its reply, or why there is none."""
         import subprocess
 
         path = self._request["scripts"].get(script, "")
@@ -508,10 +550,10 @@ class Guarding:
 
 
 def _end_group(leader: int) -> None:
-    """That child and all processes of its group are gone."""
+    """Kill that child and all processes of its group."""
     import signal
 
-    for ends in (os.killpg, os.kill):  # it may not have made its group yet
+    for ends in (os.killpg, os.kill):  # the child may not have made its group yet
         try:
             ends(leader, signal.SIGKILL)
         except OSError:

@@ -75,7 +75,7 @@ class Hashes:
         self._used[key] = known
         return known[0], before
 
-    def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
+    def recall(self, path: bytes) -> tuple[str | None, os.stat_result]:
         """The same, but the hash is None if the file would have to be read for it."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))

@@ -25,7 +25,7 @@ def observe(job: Job) -> Observed:
 
 def _look(job: Job) -> Observed:
     held = job.is_held()  # This is read before the records: if the lock is free, they are final.
-    started = job.started()
+    started = job.start_record()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
     final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)
@@ -77,9 +77,8 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
             return {"code": "exit", "evidence": otherwise[1]}
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        kernel["main_pid"] = started[
-            "pid"
-        ]  # In a PID namespace the kernel's own numbers are others.
+        # Only outside of a PID namespace does the kernel name a process by the number that we know.
+        kernel["main_pid"] = started["pid"]
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
     return seek_reason(

@@ -31,7 +31,7 @@ class Job:
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
-    def started(self) -> dict | None:
+    def start_record(self) -> dict | None:
         return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
@@ -57,11 +57,11 @@ class Job:
     def members(self) -> list[Process]:
         """Every living process of the job but its supervisor.
 
-        It is known by its descent, by its session, or by the marks in its environment.
+        A process is the job's by its descent, by its session, or by the marks in its environment.
         """
         table, members, supervisor = living_processes(), set(), 0
         try:
-            started = self.started()
+            started = self.start_record()
         except Refusal:  # then only the marks tell
             started = None
         if started and not restarted_since(started):

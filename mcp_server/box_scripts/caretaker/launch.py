@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def start(home: str, request: dict) -> dict:
-    """The job has been launched exactly once, by this call or by an earlier one.
+    """Launch the job, unless an earlier call has launched it: a job is launched exactly once.
 
     Raises:
         Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
@@ -53,7 +53,7 @@ def start(home: str, request: dict) -> dict:
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
     give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
-    while job.started() is None:
+    while job.start_record() is None:
         lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
@@ -63,7 +63,7 @@ def start(home: str, request: dict) -> dict:
             time.sleep(0.02)
             continue
         try:
-            if job.started() is None:
+            if job.start_record() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
                 since_ns = set_since(home, "since.json", request["cwd"])
                 write_record(job.path("spec.json"), spec)
@@ -78,7 +78,7 @@ def start(home: str, request: dict) -> dict:
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
-    started = job.started() or {}
+    started = job.start_record() or {}
     reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
     return dict(reply, job=job.name, already=already, since_ns=since_ns)
 
@@ -86,7 +86,7 @@ def start(home: str, request: dict) -> dict:
 def _launch(
     job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float
 ) -> None:
-    """The job's command has been started under a supervisor of its own."""
+    """Start the job's command under a supervisor of its own."""
     import select
 
     told, tell = os.pipe()
@@ -96,7 +96,7 @@ def _launch(
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
-    if job.started() is None:
+    if job.start_record() is None:
         if not ready:
             raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
         raise Refusal(
@@ -105,16 +105,15 @@ def _launch(
 
 
 def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
-    """The job and all it left behind have ended, and that is on record."""
+    """Start the job. Wait until it, and all the processes that it left behind, have ended. Record that."""
     import select
     import signal
 
     try:
         import ctypes
 
-        adopts = (
-            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-        )  # PR_SET_CHILD_SUBREAPER: also what becomes a daemon is our child then
+        # PR_SET_CHILD_SUBREAPER: a process of the job that becomes a daemon is then our child, too.
+        adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
         adopts = False
     supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
@@ -164,12 +163,12 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             os.read(woken, 4096)
         except BlockingIOError:
             pass
-    if job.started() and not os.path.exists(job.path("exit.json")):
+    if job.start_record() and not os.path.exists(job.path("exit.json")):
         _insist(job.path("exit.json"), end)
 
 
 def _insist(path: str, record: dict) -> None:
-    """`path` holds `record`, however long that took. Without that record the job would count as killed."""
+    """Write `record` to `path`, however long that takes. Without this record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -180,7 +179,7 @@ def _insist(path: str, record: dict) -> None:
 def _become_job(
     job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
 ) -> NoReturn:
-    """This process is the job's command. That was on record before its first instruction."""
+    """Record this process as the job's, and only then become the job's command."""
     import signal
 
     try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
     """An entry for each link that leads to a place in the work directory. Any other link is a problem.
 
-    The target is the link's own text. If that is absolute or goes up and down, it is a plain way to the
-    same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target is the link's own text. If the text is absolute, or climbs in its middle, the target is a plain
+    way to the same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
     """
     import hashlib
 
@@ -60,7 +60,10 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """The link's text; if that is absolute, or climbs in its middle, a way there that climbs only at its beginning."""
+    """Return the link's text, if it is relative, and climbs by `..` only at its beginning.
+
+    Otherwise return a path of that form that leads to the same place.
+    """
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
     parent = os.path.dirname(path)

@@ -14,12 +14,12 @@ ANSWER_S, ANSWER_BYTES = 1.0, 4096
 
 
 def metadata_address(home: str) -> tuple[str, int, str, str] | None:
-    """Host, port, the name to ask for, and what stands before each path. None if nothing may be asked.
+    """Return the host, the port, the name to ask for, and the beginning of each path. None if nothing may be asked.
 
-    On a rehearsal's box a file in its login home says where its platform answers, always on this computer.
+    On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
     """
     marker = rehearsal_marker(home)
-    return METADATA if marker is None else _rehearsed(marker)
+    return METADATA if marker is None else _rehearsed_address(marker)
 
 
 def rehearsal_marker(home: str) -> str | None:
@@ -34,7 +34,7 @@ def rehearsal_marker(home: str) -> str | None:
         directory = os.path.dirname(directory)
 
 
-def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
+def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
     from urllib.parse import urlsplit
 
     try:
@@ -51,8 +51,8 @@ def _rehearsed(path: str) -> tuple[str, int, str, str] | None:
 def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
     """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
 
-    What answers may be anybody. So it is given a second and 4 KB, no proxy is asked and no redirect is
-    followed, and only the one word of an answer that names itself as Google's counts.
+    Anybody may answer there. So the answer gets one second and 4 KB. No proxy is asked, and no redirect is
+    followed. Only the one word counts, and only in an answer that names itself as Google's.
     """
     import socket
 
@@ -91,10 +91,11 @@ def _read_answer(answer: bytes) -> bool | None:
 
 
 class Listener:
-    """Passes the time of one process, and hears meanwhile whether the box is to be taken.
+    """Waits for one process, and listens meanwhile whether the box is to be taken.
 
-    From when it is made, SIGTERM ends this process no more: it is waited for. The first process sends it to
-    all others when the system or the container ends. From anybody else it says nothing.
+    As soon as there is a listener, SIGTERM no longer ends this process: the listener waits for SIGTERM. The
+    first process sends this signal to all others when the system or the container ends. From anybody else the
+    signal means nothing.
     """
 
     def __init__(self, home: str, metadata: bool) -> None:
@@ -110,7 +111,7 @@ class Listener:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def waits(self, seconds: float) -> str | None:
-        """So much time has passed, or less if the box is to be taken. Who says so; None if nobody does."""
+        """Wait for so many seconds, or less if the box is to be taken. Return who says so, or None if nobody does."""
         import signal
 
         until = time.monotonic() + seconds
@@ -128,7 +129,7 @@ class Listener:
         return None
 
     def lets_go(self) -> None:
-        """SIGTERM ends this process, as it ends any other."""
+        """Let SIGTERM end this process again."""
         import signal
 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -140,7 +141,7 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # One that gives no such answer is asked more seldom, and never given up. A little earlier than the
-        # next round, which would else wait for the one after.
+        # A server that gives no such answer is asked less often, but is never given up. Be due a little before
+        # the next round. Otherwise that round could come just too early, and only the one after it would ask.
         self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True

@@ -7,7 +7,7 @@ import re
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
-    """The places where another machine's disks are mounted, or what is no disk."""
+    """Return the places where something is mounted that is another machine's disk, or no disk at all."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")

@@ -22,7 +22,7 @@ def heard_notice(home: str) -> dict | None:
 
 
 def record_notice(home: str, source: str, **more: object) -> None:
-    """It is on record that notice was given. The first record of it stands, and `more` is added to it."""
+    """Record that notice was given. The first record stays, and `more` is added to it."""
     known = heard_notice(home)
     record = known or {"at": time.time(), "source": source, "boot_id": boot_id(), "jobs": []}
     write_record_if_possible(os.path.join(home, "notice.json"), dict(record, **more))

@@ -13,7 +13,7 @@ SHARE = 0.25
 
 
 class Pace:
-    """If it rests after every piece of work, this process works at most `share` of the time.
+    """Keeps this process at work for at most `share` of the time, if `rest` is called after every piece of work.
 
     Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
     for a core that others use, it takes nothing from them.
@@ -40,13 +40,13 @@ class Pace:
 
 
 def _read_bytes() -> str:
-    """How much this process has read from a disk, as the kernel writes it; empty if it does not say."""
+    """Return the kernel's line about how much this process has read from a disk. Empty if there is none."""
     found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
 def step_back() -> str:
-    """All other processes go first, as far as the system allows it; the words say how far that is."""
+    """Let all other processes go first, as far as the system allows. Return in words how far that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None

@@ -43,7 +43,7 @@ def is_below(path: bytes, directory: bytes) -> bool:
 
 
 def inner_path(raw: bytes) -> bytes:
-    """`raw` without empty parts and dots. It leads down, and nowhere else.
+    """Return `raw` without empty parts and dots. The path only leads down.
 
     Raises:
         Refusal: UNSAFE_PATH.

@@ -10,7 +10,10 @@ from box_scripts.caretaker.refusal import Refusal
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
+    """Return the texts that are patterns.
+
+    A text that is no pattern, or that gives up too much, is left out and added to `problems`.
+    """
     found = []
     for text in dict.fromkeys(texts):
         try:
@@ -28,9 +31,10 @@ def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict])
 
 
 class Narrowing:
-    """Which artifacts are given up all the same, because a discard names them more narrowly than each artifact.
+    """Which artifacts are given up after all, because a discard is narrower than each pattern that keeps them.
 
-    `out/huge.bin` lies in `out/`, and takes it out of what `out/` keeps. `*.tmp` does not, and takes nothing.
+    The discard `out/huge.bin` lies in the artifact `out/`, so this file is given up. The discard `*.tmp` does
+    not lie in `out/`, so `out/` keeps its temporary files.
     """
 
     def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
@@ -55,7 +59,7 @@ class Narrowing:
 
 
 def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
-    """Whether that discard names a part of what the artifact names, and not as much as it does."""
+    """Whether the discard names a part, and not all, of what the artifact names."""
     if discard.relative != artifact.relative or discard.place == artifact.place:
         return False
     if not artifact.matches(discard.place):
@@ -98,14 +102,18 @@ class Bounds:
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
-        # What is temporary by its very name may be given up by that name.
+        self._own = os.path.dirname(work)
+        beside, plain = os.path.dirname(self._own), os.path.join(login, b"gpu-tenant")
+        is_ours = os.path.basename(beside) == b"gpu-tenant"
+        # Another lease may have its directory on another of the box's disks.
+        self._leases = {plain, beside} if is_ours else set()
+        # A place whose very name says that it is temporary may be given up as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
         self._home = os.fsencode(home)
 
     def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole; None if it keeps within its bounds."""
+        """Return what the pattern would give up although it may not. None if the pattern keeps its bounds."""
         if pattern.relative:
             matched = [probe for probe in PROBES if pattern.matches(probe)]
             return "all that is written" if _is_wide(matched) else None
@@ -113,18 +121,16 @@ class Bounds:
             at = escape_path(top).rstrip("/") + "/"
             if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
                 return "all of " + escape_path(top)
-        if is_below(self._work, self._own) and is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = is_below(pattern.prefix, self._leases) and not is_below(
-                pattern.prefix, self._own
-            )
+        for leases in self._leases:
+            others = escape_path(os.path.join(leases, b"own-zzzz/work/out/a"))
+            is_there = is_below(pattern.prefix, leases) and not is_below(pattern.prefix, self._own)
             if pattern.matches(others) or is_there:
                 return "what belongs to another lease"
         return None
 
 
 def patterns(home: str, request: dict) -> dict:
-    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
+    """Tell which of these patterns are no patterns, or give up too much. Do nothing else."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
     good_patterns(request.get("artifacts", []), None, problems)

@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 
 
 def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """One component of a pattern as the source of a regex; also its bytes, if it is no glob."""
+    """Return the source of a regex for one component of a pattern, and its bytes if the component is no glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -71,7 +71,7 @@ class Pattern:
         if not self.relative:
             globs = [raw for _, raw in segments]
             fixed = globs.index(None) if None in globs else len(globs)
-            segments = self._resolved(segments, from_home)
+            segments = self._resolve_beginning(segments, from_home)
             self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
         source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
         for part, _ in segments[:-1]:
@@ -84,10 +84,10 @@ class Pattern:
         self.source = source if self.relative else "/" + source
         self.matches = re.compile(self.source).fullmatch
 
-    def _resolved(
+    def _resolve_beginning(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """The same with the links in its literal beginning resolved, because the survey sees real paths."""
+        """Return the segments, with every link in the literal beginning resolved: the survey sees real paths."""
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed

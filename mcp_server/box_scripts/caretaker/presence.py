@@ -8,11 +8,14 @@ import time
 from box_scripts.caretaker.processes import living_processes
 
 TERMINAL_S = 1800.0
-"""So long after its last word a terminal counts as somebody's. A computer that has died leaves some open for hours."""
+"""How long a terminal counts as in use after its last input or output.
+
+If a person's computer dies, its terminals stay open here for hours.
+"""
 
 
 class Presence:
-    """What came in by this box's own door, and moved between one look and the next."""
+    """Which processes logged in at this box, and did something between one look and the next."""
 
     def __init__(self, home: str) -> None:
         self._job = os.fsencode(os.path.realpath(home))
@@ -22,7 +25,7 @@ class Presence:
         self._terminals: dict = {}
         self._looked = False
 
-    def seen(self, now: float) -> bool:
+    def was_somebody_here(self, now: float) -> bool:
         """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
 
         `now` is by a clock that nobody sets.
@@ -33,7 +36,10 @@ class Presence:
         return self._at_one_of(terminals, now) or moved or first
 
     def _entering(self) -> tuple[dict, set[int]]:
-        """What logged in and is no job's, each with its CPU time, and its terminals; this process and its own apart."""
+        """Return the processes that logged in and belong to no job, each with its CPU time, and their terminals.
+
+        This process and its children are left out.
+        """
         found, terminals, table = {}, set(), living_processes()
         for pid, process in table.items():
             above = pid
@@ -62,7 +68,10 @@ class Presence:
         return found, terminals
 
     def _at_one_of(self, terminals: set[int], now: float) -> bool:
-        """Whether one was read from or written to lately. After the first look it is seen to change, whatever the clock."""
+        """Whether one of the terminals was read from or written to lately.
+
+        After the first look, a new time of the terminal is enough, whatever the wall clock says.
+        """
         known, self._terminals = self._terminals, {}
         for number in terminals:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections import namedtuple
@@ -59,7 +60,7 @@ def living_processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """The same where there is no /proc: the group stands for the session, and the second of the start for the ticks."""
+    """Do as `living_processes` without /proc: take the group for the session, and the second of the start for the ticks."""
     found = {}
     for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
@@ -75,8 +76,17 @@ def ticks_of(pid: int) -> int:
     return process.ticks if process else 0
 
 
+def started_ns(pid: int) -> int | None:
+    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
+    ticks = ticks_of(pid)
+    if booted is None or ticks <= 0:
+        return None
+    return int((int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")) * 10**9)
+
+
 def restarted_since(started: dict) -> str | None:
-    """Why no process of that launch can be left; None if one may be."""
+    """Say why no process of that launch can still live. None if one may still live."""
     if started["boot_id"] != boot_id():
         return "boot id was %s and is %s" % (started["boot_id"], boot_id())
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):

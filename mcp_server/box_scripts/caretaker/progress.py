@@ -18,7 +18,7 @@ class Telling:
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """This many more files were looked at, and this many more bytes were read."""
+        """Count files that were looked at, and bytes that were read. Tell the tenant, if it is time to."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return

@@ -1,4 +1,4 @@
-"""The verb `prune`, the one that removes anything."""
+"""The verb `prune`, the only verb that removes anything."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def prune(home: str, request: dict) -> dict:
-    """Those checkpoints are gone that are what was named, byte for byte. Any other is left whole.
+    """Remove each named checkpoint that is still the same, byte for byte. Leave every other one whole.
 
     Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. Before it is removed it is in the log `pruned`. Never removed are the newest of its
-    kind, what is open or linked to, and all that is left of what a declared pattern matches.
+    all that is in it. Before it is removed, it is written to the log `pruned`. Three things are never removed:
+    the newest of a kind, what is open or linked to, and the last that a declared pattern still matches.
     """
     survey, _ = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
@@ -36,13 +36,13 @@ def prune(home: str, request: dict) -> dict:
     with Locked(home, "home.lock"):
         for checkpoint in request["checkpoints"]:
             try:
-                top, files = _named(checkpoint)
+                top, files = _files_of(checkpoint)
             except (KeyError, TypeError, ValueError):
                 raise Refusal("BAD_REQUEST", "checkpoints are not as --help says") from None
             why = _why_kept(top, files, survey, left, hashes)
             if why is None:
                 _log_pruned(home, checkpoint)
-                why = _unlinked(top, files)
+                why = _unlink_all(top, files)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
                 left = {path for path in left if os.path.lexists(path)}
@@ -54,7 +54,7 @@ def prune(home: str, request: dict) -> dict:
     return {"pruned": gone, "files": count, "bytes": size, "refused": refused}
 
 
-def _named(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
+def _files_of(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
     files = {
         unescape_path(f["at"]): (
             int(f["size"]),
@@ -112,7 +112,7 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether there is one of the same kind beside it with a higher number."""
+    """Whether a checkpoint of the same kind with a higher number lies beside this one."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
@@ -135,10 +135,10 @@ def _log_pruned(home: str, checkpoint: dict) -> None:
     put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
-def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
+def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
     """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
-    They are first renamed and then looked at again, because a job may put another file in a place meanwhile.
+    Each file is first renamed and then looked at again, because a job may put another file in its place.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -159,9 +159,8 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     for aside, path in moved.items():
         if why is not None:
             try:
-                os.link(
-                    aside, path, follow_symlinks=False
-                )  # this never overwrites what has come there since
+                # A link never overwrites a file that has come there since.
+                os.link(aside, path, follow_symlinks=False)
             except OSError:
                 why += "; what was there is " + escape_path(aside)
                 continue

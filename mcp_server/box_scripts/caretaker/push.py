@@ -62,10 +62,10 @@ def _room_below(work: bytes) -> dict:
 
 
 def receive(home: str, request: dict) -> dict:
-    """The files of the tar on stdin lie below `work`. Each is whole from the moment it can be seen.
+    """Unpack the tar on stdin below `work`. Each file is whole from the moment it can be seen.
 
     Raises:
-        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before the bad one are in place.
     """
     import tarfile
 
@@ -86,9 +86,8 @@ def receive(home: str, request: dict) -> dict:
             inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
-        while sys.stdin.buffer.read(
-            CHUNK_BYTES
-        ):  # the padding is read, too, or the sender would find the pipe closed
+        # Read the padding, too. Otherwise the sender would find the pipe closed.
+        while sys.stdin.buffer.read(CHUNK_BYTES):
             pass
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
@@ -98,7 +97,7 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Those are on record as pushed files. If no more is to come, the directory for what comes is gone."""
+    """Record these as pushed files. Remove the directory for incoming files, if it is empty."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
@@ -136,7 +135,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """The member is in place under its own name, and whole. A job that had the old file open keeps that one."""
+    """Put the member in its place, whole. A job that has the old file open keeps the old file."""
     import hashlib
 
     work = request["work"]
@@ -190,14 +189,14 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """What may be replaced, by the bytes of its name: the two ends do not escape the same characters."""
+    """Return what may be replaced, by the bytes of its name. As text a name could differ: the two ends escape differently."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """What lies at `target` may be replaced: `over` allows it, or it already holds the bytes that come.
+    """Require that the file at `target` may be replaced: `over` allows it, or the file already holds the new bytes.
 
     Without `over` everything may be replaced, as when a person works by hand.
 
@@ -227,13 +226,13 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Files that lay among the incoming ones are in their places. Each was proved first, and then renamed.
+    """Check the bytes of each incoming file, and move the file to its place.
 
-    An incoming file with other bytes than was said is removed and named in `other`. What is `stale` is
-    removed, too.
+    An incoming file with other bytes than the request says is removed and named in `other`. The `stale` ones
+    are removed, too.
 
     Raises:
-        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before the bad one are in place.
     """
     work = request["work"]
     os.makedirs(work, exist_ok=True)
@@ -243,7 +242,7 @@ def place(home: str, request: dict) -> dict:
     other = []
     try:
         for key in request.get("stale", []):
-            arrived = _arrived(work, key)
+            arrived = _incoming_path(work, key)
             if os.path.lexists(arrived):
                 os.unlink(arrived)
         for said in request["files"]:
@@ -260,7 +259,7 @@ def place(home: str, request: dict) -> dict:
     return dict(_room_below(work), files=files, other=other)
 
 
-def _arrived(work: bytes, key: str) -> bytes:
+def _incoming_path(work: bytes, key: str) -> bytes:
     """Where an incoming file of that name lies.
 
     Raises:
@@ -273,15 +272,15 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Where the file lies now; None if its bytes are not what was said.
+    """Move one incoming file to its place. Return the place, or None if its bytes are not what the request says.
 
-    Whoever had the old file open keeps that one.
+    Whoever has the old file open keeps the old file.
     """
     work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
-    arrived = _arrived(work, said["incoming"])
+    arrived = _incoming_path(work, said["incoming"])
     os.makedirs(parent, exist_ok=True)
     source = arrived
     try:
@@ -306,7 +305,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
 
 
 def _copy(path: bytes, destination: bytes) -> None:
-    """A copy of the regular file lies there."""
+    """Copy the regular file to `destination`."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
         made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
@@ -317,7 +316,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds those bytes. If so, it has its mode and its time, too."""
+    """Whether the regular file holds the bytes that the request says. If so, set its mode and its time, too."""
     import hashlib
 
     try:

@@ -36,11 +36,11 @@ class Sent:
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """The hashes of what was sent to that place in that size."""
+        """Return the hashes of all files of that size that were sent to that place."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """The names that the tenant gives to what was sent, while it lies among the incoming files."""
+        """Return the names that the files of this tenant have while they lie among the incoming files."""
         import hashlib
 
         found = set()

@@ -70,12 +70,12 @@ def put_bytes(path: str, content: bytes, flags: int) -> None:
 
 
 def reserve_record(path: str) -> None:
-    """The record at `path` can be written later, even if the disk is full by then."""
+    """Reserve room, so that the record at `path` can be written even if the disk is full by then."""
     put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
 def write_record(path: str, record: dict) -> None:
-    """`path` holds the whole `record`, and it is on the disk."""
+    """Write the whole `record` to `path`, and flush it to the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
@@ -126,10 +126,10 @@ def _fits(value: object, types: Any) -> bool:
 
 
 def _json_value(raw: bytes) -> Any:
-    """The value of that JSON.
+    """Return the value of that JSON.
 
     Raises:
-        ValueError: it is none, or it is nested so deeply that it cannot be read.
+        ValueError: this is no JSON, or it is nested so deeply that it cannot be read.
     """
     try:
         return json.loads(raw.decode())
@@ -155,7 +155,7 @@ def read_record(path: str, fields: dict) -> dict | None:
     """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
+        Refusal: RECORD_CORRUPT. A record that cannot be read does not count as missing.
     """
     record: dict | None
     try:

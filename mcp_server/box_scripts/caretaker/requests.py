@@ -10,7 +10,7 @@ from box_scripts.caretaker.refusal import Refusal
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere"
+    " named key pushed older since_ns ours alone elsewhere kept restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -50,6 +50,11 @@ FIELDS = {  # the kind of each argument, and help for a person
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
     "elsewhere": ("flag", "also count what was written outside of all that"),
+    "kept": (
+        "paths",
+        "directory that outlives a stop: tell what counts outside of it (repeatable)",
+    ),
+    "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
@@ -116,7 +121,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = valued(FIELDS[name][0], value)
+            checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -126,13 +131,15 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     return checked
 
 
-def valued(kind: str, value: object) -> object:
+def parse_value(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [valued(kind[:-1], item) for item in value]
+        return [parse_value(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {valued("text", name): valued("text", text) for name, text in value.items()}
+        return {
+            parse_value("text", name): parse_value("text", text) for name, text in value.items()
+        }
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -149,7 +156,7 @@ def valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [valued("object", item) for item in value]
+        return [parse_value("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]

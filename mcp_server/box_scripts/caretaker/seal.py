@@ -13,10 +13,10 @@ from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
-from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.paths import escape_path, is_below, unescape_path
 from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_patterns
 from box_scripts.caretaker.patterns import Pattern
-from box_scripts.caretaker.processes import boot_id
+from box_scripts.caretaker.processes import boot_id, started_ns
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here. All of them have ended, and no other waits to be started."""
+    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started."""
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
@@ -42,7 +42,7 @@ def _refuse_running(home: str) -> list[Job]:
     return [job for job, state in seen if state != "absent"]
 
 
-def _started(home: str) -> list[Job]:
+def _started_jobs(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
@@ -52,7 +52,7 @@ def _waiting(home: str) -> list[str]:
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+            whole = file.read().rpartition(b"\n")[0]  # a line without an end does not count
     except FileNotFoundError:
         return []
     try:
@@ -94,7 +94,7 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started(home) if is_look else _refuse_running(home)
+    jobs = _started_jobs(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
@@ -113,6 +113,8 @@ def manifest(home: str, request: dict) -> dict:
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
         survey.launched_ns = accounted_since_ns(home, jobs, None)
+        if request.get("restarted"):
+            survey.restarted_ns = started_ns(1)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -126,7 +128,7 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    unread: set[str] = set()  # the discards for which a place need not be read
+    unread: set[str] = set()  # discards of places that could not be read, and need not be
     problems, survey.problems = survey.problems, []
     for problem in problems:
         below, reason = problem["at"] + "/%00", None
@@ -143,7 +145,7 @@ def manifest(home: str, request: dict) -> dict:
     for name, path in survey.files + logs:
         at = escape_path(path)
         try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+            sha256, seen = hashes.of(path) if reads else hashes.recall(path)
         except (Changing, FileNotFoundError):
             survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
@@ -170,7 +172,7 @@ def manifest(home: str, request: dict) -> dict:
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
-        heaps.told(request.get("named", 20)),
+        heaps.as_answer(request.get("named", 20)),
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,
@@ -179,7 +181,28 @@ def manifest(home: str, request: dict) -> dict:
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
     )
+
+
+def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
+    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    if "kept" not in request:
+        return None
+    kept = [os.path.realpath(place) for place in request["kept"]]
+    found = [(entry.get("size", 0), entry["at"]) for entry in entries]
+    # What cannot be read may be anything.
+    found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    sizes: dict[str, int] = {}
+    for size, at in found:
+        if not any(is_below(unescape_path(at), place) for place in kept):
+            sizes[at] = max(size, sizes.get(at, 0))
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "count": len(sizes),
+        "bytes": sum(sizes.values()),
+        "largest": [{"at": at, "size": size} for at, size in largest[:20]],
+    }
 
 
 def _digest(entries: list[dict]) -> str:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
-    """The moment from which written bytes count is on record, by the clocks of the file systems.
+    """Record the moment from which written bytes count, by the clocks of the file systems. Return that moment.
 
-    Of two clocks the earlier one is taken: if one is wrong, too much is accounted for, and not too little.
+    The earlier of two clocks counts: if one is wrong, too much is accounted for, and not too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
@@ -33,7 +33,7 @@ def set_since(home: str, name: str, directory: bytes) -> int:
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """From when on written bytes count: by the record here, or from an earlier moment that the tenant names."""
+    """Return since when written bytes count: the moment on record, or an earlier one that the tenant names."""
     since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(

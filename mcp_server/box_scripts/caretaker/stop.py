@@ -17,7 +17,7 @@ KILL_LIMIT_S = 10.0
 
 
 def record_ending(job: Job, why: str) -> None:
-    """It is on record that we are about to end the job. The first such record stands."""
+    """Record that we are about to end the job. The first such record stays."""
     if job.ending() is None:
         # A full disk must not keep a job running.
         write_record_if_possible(
@@ -26,7 +26,7 @@ def record_ending(job: Job, why: str) -> None:
 
 
 def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """No process of these jobs is left, but for those that are returned: they outlived even SIGKILL.
+    """End all processes of these jobs. Return those that survived even SIGKILL.
 
     With each job comes the signal that asks it to end, and how many seconds it may take.
     """
@@ -42,7 +42,7 @@ def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
 
 
 def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -> set:
-    """Their living processes. Each is told once to end; it is killed when its job's time has `passed`."""
+    """Ask each process of the jobs once to end, and kill it when its job's time has `passed`. Return the living ones."""
     import signal
 
     alive = set()
@@ -63,7 +63,7 @@ def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -
 
 
 def stop(home: str, request: dict) -> dict:
-    """The job has ended and none of its processes is left.
+    """End the job and all its processes.
 
     Raises:
         Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.

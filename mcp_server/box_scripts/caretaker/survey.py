@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pattern_bounds import Narrowing
     from box_scripts.caretaker.patterns import Pattern
 
+RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
@@ -43,6 +44,7 @@ class Survey:
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
         self.launched_ns: int | None = None
+        self.restarted_ns: int | None = None
         self._quiet: list[bytes] = []
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
@@ -55,9 +57,9 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
+        """Also count what was written from `rented_ns` on, except what is quiet before the first launch.
 
-        Quiet is what the image's own services write while they come up, and a work directory that was
+        Quiet are the files that the image's own services write while they start, and a work directory that was
         cloned on the box.
         """
         self.launched_ns = self.since_ns
@@ -70,13 +72,23 @@ class Survey:
     def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
         launched = self.launched_ns
         if launched is not None and seen.st_ctime_ns >= launched:
-            return False
+            return self._came_with_a_start(path, seen)
         if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
             return True
+        return self._is_of_the_image(path, seen)
+
+    def _is_of_the_image(self, path: bytes, seen: os.stat_result) -> bool:
         return seen.st_size <= QUIET_BYTES and any(
             path.startswith(place) if place.endswith(b"/") else path == place
             for place in self._quiet
         )
+
+    def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        begun_ns = self.restarted_ns
+        if begun_ns is None or not self._is_of_the_image(path, seen):
+            return False
+        return begun_ns - RESTART_NS <= seen.st_ctime_ns <= begun_ns + RESTART_NS
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
@@ -86,7 +98,7 @@ class Survey:
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
+        """Put everything below `top` that was not yet seen where it belongs. Do not follow links."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -120,7 +132,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # That is most of a home directory, so it is decided first.
+            return  # Most files of a home directory end here, so this is decided first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -129,9 +141,8 @@ class Survey:
             claimed = not self._narrowing.takes(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
-            if os.path.isdir(
-                target
-            ):  # no name holds %00, so only a pattern for all that is below matches
+            if os.path.isdir(target):
+                # No name holds %00. So only a pattern for everything below the directory matches.
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))

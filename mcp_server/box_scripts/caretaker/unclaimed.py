@@ -53,7 +53,7 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._unclaimed: list[tuple[int, str]] = []
+        self.unclaimed: list[tuple[int, str]] = []
         self._empty: list[str] = []
         self._pushed = [0, 0]
 
@@ -70,23 +70,23 @@ class Heaps:
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
             elif size:
-                self._unclaimed.append((size, at))
+                self.unclaimed.append((size, at))
             else:
                 self._empty.append(at)
         for default, files in odd.items():
-            # What has a cache's name but not its form is given up unasked, as long as it is little.
+            # Files with a cache's name, but not its form, are discarded unasked only while they are small.
             if sum(size for size, _ in files) > ODD_BYTES:
-                self._unclaimed += files
+                self.unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self._unclaimed += [(0, at) for at in self._empty]
+            self.unclaimed += [(0, at) for at in self._empty]
             self._empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
-        """Each of these patterns gives up a place that cannot be read, and so cannot be counted."""
+        """List these patterns as discards, too. They give up places that cannot be read, so nothing is counted."""
         for reason in reasons:
             self._discarded.setdefault(reason, [0, 0])
 
@@ -100,7 +100,7 @@ class Heaps:
             return False
         if not self._reads:
             try:
-                sha256, _ = self._hashes.recalled(path)
+                sha256, _ = self._hashes.recall(path)
             except (Changing, OSError):
                 sha256 = None
             self.is_sure = self.is_sure and sha256 in versions
@@ -110,15 +110,15 @@ class Heaps:
         except (Changing, OSError):
             return False
 
-    def told(self, named: int) -> dict:
-        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+    def as_answer(self, named: int) -> dict:
+        largest = sorted(self.unclaimed, key=lambda item: (-item[0], item[1]))[:named]
         tallies = [
             {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
         ]
         return {
             "unclaimed": {
-                "count": len(self._unclaimed),
-                "bytes": sum(size for size, _ in self._unclaimed),
+                "count": len(self.unclaimed),
+                "bytes": sum(size for size, _ in self.unclaimed),
                 "largest": [{"at": at, "size": size} for size, at in largest],
             },
             "discarded": {
@@ -137,7 +137,10 @@ ODD_BYTES, NAME_BYTES = 10 << 20, 2048
 def discarded_by(
     at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
 ) -> str | None:
-    """The text of the first pattern that discards the file; None if none does. Caches count outside of work, too."""
+    """Return the text of the first pattern that discards the file. None if no pattern does.
+
+    The defaults discard caches outside of the work directory, too.
+    """
     for pattern in discards:
         text = inner if pattern.relative else at
         if text is not None and pattern.matches(text):

@@ -99,6 +99,7 @@ async def collect(
     require_its_own(lease, artifacts)
     seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
+    began_at = ledger.now()
     with share.join(lease.id, lease.price_usd_h) as turn:
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             wait_for("the box lists its files", usd_h=lease.price_usd_h)
@@ -128,7 +129,8 @@ async def collect(
             )
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
-    came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size)
+    took_s = (ledger.now() - began_at).total_seconds()
+    came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size, took_s=took_s)
     ledger.note(lease.id, came, at=ledger.now())
     told = _answer(lease, seal, directory, landed, ledger.declarations(lease.id)[1])
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
@@ -154,7 +156,7 @@ def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) ->
     for pattern in artifacts:
         if pattern not in draft.unmatched:
             continue
-        like = [at for at in _unclaimed(draft, lease) if pattern.strip("./*") in at]
+        like = [at for at in _unclaimed_patterns(draft, lease) if pattern.strip("./*") in at]
         remedy = (
             f"keep what nobody has claimed: {Command('collect', lease.id, artifact=literal_pattern(like[0]))}"
             if like
@@ -191,7 +193,7 @@ def _require_given_up(
         )
 
 
-def _unclaimed(seal: Manifest, lease: Lease) -> list[str]:
+def _unclaimed_patterns(seal: Manifest, lease: Lease) -> list[str]:
     """The files that nobody has claimed and that the box named, as a pattern would name them."""
     return [lease.from_work(heap.at) for heap in seal.unclaimed.largest]
 
@@ -301,7 +303,7 @@ def _answer(
 def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
     """The lines to paste for what stands in the way of a teardown: one that keeps it, and one that gives it up."""
     if seal.unclaimed.count:
-        claimed = _patterns_of(_unclaimed(seal, lease), seal.unclaimed.count)
+        claimed = _patterns_of(_unclaimed_patterns(seal, lease), seal.unclaimed.count)
         keeps = Command("collect", lease.id, artifact=claimed)
         return f"{keeps} keeps it; {Command('collect', lease.id, discard=claimed)} gives it up"
     if never_appeared:

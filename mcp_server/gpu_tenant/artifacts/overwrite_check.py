@@ -36,7 +36,7 @@ async def may_replace(
     Raises:
         NotSaved: one of the files may not be replaced. None was replaced.
     """
-    sent, older = ledger.sent(lease.id), ledger.sent_before(lease.id)
+    sent, older = ledger.sent_versions(lease.id), ledger.sent_before(lease.id)
     kept, given_up = ledger.declarations(lease.id)
     lost = []
     for name, held in there.items():

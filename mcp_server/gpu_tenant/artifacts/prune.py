@@ -30,7 +30,10 @@ from gpu_tenant.files.paths import below
 from gpu_tenant.ledger import Ledger
 
 ARRIVES = f"{PARTIAL}/live"
-"""Where pruning and snapshots receive files. It is not the directory of collect, which must not have to wait."""
+"""Where pruning and snapshots receive files.
+
+Collect uses another directory, so a collect never waits for a snapshot.
+"""
 QUIET_S = 5
 SHARE = 0.25
 """The most that a snapshot uses of one core, of the box's disk and of the link, unless its owner says otherwise."""
@@ -49,6 +52,8 @@ class Complete(BaseModel):
     inodes: dict[str, int] = {}
     left_out: int = 0
     unfinished: tuple[str, ...] = ()
+    all_bytes: int | None = None
+    """Of every declared artifact, those still being written among them."""
     running: tuple[str, ...] = ()
     pace: str = ""
     now: float
@@ -80,7 +85,7 @@ class Pruned(Record):
 
 @contextmanager
 def alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """Let no other snapshot into `directory`, and no pruning there, run while the block does.
+    """Keep every other snapshot and pruning out of `directory` while the block runs.
 
     Raises:
         LeaseHeld: another snapshot or pruning is running.
@@ -122,7 +127,10 @@ async def look(
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList | None:
-    """Read what the last snapshot left. After a later collect, all of it counts as brought by that collect."""
+    """Read the list that the last snapshot left.
+
+    If a collect came after the snapshot, every file in the list counts as brought by that collect.
+    """
     is_collects = False
     for _, event in reversed(ledger.events(lease.id)):
         if isinstance(event, timeline.Snapped):
@@ -137,7 +145,8 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList |
 async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger) -> Pruned:
     """Remove from this computer the checkpoints that the policy does not want, if snapshots brought all their files.
 
-    What a collect or a person brought stays. So does what was removed from the box and now exists only here.
+    A file that a collect or a person brought stays. A file that was removed from the box, and now exists only
+    here, stays too.
     The change is recorded before anything is removed.
 
     Raises:
@@ -305,7 +314,10 @@ def _note(
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
-    """Delete the files of those checkpoints here, if their bytes are those that were brought. The name is not enough."""
+    """Delete the files of those checkpoints here.
+
+    A file is deleted only if its bytes are those that were brought. An equal name is not enough.
+    """
     try:
         for one in gone:
             for entry in one.entries:

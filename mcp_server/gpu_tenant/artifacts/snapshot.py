@@ -16,6 +16,7 @@ from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.prune import (
     ARRIVES,
     QUIET_S,
+    SHARE,
     Complete,
     Pruned,
     alone,
@@ -40,6 +41,7 @@ from gpu_tenant.files.artifact_directory import (
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.ledger import Ledger
+from gpu_tenant.transfer.bandwidth_share import Resting
 from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download import carry_files
 from gpu_tenant.transfer.partial_file import discard, forget, names_of
@@ -64,6 +66,9 @@ class Snapshot(Record):
     size_bytes: int
     names: tuple[str, ...]
     left_out: int = Field(description="complete, and left for the next look")
+    to_come_bytes: int = Field(
+        default=0, description="of artifacts on the box that are not here yet, as far as it says"
+    )
     unfinished_files: int = 0
     unfinished: tuple[str, ...] = Field(
         default=(), description="still being written, or of what is"
@@ -155,6 +160,7 @@ async def snapshot(
         size_bytes=sum(entry.size_bytes for entry in one.came),
         names=tuple(entry.name for entry in one.came[:_NAMED]),
         left_out=seen.left_out,
+        to_come_bytes=one.to_come_bytes(seen),
         unfinished_files=len(seen.unfinished) - seen.left_out,
         unfinished=seen.unfinished[:_NAMED],
         broken=tuple(n for n, held in one.broken.items() if one.before_broken.get(n) != held),
@@ -192,6 +198,9 @@ class _Look:
         self.no_room: list[str] = []
         self._brought = set(known.brought) if known else set()
         self._arrived = self._coming = self._room_bytes = 0
+        self._fetching_since = ledger.now()
+        # What a transfer takes that need not leave the link to others is what the lease's end takes.
+        self._share = SHARE if isinstance(turn, Resting) else 1.0
 
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None
@@ -295,6 +304,11 @@ class _Look:
         self.came.append(entry)
         self.broken.pop(entry.name, None)
 
+    def to_come_bytes(self, seen: Complete) -> int:
+        """How much of the box's artifacts is not here."""
+        here = sum(e.size_bytes for e in seen.files if e.kind == "file" and self._is_sound(e))
+        return max(0, (seen.all_bytes or 0) - here)
+
     def record(self, seen: Complete) -> None:
         """Record what a job can resume from: what came now, and what was here and is still on the box."""
         on_the_box = {entry.name for entry in seen.files} | set(seen.unfinished)
@@ -320,6 +334,7 @@ class _Look:
         told = timeline.Snapped(
             files=len(self.came),
             bytes=sum(entry.size_bytes for entry in self.came),
+            took_s=(self._ledger.now() - self._fetching_since).total_seconds() * self._share,
             names=tuple(entry.name for entry in self.came[:_NAMED]),
             saves=tuple((s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]),
             listed=put_list(self._directory, listed, self._lease),

@@ -273,8 +273,8 @@ class Caretaker:
         self._script = script
         self._key, self._elsewhere, self._stall = key, elsewhere, stall
         digest = sha256(script.read_bytes()).hexdigest()[:16]
-        self.path = f"gpu-tenant/caretaker-{digest}.py"
-        """The script's path on the box, relative to the login home."""
+        self.path = f"{lease.scripts_directory}/caretaker-{digest}.py"
+        """The script's path on the box. A relative path is relative to the login home."""
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
         """Start the job on the box. However often this is called, the job is started at most once.
@@ -326,6 +326,8 @@ class Caretaker:
         named: int = 20,
         told: Mapping[str, JsonValue] | None = None,
         unread_bytes: int | None = None,
+        kept: Sequence[str] | None = None,
+        home: Literal["as it was", "emptied"] = "as it was",
     ) -> Manifest:
         """List and hash everything that matters on the box, while no job runs.
 
@@ -335,6 +337,9 @@ class Caretaker:
 
         `since="ever"` is for a box that was in use before: what was on it then counts, too. On a box that was
         rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
+
+        `home="emptied"` says that a stop has emptied the home since: what a start of the box writes there is not
+        accounted for. With `kept`, the paths that outlive a stop, the result tells what counts and lies outside of them.
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
         if any hash is missing there is no digest. The result is then a draft, and not a seal. With
@@ -356,8 +361,12 @@ class Caretaker:
             "elsewhere": self._elsewhere == "counted" and hashes == "taken",
             **(told or {}),
         }
+        if kept is not None:
+            request["kept"] = list(kept)
         if rented_ns is not None:
             request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+        if home == "emptied":
+            request["restarted"] = True
         known = request.get("ours")
         request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
         timeout_s: float = _LISTED_WITHIN_S
@@ -532,7 +541,7 @@ class Caretaker:
                 "-p",
                 "-m",
                 "700",
-                "gpu-tenant",
+                self._lease.scripts_directory,
                 self._lease.directory,
                 self._lease.work_directory,
             ],

@@ -11,8 +11,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from gpu_tenant.box.caretaker import Guard
+from gpu_tenant.box.caretaker import QUIET, Guard
 from gpu_tenant.box.guard_record import armed_now, record
+from gpu_tenant.box.ownership import home_was_emptied, since_ns
+from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -24,9 +26,11 @@ from gpu_tenant.domain.protection import (
     END_GRACE_S,
     UNSEEN_DONE_S,
     Armed,
+    stop_keeps_work,
     stops_when_done,
     way_out,
 )
+from gpu_tenant.domain.survival import accounted_paths, kept_by_a_stop, kept_paths
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -39,7 +43,8 @@ _PROVED_FOR = timedelta(minutes=10)
 
 _WALLTIME = "none: the allocation ends at its wall time, and its jobs are told to save before that"
 _LACKING = """\
-mkdir -p -m 700 gpu-tenant || exit 1
+mkdir -p -m 700 "$1" || exit 1
+shift
 for place do [ -f "$place" ] || echo "$place"; done
 """
 _ENDS = {
@@ -139,7 +144,11 @@ async def arm_again(
     if ledger.is_rehearsed:
         # Its time may leap with the rehearsal's. No guard on a rented box is ever told so.
         request["rehearsed"] = True
-    if way:
+    if way and way["on"] == "keep" and stop_keeps_work(session.profile, lease):
+        waived = lease.terms.on_deadline == "waive"
+        signed = {"waived_after_s": _rescue_s(lease)} if waived else {}
+        request["end"] = {**way, "look": _look(session, ledger), **signed}
+    elif way:
         request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
@@ -174,6 +183,28 @@ async def arm_again(
     return armed
 
 
+def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
+    """What the guard looks at before a stop that empties some of the box's disks, in the form that the caretaker takes."""
+    lease, profile = session.lease, session.profile
+    kept, given_up = ledger.declarations(lease.id)
+    told = seal_facts(session, ledger).request()
+    look: dict[str, JsonValue] = {
+        "work": lease.work_directory,
+        "roots": list(accounted_paths(profile, lease)),
+        "kept": list(kept_paths(profile, lease)),
+        "artifacts": list(kept),
+        "discard": list(given_up),
+        # What was pushed lies in the work directory, which the stop keeps.
+        **{name: told[name] for name in ("since_ns", "ours") if name in told},
+    }
+    rented_ns = since_ns(session, ledger)
+    if rented_ns is not None:
+        look |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+    if home_was_emptied(session, ledger):
+        look["restarted"] = True
+    return look
+
+
 def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
     """How long after the last job the box is stopped where nobody looks, in the form that the guard takes."""
     rule = lease.terms.on_failure
@@ -199,12 +230,13 @@ def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
-    """Put each script on the box, under its own hash. Returns the paths, relative to the login home."""
+    """Put each script on the box, under its own hash. Returns the paths."""
     places = {
-        name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
+        name: f"{lease.scripts_directory}/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
         for name, at in scripts.items()
     }
-    looked = await transport.run(["sh", "-c", _LACKING, "look", *places.values()], timeout_s=60)
+    argv = ["sh", "-c", _LACKING, "look", lease.scripts_directory, *places.values()]
+    looked = await transport.run(argv, timeout_s=60)
     if looked.exit_status:
         raise BoxTrouble(
             f"a directory could not be made on the box: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
@@ -261,9 +293,18 @@ def _words(
     if way and not refused:
         waits_h = _rescue_s(lease) / 3600 if way["on"] == "waive" else 0
         then = f"then, {waits_h:.1f} h later," if waits_h else "then"
-        return f"{holds}, {then} {_ENDS[str(way['kind'])]}"
+        ends = _ENDS[str(way["kind"])]
+        if way["on"] == "keep" and stop_keeps_work(profile, lease):
+            kept = " and ".join(kept_by_a_stop(profile))
+            ends = f"the box stops itself with its own key (proved), if nothing that counts lies outside of {kept}"
+        return f"{holds}, {then} {ends}"
     if profile.kind == "own":
-        return f"{holds}; nobody bills for this box"
+        bills = running_usd_h(lease)
+        return f"{holds}; " + (
+            f"its bill of {bills} USD/h ends with its owner"
+            if bills
+            else "nobody bills for this box"
+        )
     only = "armed to stop the jobs only: nothing on this box can end the bill"
     return f"{only} ({refused})" if refused else only
 

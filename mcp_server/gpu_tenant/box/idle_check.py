@@ -29,7 +29,7 @@ class Activity(BaseModel):
     words: Line
 
     @classmethod
-    def told(cls, stdout: bytes) -> Self:
+    def parse(cls, stdout: bytes) -> Self:
         """Read the box's answer from the last line. A login script may have printed something before it.
 
         Raises:

@@ -137,8 +137,8 @@ class Runner:
         self._script = script
         self._caretaker = caretaker
         digest = sha256(script.read_bytes()).hexdigest()[:16]
-        self.path = f"gpu-tenant/runner-{digest}.py"
-        """The script's path on the box, relative to the login home."""
+        self.path = f"{lease.scripts_directory}/runner-{digest}.py"
+        """The script's path on the box. A relative path is relative to the login home."""
 
     async def queue(
         self,

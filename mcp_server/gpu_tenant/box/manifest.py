@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from gpu_tenant.box.ownership import since_ns
+from gpu_tenant.box.ownership import home_was_emptied, since_ns
 from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.model import Manifest
+from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.ledger import Ledger
 
 
@@ -20,11 +21,12 @@ async def reseal(
     running: Literal["refused", "listed"] = "refused",
     named: int = 20,
     unread_bytes: int | None = None,
+    outlives: Sequence[str] | None = None,
 ) -> Manifest:
     """Seal the box, by every job's declaration, the owner's later declarations, and those given here.
 
     With `hashes="recalled"`, or with running jobs listed, the result is a draft. `unread_bytes` comes from an
-    earlier draft: see `Caretaker.manifest`.
+    earlier draft, and `outlives` are the paths that outlive a stop: see `Caretaker.manifest`.
 
     Raises:
         JobRunning: a job, or a process it left, still runs.
@@ -35,7 +37,7 @@ async def reseal(
     # older than any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await session.caretaker.manifest(
-        accounted=session.profile.accounted_paths,
+        accounted=accounted_paths(session.profile, lease),
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
         since="ever" if taken_over else "launch",
@@ -45,6 +47,8 @@ async def reseal(
         named=named,
         told=seal_facts(session, ledger).request(),
         unread_bytes=unread_bytes,
+        kept=outlives,
+        home="emptied" if home_was_emptied(session, ledger) else "as it was",
     )
 
 

@@ -1,4 +1,7 @@
-"""Whether a box belongs to the lease, by a mark on it, and whether anybody has used the box, by a look at it."""
+"""Finds out whether a box belongs to the lease, and whether anybody has used the box.
+
+A mark on the box tells the first. A look at the box tells the second.
+"""
 
 import secrets
 from collections.abc import Collection, Sequence
@@ -14,20 +17,24 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import AnotherBox, BoxTaken
-from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.model import Lease, Profile, WorkPlace
+from gpu_tenant.domain.survival import HOME, accounted_paths, stop_keeps
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 LAPSES_S = 72 * 3600
-"""For how long after its deadline a mark that was not removed still keeps other leases off the box."""
+"""A mark that was not removed keeps other leases off the box for this long after the deadline of its lease."""
 
 _WITHIN_S = 600
 _BEFORE_IT_WAS_MADE = timedelta(hours=1)
-"""Files count from this long before the box was made, because provider and box have different clocks."""
+"""A file counts even if it was written this long before the box was made: the clocks of provider and box differ."""
 _PROMPT = timedelta(hours=1)
-"""A first contact sooner than this after the box was requested is prompt: nobody else was on the box before it."""
+"""A first contact is prompt if it comes within this time after the box was requested.
+
+Before a prompt first contact, nobody else was on the box.
+"""
 _USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
 
 
@@ -63,7 +70,7 @@ class OccupancyReport(_Reply):
 
 
 class Marked(_Reply):
-    """What was found of the lease's mark on the box, or that it was put there."""
+    """What the box answered about the lease's mark: for example, that the mark is missing, or was put there now."""
 
     state: Literal["put", "ours", "copied", "lacks", "other", "taken"]
     nonce: str = ""
@@ -127,15 +134,15 @@ def _what_was_done(
 
 
 def was_let_in(events: Lines) -> bool:
-    """Whether the box has ever let us in, by the lease's timeline: for work, or for a look."""
-    # Go by the kind of event alone: a line that cannot be read shows it as well.
+    """Whether the lease's timeline shows that the box has ever let us in, for work or for a look."""
+    # Look at the kind of each event alone. The kind is known even if the rest of the line cannot be read.
     return any(line.kind in (timeline.Ready.kind, timeline.Marked.kind) for line in events)
 
 
 def is_another_s(lease: Lease) -> bool:
     """Whether the lease's box carries the mark of another lease.
 
-    If so, the box is a twin of that lease's box, and nobody waited for it.
+    If so, the box is a twin of that lease's box: nobody waited for the twin to become ready.
     """
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
 
@@ -148,7 +155,7 @@ def was_rented_empty(lease: Lease, profile: Profile) -> bool:
 
 
 def since_ns(session: Session, ledger: Ledger) -> int | None:
-    """The time, by the box's clock, from which on files count on a box that was rented empty.
+    """Return when files begin to count on a box that was rented empty, by the box's clock.
 
     None if that time is unknown, or if the box was not rented empty.
     """
@@ -161,6 +168,49 @@ def since_ns(session: Session, ledger: Ledger) -> int | None:
     ]
     found = [ns for ns in said if isinstance(ns, int) and ns > 0]
     return found[-1] if found else None
+
+
+class _Place(_Reply):
+    """Which of the platform's places the box really has, and how it is reached."""
+
+    path: str = ""
+    at: str = ""
+    why: str = ""
+
+
+def loses_its_mark(profile: Profile, lease: Lease) -> bool:
+    """Whether a stop empties the disk that has the lease's mark."""
+    return profile.park == "wipes" and stop_keeps(profile, lease) == "nothing"
+
+
+async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
+    """Return the lease with its directory's place on the box. Until then, nothing of ours may be on the box.
+
+    The box is asked which of its platform's places it really has. That is recorded once, before anything is put
+    there, and never changes.
+
+    Raises:
+        CaretakerFailed: the box has no Python.
+        BoxTrouble: the box cannot be asked.
+    """
+    lease, places = session.lease, session.profile.work_places
+    if lease.place is not None or not places:
+        return lease
+    asked: dict[str, JsonValue] = {"places": list(places)}
+    ask = Caretaker(lease, session.transport, script("occupancy.py")).ask_ours
+    found = await ask("where", asked, _Place, timeout_s=60)
+    if found.path in places and found.at:
+        place = WorkPlace(path=found.path, at=plain(found.at))
+    else:
+        place = WorkPlace(path=HOME, why=plain(found.why)[:300] or "the box does not say why")
+    return ledger.note_place(lease.id, place, at=ledger.now())
+
+
+def home_was_emptied(session: Session, ledger: Ledger) -> bool:
+    """Whether a stop has emptied the box's home since the box was rented."""
+    if session.profile.park != "wipes":
+        return False
+    return any(line.kind == timeline.Resumed.kind for line in ledger.events(session.lease.id))
 
 
 class Occupancy:
@@ -197,14 +247,14 @@ class Occupancy:
         """Do as `stand`, and also return what anybody has done on the box since it let us in.
 
         With "others", ask only which other leases are on the box, and what runs there. If a look at
-        everything finds nothing, that is recorded. Without that record, no box that ever let us in is given
-        back.
+        everything finds nothing, that is recorded. A box that ever let us in is given back only after such a
+        record.
         """
         scheduled = self._profile.kind == "scheduler"
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
             # The node of an allocation has other people's files, and its home outlives the allocation.
-            "roots": [*self._profile.accounted_paths]
+            "roots": [*accounted_paths(self._profile, self._lease)]
             if of == "everything" and not scheduled
             else [],
             "quiet": [*QUIET],
@@ -222,9 +272,9 @@ class Occupancy:
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
     def _times(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
-        """The time from which on files on the box count, and the present time, both by this computer's clock.
+        """Return when files on the box begin to count, and the present time, both by this computer's clock.
 
-        None if the box's own clock decides: that is so if the first contact came as soon as the box existed.
+        None if the box's own clock decides. It decides if the first contact came as soon as the box existed.
         After a later first contact the provider's time counts, because others may have worked on the box
         before.
         """
@@ -235,7 +285,8 @@ class Occupancy:
         if not is_another_s(lease):
             if of == "others" and (lease.ready_at or now - (at or now) <= _PROMPT):
                 return None
-            if lease.ready_at is not None:  # We waited for this box before there were marks.
+            if lease.ready_at is not None:
+                # An earlier version of this program waited for this box, and put no mark on it.
                 at, margin = lease.ready_at, timedelta(minutes=5)
         made_ns = 0 if at is None else int((at - margin).timestamp() * 1e9)
         return {"made_ns": made_ns, "now_ns": int(now.timestamp() * 1e9)}
@@ -251,8 +302,8 @@ class Occupancy:
         events = ledger.events(lease.id)
         resumed = [n for n, (_, x) in enumerate(events) if isinstance(x, timeline.Resumed)]
         marks = [event for _, event in events if isinstance(event, timeline.Marked)]
-        if resumed and self._profile.park == "wipes":
-            # The stop emptied the box's disk, so the mark is gone.
+        if resumed and loses_its_mark(self._profile, lease):
+            # The stop emptied the disk that had the mark.
             marks = [
                 event
                 for _, event in events[resumed[-1] + 1 :]
@@ -275,11 +326,13 @@ class Occupancy:
             "directory": not marks and any(line.kind in _USES for line in events),
             "until": lease.terms.deadline_at.timestamp(),
             "lapse_s": LAPSES_S,
-            "roots": [*self._profile.accounted_paths]
+            "roots": [*accounted_paths(self._profile, self._lease)]
             if was_rented_empty(lease, self._profile)
             else [],
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
             "over": [x.over for _, x in events if isinstance(x, timeline.TakesOver)],
+            # Another lease may have its directory in another of these places.
+            "beside": ["~/gpu-tenant", *(f"{at}/gpu-tenant" for at in self._profile.work_places)],
         }
         made = self._times(of)
         if made is not None:
@@ -306,10 +359,11 @@ class Occupancy:
     def _note_mark(
         self, said: Marked, marks: Sequence[timeline.Marked], nonce: str, *, first: str
     ) -> None:
-        """Record the mark, with what tells its box from a box to which the mark was copied.
+        """Record the mark, the host key of its box, and the identity of the mark's file.
 
-        This is the host key and the identity of the mark's file. One of them may change, because a container
-        may come back with new keys, and a restored disk with new inodes. If both differ, it is another box.
+        The host key and the identity tell the box from another box with a copy of the mark. One of the two may
+        change, because a container may come back with new keys, and a restored disk with new inodes. If both
+        differ, the box is another box.
         """
         key = _host_keys(self._known_hosts)
         last = marks[-1] if marks else None
@@ -359,7 +413,7 @@ def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     return BoxTaken(
         f"another lease stands on that box: {other.words}",
         remedy=f"use that lease, or first end it where its ledger is: {Command('teardown', plain(other.lease)[:80])}; "
-        "if that lease is known nowhere any more, a person at a terminal takes its place: "
+        "if no ledger knows that lease any more, a person at a terminal takes its place: "
         f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
     )
 

@@ -34,7 +34,7 @@ def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
     """Gather what is on record about the lease's box."""
     lease, profile = session.lease, session.profile
     return SealFacts(
-        pushed=ledger.sent(lease.id),
+        pushed=ledger.sent_versions(lease.id),
         older=ledger.sent_before(lease.id),
         since_ns=ledger.since_ns(lease.id),
         ours=ledger.scripts(),

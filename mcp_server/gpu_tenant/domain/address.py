@@ -13,6 +13,9 @@ class LocalAddress(Record):
 
     kind: Literal["local"] = "local"
     directory: str
+    programs: str | None = Field(
+        default=None, description="whose programs come first there: of a rehearsal's box alone"
+    )
 
 
 class SshAddress(Record):

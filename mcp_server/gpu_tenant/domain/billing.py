@@ -1,10 +1,15 @@
 """What a provider says it has charged for a box, and what is left on an account there."""
 
+from datetime import datetime
 from decimal import Decimal
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.model import Lease, Receipt
+from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.timeline import Lines
 
 BYTES = "bytes"
 """The part of a bill that no hourly rate predicts."""
@@ -24,6 +29,45 @@ class Billed(Record):
     def by_the_hour_usd(self) -> Decimal:
         """The part that an hourly rate predicts: everything but the bytes."""
         return self.usd - self.by_part.get(BYTES, Decimal(0))
+
+
+def newest_bill(events: Lines) -> Billed | None:
+    """The newest amount in a timeline that a provider said it has billed."""
+    told = [event for _, event in events if isinstance(event, timeline.Billed) and event.usd]
+    if not told:
+        return None
+    newest = told[-1]
+    return Billed.model_validate(
+        {
+            "usd": newest.usd,
+            "until": newest.until,
+            "by_part": newest.parts,
+            "words": newest.words,
+        }
+    )
+
+
+def counted_usd(
+    lease: Lease, now: datetime, *, billed: Billed | None = None, receipt: Receipt | None = None
+) -> Decimal | None:
+    """Return what a lease has cost, by the one count that every face shows. None if a rate is unknown.
+
+    It is the receipt's sum, where there is one. Until then it is the rates over the time, and the bytes by its
+    provider's bill: no rate covers those.
+    """
+    if receipt is not None:
+        return receipt.cost_usd
+    return with_bytes(lease.cost_usd(now), billed)
+
+
+def with_bytes(hourly_usd: Decimal | None, billed: Billed | None) -> Decimal | None:
+    """Return that sum of hours, and the bytes that the provider has billed."""
+    return None if hourly_usd is None else hourly_usd + charged_bytes_usd(billed)
+
+
+def charged_bytes_usd(billed: Billed | None) -> Decimal:
+    """Return what the provider has billed for bytes. 0 if it has not said anything about them."""
+    return Decimal(0) if billed is None else billed.by_part.get(BYTES, Decimal(0)).quantize(CENT)
 
 
 class Balance(Record):

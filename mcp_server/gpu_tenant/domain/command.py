@@ -22,7 +22,7 @@ class _Argument(NamedTuple):
     """The value that the option stands for, if the option takes no value on the command line."""
     is_pattern: bool = False
 
-    def told(self, value: str | None) -> str:
+    def as_passed(self, value: str | None) -> str:
         """Return the value as it is passed to the tool."""
         told = self.flag or value or ""
         return _Number(told) if self.kind == "number" else told
@@ -218,7 +218,7 @@ class Command:
                 assert isinstance(told, list)
                 told.append(value)
             else:
-                given[argument.name] = argument.told(value)
+                given[argument.name] = argument.as_passed(value)
         if self.then:
             given["command"] = self.then
         if tool.action:
@@ -316,7 +316,7 @@ def _in_tools(words: str) -> str:
         if found[2] is None:
             return f"`{known.name}`"
         value = " ".join(shlex.split(found[2]))
-        told = [value] if known.kind == "list" else known.told(value)
+        told = [value] if known.kind == "list" else known.as_passed(value)
         return f"`{known.name}={told!r}`"
 
     return _OPTION.sub(argument, _COMMAND.sub(call, words))

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
+from gpu_tenant.domain.billing import Billed, counted_usd
 from gpu_tenant.domain.model import Box, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Quote
 from gpu_tenant.domain.terms import cost_usd
@@ -121,15 +122,21 @@ def destroy_asked_at(events: Lines) -> datetime | None:
 
 
 def in_all(
-    lease: Lease, events: Lines, *, absent_at: datetime, listed_at: datetime | None
+    lease: Lease,
+    events: Lines,
+    *,
+    absent_at: datetime,
+    listed_at: datetime | None,
+    billed: Billed | None = None,
 ) -> Range:
     """Return the cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
 
     The box billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
     was last seen after that. At the latest it was when the box was seen gone. A request that was refused counts,
-    too, unless the box was listed after the refusal: a gateway's error hides what happened behind it.
+    too, unless the box was listed after the refusal: a gateway's error hides what happened behind it. The bytes that
+    are `billed` are in the sum.
     """
-    most = lease.cost_usd(absent_at)
+    most = counted_usd(lease, absent_at, billed=billed)
     if most is None:
         return Range(None)
     doubts = [event for _, event in events if isinstance(event, Unseen)]
@@ -143,7 +150,8 @@ def in_all(
     if request is not None and not outlived:
         asked_at = request.asked_at
         ended_at = min(max(asked_at, listed_at or asked_at), absent_at)
-        less = most - (cost_usd(lease.rates, since=None, until=ended_at) or Decimal(0))
+        by_the_hour = lease.cost_usd(absent_at) or Decimal(0)
+        less = by_the_hour - (cost_usd(lease.rates, since=None, until=ended_at) or Decimal(0))
         words = (
             f"its destroy was requested at {asked_at:%H:%M:%S} UTC, and nobody looked until "
             f"{absent_at:%Y-%m-%d %H:%M:%S}"

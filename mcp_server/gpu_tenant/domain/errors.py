@@ -13,6 +13,7 @@ TenantError
 │   ├── StillWanted       3   more work came while the lease was being ended as done
 │   ├── BoxTaken          3   a live lease already has this box
 │   ├── QuoteUsed         3   a live lease was already rented by this quote
+│   ├── HostLeftOut       3   the offer's host failed before
 │   └── Limit             3   the owner's limits leave no room
 ├── BoxTrouble            4   the box did not do what was asked
 │   ├── BoxUnreachable    4   unknown, which is not dead
@@ -152,6 +153,12 @@ class QuoteUsed(Refused):
 
     lease_id = ""
     """The lease that was rented by this quote."""
+
+
+class HostLeftOut(Refused):
+    """The offer's host failed here before, and nobody asked for it by name."""
+
+    code = "HOST_LEFT_OUT"
 
 
 class Limit(Refused):

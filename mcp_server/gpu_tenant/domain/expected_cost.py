@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
+from gpu_tenant.domain.host_reports import HostRecord
 from gpu_tenant.domain.offers import CENT, Offer, Wish
 from gpu_tenant.domain.record import Record
 
@@ -43,13 +44,55 @@ class Expected(Record):
     terms: tuple[Term, ...]
 
 
-def expected_cost(offer: Offer, wish: Wish) -> Expected:
-    """Return what the wished work would cost on that offer: compute, waiting, bytes, and failures."""
+def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) -> Expected:
+    """Return what the wished work would cost on that offer: compute, waiting, bytes, and failures.
+
+    `record` is what counts against its host, or None.
+    """
     rate = offer.price.running_usd_h
     if rate is None:
         return Expected(total_usd=None, terms=())
-    terms = tuple(_terms(offer, wish, rate))
+    terms = tuple(_terms(offer, wish, rate, record))
     return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
+
+
+def estimated_usd(
+    offer: Offer, wish: Wish, hours: float, record: HostRecord | None = None
+) -> float | None:
+    """Return what `expected_cost` comes to for work of so many hours, in floats and without words. None if unknown.
+
+    A search ranks thousands of offers and explains a few.
+    """
+    price = offer.price
+    running = price.running_usd_h
+    if running is None:
+        return None
+    rate, setup_h = float(running), offer.setup_s / 3600
+    up_h = wish.upload_gb * 8000 / (offer.download_mbps or _MBPS) / 3600
+    down_h = wish.download_gb * 8000 / (offer.upload_mbps or _MBPS) / 3600
+    up_usd = wish.upload_gb * _usd_gb(price.upload_usd_gb)
+    down_usd = wish.download_gb * _usd_gb(price.download_usd_gb)
+    score = offer.reliability
+    if score is None:
+        score = float(_ASSUMED_RELIABILITY[offer.trust])
+    failures = (1 - min(max(score, 0.0), 1.0)) * hours / 24
+    total = (hours + setup_h + up_h + down_h) * rate + up_usd + down_usd
+    total += failures * ((hours * float(_LOST_BY_FAILURE) + setup_h + up_h) * rate + up_usd)
+    if offer.interruptible:
+        lost_h = min(hours, float(_CHECKPOINT_H)) / 2
+        total += hours / 24 * float(INTERRUPTIONS_PER_DAY) * (lost_h + setup_h) * rate
+    if offer.trust == "unverified":
+        total += hours * rate * float(_UNVERIFIED_PREMIUM)
+    if record is not None:
+        total += hours * rate * float(record.dearer)
+    return total
+
+
+_MBPS = float(_ASSUMED_MBPS)
+
+
+def _usd_gb(usd_gb: Decimal | None) -> float:
+    return float(_or_assumed(usd_gb))
 
 
 def needed_h(offer: Offer, wish: Wish) -> float:
@@ -57,7 +100,7 @@ def needed_h(offer: Offer, wish: Wish) -> float:
     return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))
 
 
-def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
+def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -> Iterator[Term]:
     hours = _exact(wish.hours)
     setup_h = _exact(offer.setup_s) / 3600
     up_h, down_h = _moving_h(offer, wish)
@@ -107,6 +150,12 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
             "unverified host",
             hours * rate * _UNVERIFIED_PREMIUM,
             f"{_UNVERIFIED_PREMIUM:.0%} of compute, as nobody vouches for this host",
+        )
+    if record is not None:
+        yield _term(
+            "known host",
+            hours * rate * record.dearer,
+            f"{record.dearer:.0%} of compute, for what this host did: {record.words}",
         )
 
 

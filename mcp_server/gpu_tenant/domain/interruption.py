@@ -95,7 +95,7 @@ def recorded_fate(lines: Lines) -> Fate | None:
     return told
 
 
-def forewarned(lines: Lines) -> timeline.Forewarned | None:
+def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
     """What is on record of the notice that the box is to be taken. None if there is none, or it is over."""
     told: timeline.Forewarned | None = None
     for _, event in lines:

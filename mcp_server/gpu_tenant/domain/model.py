@@ -120,6 +120,18 @@ class LeaseState(StrEnum):
         return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
 
 
+class WorkPlace(Record):
+    """Where a lease's directory is on its box, as the first contact found it."""
+
+    path: str = Field(description="as its profile names it; `~` is the login home")
+    at: str | None = Field(
+        default=None, description="how a command on the box reaches it; None: the login home"
+    )
+    why: Line | None = Field(
+        default=None, description="why it is the home, where the platform has a better place"
+    )
+
+
 class Lease(Record):
     """Our record of one tenancy, from intent to proof of end."""
 
@@ -142,14 +154,27 @@ class Lease(Record):
         description="written before the first push, launch or login; None: not used by this ledger"
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
+    place: WorkPlace | None = Field(
+        default=None,
+        description="where its directory is on the box; None: the first contact settles that",
+    )
     recovers: LeaseId | None = Field(default=None, description="the lease whose work it continues")
     fleet: str | None = Field(default=None, description="the name of all leases of one request")
     fleet_size: int | None = Field(default=None, description="how many boxes that request is for")
 
     @property
+    def scripts_directory(self) -> str:
+        """The directory on the box where our scripts and the leases' directories are.
+
+        A relative path is relative to the login home.
+        """
+        at = self.place.at if self.place else None
+        return f"{at}/gpu-tenant" if at else "gpu-tenant"
+
+    @property
     def directory(self) -> str:
-        """The lease's directory on the box, relative to the login home."""
-        return f"gpu-tenant/{self.id}"
+        """The lease's directory on the box. A relative path is relative to the login home."""
+        return f"{self.scripts_directory}/{self.id}"
 
     @property
     def work_directory(self) -> str:
@@ -158,7 +183,8 @@ class Lease(Record):
 
     def from_work(self, at: str) -> str:
         """Return a path on the box in the form that a pattern would use: relative if it is in the work directory."""
-        _, inside, rest = at.partition(f"/{self.work_directory}/")
+        # The box names it by its real path, which may be another than the one that we use.
+        _, inside, rest = at.partition(f"/gpu-tenant/{self.id}/work/")
         return rest if inside else at
 
     @property
@@ -268,6 +294,9 @@ class Profile(Record):
         description="where destroy loses bytes written since launch, besides the work directory"
     )
     places: tuple[Place, ...] = Field(description="the paths that the platform documents")
+    work_places: tuple[str, ...] = Field(
+        default=(), description="where a lease's directory goes, best first; else the login home"
+    )
     doubts: tuple[str, ...] = Field(
         description="facts about billing and survival that nobody has confirmed, in words"
     )
@@ -389,6 +418,9 @@ class Manifest(Record):
     problems: tuple[Problem, ...]
     unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
     empty: Empty = Empty()
+    lost_by_stop: Unclaimed | None = Field(
+        default=None, description="what counts and would not outlive a stop; None: nobody asked"
+    )
     elsewhere: Elsewhere | None = Field(
         default=None, description="outside of what is accounted for; None: nobody looked"
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from gpu_tenant.domain.choices import Trust
+from gpu_tenant.domain.order import Order
 from gpu_tenant.domain.record import Line, Record, Usd
 
 CENT = Decimal("0.0001")
@@ -28,6 +29,8 @@ UsdH = Annotated[
 """A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor other boxes."""
 
 
+DISK_GB = 40
+"""The disk of a box if nobody names a size."""
 ALTERNATIVE = " | "
 FORM = " / "
 
@@ -44,7 +47,7 @@ class Wish(Record):
     vram_gib: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="memory that each GPU must have"
     )
-    disk_gb: int = Field(default=40, ge=8, le=100_000)
+    disk_gb: int = Field(default=DISK_GB, ge=8, le=100_000)
     hours: float = Field(default=1, gt=0, le=8760, description="how long the work takes")
     max_price_usd_h: Decimal | None = Field(default=None, ge=0)
     region: str | None = Field(default=None, description="part of the provider's own region name")
@@ -55,6 +58,19 @@ class Wish(Record):
         default=0, ge=0, le=1e6, description="what will be moved off the box"
     )
     offer: str | None = Field(default=None, description="the id of the one offer to ask for again")
+    hours_on: str | None = Field(
+        default=None, description="the GPU on which it takes these hours; None: the one named first"
+    )
+    limited_by: Literal["memory", "fp32", "tf32", "bf16", "fp16"] = Field(
+        default="memory", description="what makes another GPU faster at it, by the datasheets"
+    )
+    like: str | None = Field(
+        default=None, description="the lease that has run the same command, for its measured speed"
+    )
+    host: str | None = Field(
+        default=None, description="the name of the one machine to ask for, whatever it did before"
+    )
+    order: Order = Field(default=Order(), description="what the box is to be beside its GPU")
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -103,6 +119,9 @@ class Offer(Record):
     id: str = Field(
         description="what its connector needs to rent exactly this; stable while offered"
     )
+    host: Line | None = Field(
+        default=None, description="the machine's number; None: its provider does not say"
+    )
     gpu: Line = Field(description="canonical name, or the provider's own where no table knows it")
     gpu_count: int
     vram_gib: float | None = Field(description="of each GPU")
@@ -115,6 +134,9 @@ class Offer(Record):
     max_hours: float | None = Field(description="how long it can be rented; None: no end is known")
     download_mbps: float | None = Field(description="the box's own link, megabits per second")
     upload_mbps: float | None
+    dlperf: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Vast.ai's own score of all its GPUs"
+    )
     cpus: float | None = Field(
         default=None, description="of the box; None: its provider does not say"
     )

@@ -1,7 +1,6 @@
 """The terms of a lease that are now in force, as sentences that the program keeps to."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
@@ -10,6 +9,7 @@ from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.protection import way_out
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.survival import kept_words, may_keep
 from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
 
 LookedAfter = Literal["watched", "unwatched"]
@@ -50,7 +50,9 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
     if terms.budget_usd is not None:
-        yield f"at most {terms.budget_usd} USD in all: ended before that is passed, {by}"
+        yield (
+            f"budget {terms.budget_usd} USD: ended {by} while what its end takes can still be paid"
+        )
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
         guarded = only and terms.when_idle == "end" and way_out(profile, lease) is not None
@@ -60,9 +62,14 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
+    yield from _most(lease, profile, looked_after)
     if profile.kind == "kubernetes" and lease.quote is not None:
         # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
+    if profile.kind != "own":
+        yield f"what is kept: {kept_words(profile, lease)}"
+    if ordered := terms.order.words(profile.id):
+        yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
@@ -85,27 +92,53 @@ def _when_done(lease: Lease, profile: Profile) -> str:
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
-    most = rescue(lease)
-    spends = f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
-    parks = "it is parked, and its disk bills on; else " if profile.park == "keeps" else ""
+    parks = "it is parked, and its disk bills on; else " if may_keep(profile) else ""
     if lease.terms.on_deadline == "waive":
         return (
-            f"{parks}it bills on for {spends} more; then it is destroyed, parked or not: its owner has "
+            f"{parks}it bills on for {_rescue_words(lease)} more; then it is destroyed, parked or not: its owner has "
             "signed for that, and any change of its terms takes it back"
         )
-    return f"{parks}it is kept, bills on past every sum, and every alarm is urgent"
+    named = lease.terms.rescue_usd
+    unsigned = (
+        ""
+        if named is None
+        else f"; its rescue sum of {named} USD ends nothing until its owner signs ahead: "
+        f"{Command('waive', lease.id, at_deadline=True)}"
+    )
+    return f"{parks}it is kept and bills on until you act, and every alarm is urgent{unsigned}"
 
 
-def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
+def _rescue_words(lease: Lease) -> str:
+    most = rescue(lease)
+    return f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
+
+
+def _most(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
+    """The most that the lease can cost, under which condition, and who holds it."""
+    terms = lease.terms
+    if profile.destroy != "deletes":
+        if running_usd_h(lease):
+            yield "the most that it costs: nothing here holds a sum, as only its owner ends its bill"
+        return
+    if looked_after == "unwatched":
+        yield "the most that it costs: no sum is held while no watchdog looks"
+        return
+    until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
+    sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
+    if terms.on_deadline == "waive":
+        yield f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
+        return
+    proved = "its work is proved" + (" or its box parked" if may_keep(profile) else "")
+    yield f"the most that it costs: {sum_words}, if {proved} by then; if not, no sum ends it but you do"
+
+
+def remarks(before: Lease, after: Lease) -> str | None:
     """Return what a person who has just changed the terms should notice. None if there is nothing."""
     told = []
     if after.terms.deadline_at < before.terms.deadline_at:
         told.append(
             f"the deadline was {before.terms.deadline_at:%Y-%m-%d %H:%M} UTC: it is earlier now"
         )
-    cost, budget = after.cost_usd(now), after.terms.budget_usd
-    if cost is not None and budget is not None and cost >= budget:
-        told.append(f"{cost:.2f} USD are spent already: the watchdog ends it at its next look")
     if before.terms.on_deadline == "waive":
         told.append("what was signed ahead was for the old terms, and no longer counts")
     return "; ".join(told) or None
@@ -148,9 +181,9 @@ def must_be_doable(terms: Terms, profile: Profile) -> None:
     parks = terms.when_done == "park" or (
         terms.when_done != "keep" and terms.on_failure.does == "park"
     )
-    if parks and profile.park != "keeps":
+    if parks and not may_keep(profile):
         raise Refused(
-            f"a box at {profile.title} cannot be parked when its work is done: no stop there keeps its disk",
+            f"a box at {profile.title} cannot be parked when its work is done: no stop there keeps its work",
             remedy="say `--when-done end` (torn down once all is proved) or `--when-done keep`, and "
             "`--on-failure 'end after 15m'` or `hold`",
         )
@@ -160,8 +193,8 @@ def ends_unseen(profile: Profile) -> bool:
     """Whether something there ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
-    # A stop that empties the disk does not count, because the guard does not use it.
-    return profile.in_box != "none" and profile.park == "keeps"
+    # A stop that empties the disk with the work does not count, because the guard does not use it.
+    return profile.in_box != "none" and may_keep(profile)
 
 
 def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:

@@ -12,6 +12,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Box, BoxId, Lease, Profile, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Quote, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit
 
 
@@ -251,7 +252,7 @@ def wanted_quote(lease: Lease) -> Quote:
     return lease.quote
 
 
-def marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
+def find_marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
     """Return the box that carries the lease's mark.
 
     If there is one, an earlier create made it, and no other is needed.
@@ -272,6 +273,15 @@ class Market(Protocol):
         Raises:
             ProviderTrouble: the provider did not answer.
         """
+        ...
+
+
+@runtime_checkable
+class Imaging(Protocol):
+    """A connector whose provider can start a box from an image or template that the tenant names."""
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Return why a box cannot be started from it there, in words. None if it can. Nobody is asked."""
         ...
 
 

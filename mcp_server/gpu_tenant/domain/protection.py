@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from gpu_tenant.domain.model import Fate, Lease, LeaseState, LocalAddress, Profile, SshAddress
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.survival import kept_by_a_stop, lost_by_a_stop, stop_keeps
 
 END_GRACE_S = 60
 """How long a job may take to end when the guard asks it to. With this time, the bill stops within two minutes."""
@@ -65,7 +66,7 @@ def stops_when_done(profile: Profile, lease: Lease) -> bool:
 
 def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Protection) -> str:
     """What is billed when its work is done and nobody looks after it any more."""
-    if lease.terms.when_done == "keep" or ends.kind == "nothing needed":
+    if lease.terms.when_done == "keep" or ends.kind == "nothing needed" or profile.kind == "own":
         return ""
     if stops_when_done(profile, lease) and (armed is None or armed.when_done):
         return (
@@ -84,6 +85,12 @@ def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Prote
 
 
 def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None) -> Protection:
+    if profile.kind == "own" and _usd_h(lease) and lease.state.live:
+        return Protection(
+            kind="nothing",
+            words=f"nothing ends the bill: the machine is its owner's, who alone stops its {_usd_h(lease)} USD/h; "
+            "the guard on it stops the jobs",
+        )
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if not lease.state.live:
@@ -102,6 +109,8 @@ def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None
     does = "stops itself at the deadline"
     if way.get("on") == "waive":
         does = "ends itself, disk and all, when the rescue sum is spent after the deadline"
+    elif stop_keeps_work(profile, lease):
+        does = f"stops itself at the deadline, if nothing that counts lies outside of {_kept_words(profile)}"
     return Protection(
         kind=kind,
         words=f"the box {does}, once it is ready and its guard is armed; until then nothing",
@@ -133,7 +142,8 @@ def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
     if armed is not None and way_out(profile, lease) is not None:
         return f"nothing ends the bill: {armed.words}"
     if profile.in_box != "none" and profile.park == "wipes":
-        return f"nothing ends the bill: a stop at {profile.title} empties the box's disk, and nobody has signed for that"
+        why = f" ({lease.place.why})" if lease.place and lease.place.why else ""
+        return f"nothing ends the bill: a stop at {profile.title} empties the disk that the work is on{why}, and nobody has signed for that"
     return (
         f"nothing ends the bill: {profile.title} has no timer, and a box there cannot end its own; its guard "
         "stops the jobs, and a watchdog on another computer would end it"
@@ -152,18 +162,23 @@ def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
         if not _stop_keeps_all(profile, lease) or _may_be_here(lease):
             return None
         return {"kind": "command", "command": profile.park_command or "poweroff", "on": "keep"}
-    if _stop_keeps_all(profile, lease):
+    if _stop_keeps_all(profile, lease) or stop_keeps_work(profile, lease):
         return {"kind": profile.id, "on": "keep"}
     return {"kind": profile.id, "on": "waive"} if lease.terms.on_deadline == "waive" else None
 
 
+def stop_keeps_work(profile: Profile, lease: Lease) -> bool:
+    """Whether a stop keeps the lease's directory and empties the rest. Then its guard looks at the rest first."""
+    return profile.park == "wipes" and stop_keeps(profile, lease) == "work"
+
+
+def _kept_words(profile: Profile) -> str:
+    return " and ".join(kept_by_a_stop(profile))
+
+
 def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
     """Whether everything written on the box survives a stop, as far as we know."""
-    unsure = [
-        place.path
-        for place in profile.places
-        if place.path in profile.accounted_paths and place.survives.get("park") != "yes"
-    ]
+    unsure = lost_by_a_stop(profile)
     return profile.park == "keeps" and (not unsure or _has_only_kept_disks(lease))
 
 

@@ -23,7 +23,7 @@ class Omitted:
 
     looks: Sequence[datetime]
     listed_at: datetime | None = None
-    """When the list last showed the box, or the provider last answered with it."""
+    """When the list last showed the box, or the provider last showed the box when asked for its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Blind:
 
     reason: str
     words: str | None = None
-    """What a person must be told if the provider did answer, but for something else."""
+    """What a person must be told if the provider's list may be that of another account."""
 
 
 Seen = Listed | Omitted | Blind
@@ -104,7 +104,7 @@ class Patience(NamedTuple):
     list_lag_s: float
     """How long a box may exist before it is listed. Until then its absence proves nothing."""
     confirm_s: float
-    """How far apart two looks must be to prove a box gone that was listed before."""
+    """The least time between two looks that prove that a box is gone, if the box was listed before."""
 
 
 def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
@@ -129,14 +129,18 @@ def rate_words(lease: Lease) -> str:
 GOES_ON: frozenset[Fate] = frozenset(
     {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
 )
-"""The fates after which work continues elsewhere. A stop that a person may have meant is not among them.
+"""The fates after which work continues elsewhere. A stop that a person may have wanted is not among them.
 
-After such a stop the box's disk is kept, and `resume` starts the box.
+After a stop of that kind, the box's disk is kept, and `resume` starts the box.
 """
 
 
 def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
-    """Decide how a stopped box's work continues: elsewhere if the box was taken and the terms say where, or on it."""
+    """Decide how a stopped box's work continues.
+
+    The work continues on another box if the box was used, was taken from us, and the terms allow it.
+    Otherwise the work continues on the same box.
+    """
     elsewhere = lease.terms.recover and lease.touched_at is not None and fate in GOES_ON
     return "recover" if elsewhere else "resume"
 
@@ -175,7 +179,7 @@ def news(
         way = way_on(lease, fate)
         who = "the provider has stopped it, and not because we asked"
         if stops == "when done" and fate in (None, "stopped_by_provider"):
-            who = "its guard has stopped it if its work was done, else its provider has"
+            who = "its guard has stopped it if its work was done, otherwise its provider has stopped it"
         words.append(
             f"{who}; a parked box still bills: "
             f"{Command('recover', lease.id) if way == 'recover' else Command('resume', lease.id)} {how[way]}"

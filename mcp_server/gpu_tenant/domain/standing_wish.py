@@ -32,7 +32,7 @@ def is_wish(name: str) -> bool:
     return name.startswith(f"{WISH}-")
 
 
-class Order(Record):
+class StandingTerms(Record):
     """The terms on which a wish may be fulfilled, as stated when it became a standing wish."""
 
     asked: RentRequest
@@ -56,7 +56,7 @@ class StandingWish(Record):
     wish: Wish
     provider: str | None = Field(description="the only one to ask; None: all")
     filed_at: AwareDatetime
-    order: Order | None = None
+    order: StandingTerms | None = None
     asked_at: AwareDatetime | None = None
     until: AwareDatetime | None = None
     looked_at: AwareDatetime | None = None

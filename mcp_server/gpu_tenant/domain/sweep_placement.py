@@ -51,6 +51,8 @@ class Said(Record):
     attempts: int = 0
     exit_code: int | None = None
     reason: str | None = None
+    began_at: float | None = Field(default=None, description="its last run, by the box's clock")
+    ended_at: float | None = None
     heard_at: AwareDatetime
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from gpu_tenant.domain.choices import WhenDone, WhenIdle
+from gpu_tenant.domain.order import Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
@@ -58,7 +59,7 @@ class OnFailure(Record):
     after_s: float = Field(default=FAILURE_LOOK_S, ge=0)
 
     @classmethod
-    def said(cls, words: str) -> Self:
+    def parse(cls, words: str) -> Self:
         """Parse `end after 15m`, `park after 1h` or `hold`.
 
         Raises:
@@ -79,7 +80,7 @@ class OnFailure(Record):
 
 
 def _on_failure(words: str) -> str:
-    return OnFailure.said(words).words
+    return OnFailure.parse(words).words
 
 
 SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
@@ -113,6 +114,7 @@ class Terms(Record):
     recover: tuple[str, ...] = Field(
         default=(), description="where lost work continues: providers, in this order"
     )
+    order: Order = Field(default=Order(), description="what its box is beside its GPU")
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
         """Return what may be spent beyond the end, at that rate. None if the rate is unknown."""
@@ -136,6 +138,7 @@ class RentRequest(Record):
     on_failure: SaidOnFailure | None = None
     store: str | None = None
     recover: tuple[str, ...] = ()
+    order: Order = Order()
 
     def terms(
         self,
@@ -161,9 +164,10 @@ class RentRequest(Record):
             idle_h=idle_h or None,
             when_idle=self.when_idle,
             when_done=self.when_done or ("keep" if machine == "own" else "end"),
-            on_failure=OnFailure.said(self.on_failure) if self.on_failure else OnFailure(),
+            on_failure=OnFailure.parse(self.on_failure) if self.on_failure else OnFailure(),
             store=self.store,
             recover=self.recover,
+            order=self.order,
         )
 
 

@@ -25,7 +25,7 @@ class Told(Record):
 
     kind: ClassVar[str]
 
-    def stored(self) -> dict[str, JsonValue]:
+    def as_stored(self) -> dict[str, JsonValue]:
         """Return the fields as the ledger stores them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
@@ -51,6 +51,15 @@ class Ready(Told):
     """The box let us in."""
 
     kind = "ready"
+
+
+class Placed(Told):
+    """It was settled where the lease's directory is on its box."""
+
+    kind = "placed"
+    path: str
+    at: str | None = None
+    why: str | None = None
 
 
 class Marking(Told):
@@ -345,6 +354,7 @@ class Snapped(Told):
     files: int = 0
     bytes: int = 0
     names: tuple[str, ...] = ()
+    took_s: float | None = None
     saves: tuple[tuple[float, float, int], ...] = ()
     listed: str | None = Field(default=None, alias="list")
     pruned_here: tuple[str, ...] | None = None
@@ -375,6 +385,7 @@ class Collected(Told):
     seal: str
     files: int | None = None
     bytes: int | None = None
+    took_s: float | None = None
 
 
 class Stored(Told):
@@ -493,7 +504,7 @@ class Unread(Told):
     """The word under which the line is stored."""
     detail: dict[str, JsonValue]
 
-    def stored(self) -> dict[str, JsonValue]:
+    def as_stored(self) -> dict[str, JsonValue]:
         """Return what is stored, unchanged."""
         return self.detail
 
@@ -502,6 +513,7 @@ Event: TypeAlias = (
     Intended
     | Bound
     | Ready
+    | Placed
     | Marking
     | Marked
     | Looked

@@ -1,7 +1,8 @@
-"""Counts, sizes, durations and dates in words for a person."""
+"""Counts, sums of money, sizes, durations and dates in words for a person."""
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
@@ -10,6 +11,16 @@ def some(count: int, noun: str) -> str:
     """Return the count with its noun: `1 file`, `2 files`, `2 boxes`."""
     plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
+
+
+def usd_words(amount: Decimal | None, unknown: str = "unknown") -> str:
+    """Return a sum of money as every face writes it: `12.30 USD`, `0.0352 USD`. Unknown is never shown as 0.
+
+    Below 1 it has four places, which is what is counted. The page and the card in a chat follow the same rule.
+    """
+    if amount is None:
+        return unknown
+    return f"{amount:.{2 if abs(amount) >= 1 else 4}f} USD"
 
 
 def size(count: int | float | None) -> str:

@@ -13,17 +13,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
 from gpu_tenant.emulators.box_time import BoxTime
+from gpu_tenant.emulators.gpus import GpuFault, RehearsedGpus, befallen, put_stand_in
+from gpu_tenant.files.replace_file import replace_file
 
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
+_PROGRAMS = "bin"
+"""Beside the home of a box, so that what stands there never counts as written on it."""
+
 MARKER = ".rehearsal.json"
 """A file in the home of every box that stands in for its platform.
 
 Code that would switch the box off looks for it first, because the box is only processes of this computer.
 """
+
+
+_FAULTS = TypeAdapter(list[GpuFault])
+_FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
 
 
 class Sites:
@@ -39,47 +50,86 @@ class Sites:
         self.way: Way = way if SSHD else "local"
 
     def open(
-        self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
+        self,
+        box_id: str,
+        authorized: Sequence[str],
+        *,
+        environ: Mapping[str, str] | None = None,
+        mounts: Sequence[str] = (),
+        gpus: RehearsedGpus | None = None,
     ) -> Address:
-        """The box answers at the returned address, and lets in everyone who holds one of the keys.
+        """Start the box, and return the address at which it answers.
 
-        `environ` is the environment that its platform gives its first process.
+        The box lets in everyone who holds one of the keys.
+
+        `environ` is the environment that its platform gives its first process. `gpus` are those that were
+        rented; None: the box has no `nvidia-smi`. `mounts` are the disks that the platform mounts besides the
+        one that the home is on. Each is a directory beside the home, and `wipe` leaves it as it is.
         """
         directory = self._root / box_id
         home = directory / "home"
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._mark(home, box_id, environ or {})
+        for place in (home, *(directory / stand_in(mount) for mount in mounts)):
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._mark(directory, box_id, environ or {}, mounts)
+        self._put_gpus(directory, gpus)
         if self.way == "local":
-            return LocalAddress(directory=os.fspath(home))
+            programs = None if gpus is None else os.fspath(directory / _PROGRAMS)
+            return LocalAddress(directory=os.fspath(home), programs=programs)
         self.close(box_id)
         (directory / "authorized_keys").write_text("\n".join(authorized) + "\n", encoding="utf-8")
         port = _free_port()
         self._start(directory, port)
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
 
-    def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
-        """The marker is in the home before anybody can log in."""
+    def _mark(
+        self, directory: Path, box_id: str, environ: Mapping[str, str], mounts: Sequence[str]
+    ) -> None:
+        """Write the marker into the home, and above all of the box's disks. Nobody can log in before that."""
         said = {
             "environ": dict(environ),
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
+            # As seen from the home, so that a box is never taken for another one's disk.
+            "places": {mount: f"../{stand_in(mount)}" for mount in mounts},
         }
         if self._time is not None:
             said |= {
                 "leaps": os.fspath(self._time.leaps),
                 "dues": os.fspath(self._time.dues_of(box_id)),
             }
-        marker, content = home / MARKER, json.dumps(said)
-        # Rewriting it would make it count among the files written since the launch.
-        if not marker.exists() or marker.read_text(encoding="utf-8") != content:
-            marker.write_text(content, encoding="utf-8")
+        content = json.dumps(said)
+        for marker in (directory / MARKER, directory / "home" / MARKER):
+            # A marker that is written again would count as a file written since the launch.
+            if not marker.exists() or marker.read_text(encoding="utf-8") != content:
+                marker.write_text(content, encoding="utf-8")
+
+    def _put_gpus(self, directory: Path, gpus: RehearsedGpus | None) -> None:
+        """The stand-in says what was rented, with the faults of this box."""
+        if gpus is None:
+            return
+        first = not (directory / _RENTED_FILE).exists()
+        replace_file(directory / _RENTED_FILE, gpus.model_dump_json(), durable="none")
+        waiting = self._root / _FAULTS_FILE
+        if first and waiting.exists():
+            waiting.replace(directory / _FAULTS_FILE)
+        _show_gpus(directory)
+
+    def befall(self, box_id: str | None, fault: GpuFault) -> None:
+        """The fault has befallen the box's GPUs: at once, or as soon as it has any. None: the next new box."""
+        directory = self._root if box_id is None else self._root / box_id
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = _FAULTS.dump_json([*_faults_of(directory), fault])
+        replace_file(directory / _FAULTS_FILE, text, durable="none")
+        if (directory / _RENTED_FILE).exists():
+            _show_gpus(directory)
 
     def close(self, box_id: str) -> None:
-        """Nothing of the box runs. Its disk is as it was."""
+        """End every process of the box. The box's disk stays as it is."""
         directory = self._root / box_id
         listener = _listener(directory)
-        # As at a real stop, no process sees another's end: all are frozen before the first is killed.
+        # All processes are frozen before the first is killed. So no process sees another one end, as at a
+        # real stop.
         frozen: set[int] = set()
         while doomed := set(_processes_of(directory / "home", listener)) - frozen:
             for pid in doomed:
@@ -89,18 +139,18 @@ class Sites:
             _signal(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
-        """The box's home is empty, like a container's disk after a restart."""
+        """Empty the box's home, as a restart empties a container's disk. The disks beside it stay as they are."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
         (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
 
     def delete(self, box_id: str) -> None:
-        """The box and everything on it are gone."""
+        """Remove the box and everything on it."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id, ignore_errors=True)
 
     def close_all(self) -> None:
-        """Nothing of any box runs."""
+        """End every process of every box."""
         with contextlib.suppress(FileNotFoundError):
             for directory in self._root.iterdir():
                 if directory.is_dir():
@@ -116,8 +166,9 @@ class Sites:
             )
         with contextlib.suppress(OSError):
             Path("/run/sshd").mkdir(exist_ok=True)
+        programs = shlex.quote(os.fspath(directory / _PROGRAMS))
         login = (
-            f'cd {shlex.quote(os.fspath(directory / "home"))} && export HOME="$PWD"'
+            f'cd {shlex.quote(os.fspath(directory / "home"))} && export HOME="$PWD" PATH={programs}:"$PATH"'
             ' && exec "${SHELL:-sh}" -c "${SSH_ORIGINAL_COMMAND:-exec ${SHELL:-sh}}"'
         )
         (directory / "sshd_config").write_text(
@@ -143,6 +194,23 @@ class Sites:
         )
 
 
+def stand_in(mount: str) -> str:
+    """The name of the directory that stands for the disk that is mounted there."""
+    return "disk" + mount.replace("/", "-")
+
+
+def _faults_of(directory: Path) -> list[GpuFault]:
+    path = directory / _FAULTS_FILE
+    return _FAULTS.validate_json(path.read_bytes()) if path.exists() else []
+
+
+def _show_gpus(directory: Path) -> None:
+    shown = RehearsedGpus.model_validate_json((directory / _RENTED_FILE).read_bytes())
+    for fault in _faults_of(directory):
+        shown = befallen(shown, fault)
+    put_stand_in(directory / _PROGRAMS, shown)
+
+
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
@@ -159,9 +227,10 @@ def _listener(directory: Path) -> int | None:
 
 
 def _processes_of(home: Path, listener: int | None) -> Iterator[int]:
-    """The box's sshd with all that descends from it, and every process that has the box's home.
+    """The box's sshd with all its descendants, and every process with the box's home in its environment.
 
-    An sshd that serves a login overwrites its environment, and what was left to run by itself has no parent there.
+    An sshd that serves a login overwrites its environment, so its parent tells whose it is. A process that was
+    left to run by itself is no descendant any more, so its environment tells whose it is.
     """
     carried = f"HOME={home}".encode()
     parents: dict[int, int] = {}

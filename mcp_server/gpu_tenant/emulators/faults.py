@@ -17,7 +17,7 @@ ON_THE_WIRE = {
 
 
 class Match(BaseModel):
-    """Which requests are meant. `nth` counts from 1 among those that match, from when the fault was set."""
+    """Which requests are meant. The first one is the `nth` that matches after the fault was set, counted from 1."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,7 +46,7 @@ class Fault(BaseModel):
     spent: int = 0
 
     def strikes(self, method: str, path: str) -> bool:
-        """Whether this request is the one. It is counted."""
+        """Whether the fault strikes this request. The request is counted if it matches."""
         if self.match is None or self.spent >= self.times:
             return False
         if self.match.method and self.match.method.upper() != method:

@@ -25,6 +25,8 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.emulators.box_time import BoxTime
 from gpu_tenant.emulators.boxes import Sites, Way
 from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
+from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
+from gpu_tenant.emulators.gpus import GpuFault
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.providers.http_client import redact
@@ -50,11 +52,11 @@ class Emulator(Protocol):
         ...
 
     def strike(self, fault: Fault) -> None:
-        """One of the provider's own faults has struck the world, or will strike this request."""
+        """Let one of the provider's own faults strike. A fault of one request is left to that request's handler."""
         ...
 
     def happen(self, event: str, thing: Thing) -> None:
-        """An event that was scheduled with `World.later` is due."""
+        """Carry out an event that was scheduled with `World.later` and is due now."""
         ...
 
 
@@ -63,7 +65,7 @@ class SwitchedOff(Protocol):
     """An emulator whose boxes can switch themselves off."""
 
     def switched_off(self, thing: Thing) -> None:
-        """The box's own system was told to shut down."""
+        """Do what the platform does when the box's own system shuts down."""
         ...
 
 
@@ -160,11 +162,11 @@ class Stage:
         self._sites.close_all()
 
     def begin_at(self, state: Path) -> None:
-        """That state directory belongs to this rehearsal, and a file in it says so."""
+        """Write into that state directory that it belongs to this rehearsal."""
         put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
 
     def wait(self) -> None:
-        """The server has ended, because somebody pressed Ctrl-C."""
+        """Wait until the server has ended, because somebody pressed Ctrl-C."""
         while self._thread.is_alive():
             self._thread.join(0.5)
 
@@ -200,10 +202,10 @@ class Stage:
         self.world.save()
 
     def _is_for_us(self, request: Request) -> bool:
-        """Whether the request does not come from a web page: any site's script may send one to this computer.
+        """Whether the request comes from a program of this computer, and not from a web page.
 
-        Such a request names the site's host, even if that name was pointed here, or the site's
-        origin.
+        The script of any web page may send a request to this computer. Such a request names the page's origin.
+        If the page's host name was pointed to this computer, the request names that host name.
         """
         port = self._socket_port
         hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
@@ -215,7 +217,7 @@ class Stage:
     async def _on_the_wire(
         self, fault: Fault | None, request: Request, body: bytes, send: Send
     ) -> int | None:
-        """The request was answered as the fault says. Returns the status, or None for a broken connection."""
+        """Answer the request as the fault says. Returns the status, or None for a broken connection."""
         match fault.do if fault else "":
             case "drop_before":
                 self._break(request)
@@ -256,13 +258,13 @@ class Stage:
                 pass
             case _:
                 assert fault is not None
-                self._emulator.strike(fault)
+                self._strike(fault)
         return await self._carry_out(request.scope, body, send, fault)
 
     async def _carry_out(
         self, scope: Scope, body: bytes, send: Send | None = None, fault: Fault | None = None
     ) -> int:
-        """The provider's API has handled the request. Its answer went to `send`, if that is given."""
+        """Let the provider's API handle the request. The answer goes to `send`, if that is given."""
         statuses: list[int] = []
 
         async def receive() -> Message:
@@ -271,8 +273,8 @@ class Stage:
         async def keep(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
-                # Saved before the answer goes out, so that whoever reads it finds a world that
-                # matches, even after a crash.
+                # Save the world before the answer goes out. Then the saved world matches the answer, even after
+                # a crash.
                 self.world.save()
             if send is not None:
                 await send(message)
@@ -368,12 +370,12 @@ class Stage:
                     break
                 self.world.advance(in_s)
                 await self._carry_out_late_ones()
-                await self._box_time.done(due)
+                await self._box_time.wait_until_done(due)
         self.world.advance(max(0.0, until - self.world.now))
         await self._carry_out_late_ones()
 
     async def _set_faults(self, request: Request) -> Response:
-        known = {**ON_THE_WIRE, **self._emulator.faults}
+        known = {**ON_THE_WIRE, **self._emulator.faults, **GPU_FAULTS}
         if request.method == "GET":
             return JSONResponse(known)
         if request.method == "DELETE":
@@ -392,8 +394,16 @@ class Stage:
             elif fault.do in ON_THE_WIRE:
                 return JSONResponse({"error": f"{fault.do} needs a match"}, 400)
             else:
-                self._emulator.strike(fault)
+                self._strike(fault)
         return JSONResponse({"faults": len(self.world.state.faults)})
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.do not in GPU_FAULTS:
+            self._emulator.strike(fault)
+            return
+        box = self.world.newest(fault)
+        site = None if box is None else box.id.rpartition("/")[2]
+        self._sites.befall(site, GpuFault(do=fault.do, amount=fault.amount))
 
     async def _routes(self, request: Request) -> Response:
         return JSONResponse(

@@ -28,7 +28,7 @@ BEARERS = (f"Bearer {KEY}", f"Bearer {NEW_KEY}")
 """The authorization headers of a request with one of these keys."""
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""The methods that a provider answers in its own words, even where there is nothing."""
+"""The methods that a provider answers in its own words, even at a path where it has nothing."""
 
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 
@@ -119,12 +119,12 @@ class World:
         self._base, self._since = self.state.clock, monotonic()
 
     def start_again(self) -> None:
-        """Nothing is rented. Time goes on from where it is, or in a frozen world starts again."""
+        """Forget everything that is rented. The clock goes on. In a frozen world, the clock starts again."""
         self.state = State(clock=BEGIN if self._frozen else self.now)
         self._set_clock(self.state.clock)
 
     def save(self) -> None:
-        """The complete state is in its file, for a later start."""
+        """Write the complete state to its file, for a later start."""
         if self._file is not None:
             self.state.clock = self.now
             replace_file(self._file, self.state.model_dump_json(), durable="none")
@@ -137,7 +137,7 @@ class World:
         return self._base if self._frozen else self._base + monotonic() - self._since
 
     def advance(self, seconds: float) -> None:
-        """That much time has passed, and everything that was due in it has happened, in order."""
+        """Let that much time pass. Everything that is due in that time happens, in order."""
         target = self.now + seconds
         while True:
             due = min(self.state.due, key=lambda d: d.at, default=None)
@@ -154,7 +154,7 @@ class World:
         self._base, self._since = at, monotonic()
 
     def later(self, seconds: float, event: str, thing: str = "", **request: str) -> None:
-        """`event` will happen to `thing` in `seconds`."""
+        """Schedule `event` for `thing`, in `seconds` from now."""
         self.state.due.append(Due(at=self.now + seconds, event=event, thing=thing, request=request))
 
     # --- things
@@ -167,7 +167,7 @@ class World:
     def rent(
         self, thing_id: str, kind: Kind, name: str, *, status: str, **facts: JsonValue
     ) -> Thing:
-        """A new thing with that id exists. Nothing is billed for it yet."""
+        """Add a new thing with that id. Nothing is billed for it yet."""
         thing = Thing(
             id=thing_id,
             kind=kind,
@@ -181,7 +181,7 @@ class World:
         return thing
 
     def bill(self, thing: Thing, **usd_h: Decimal) -> None:
-        """From now on exactly these components are billed for `thing`, each at its rate."""
+        """Bill exactly these components for `thing` from now on, each at its rate."""
         for span in thing.spans:
             if span.until is None:
                 span.until = self.now
@@ -192,7 +192,7 @@ class World:
         ]
 
     def end(self, thing: Thing, *, status: str) -> None:
-        """The thing is gone and bills no more. Its pending events are dropped."""
+        """End the thing and its bill. Its pending events are dropped."""
         self.bill(thing)
         thing.status, thing.phase, thing.ended_at = status, "ended", self.now
         self.state.due = [due for due in self.state.due if due.thing != thing.id]

@@ -43,6 +43,9 @@ def describe(event: timeline.Event) -> str:
             return f"The box {_text(box)} is under this lease, and its meter counts."
         case timeline.Ready():
             return "The box let us in."
+        case timeline.Placed(path=path, why=why):
+            at = "the login home" if path == "~" else _text(path)
+            return f"Its directory on the box is in {at}{f': {_text(why)}' if why else ''}."
         case timeline.Marking():
             return "The box is to carry this lease's mark."
         case timeline.Marked():

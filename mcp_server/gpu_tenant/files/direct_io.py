@@ -139,9 +139,11 @@ class Rereading:
         self.at = 0
 
     def upto(self, offset: int) -> int:
-        """Read back everything before `offset`. Return how far that was, which is less if the file ends first.
+        """Read back everything before `offset`, or to the end of the file if that comes first.
 
-        The bytes must have been flushed. Steps of any size work, and large ones are faster.
+
+        Return how far the file has been read back. The bytes must have been flushed. Steps of any size work, and
+        large ones are faster.
 
         Raises:
             OSError: the storage could not be read.
@@ -263,7 +265,7 @@ class Stored:
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """Start a read. If the file needs only this one, the read is already done on return."""
+        """Start a read. If one read is enough for all the bytes that are wanted, that read is done on return."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:
@@ -275,7 +277,7 @@ class Stored:
         return _Read(at, size_bytes, buffer, got)
 
     def _fill(self, buffer: mmap.mmap, at: int, size_bytes: int) -> int:
-        """Fill the buffer with bytes from `at` on. Return how many: as many as were asked for, or as the file has."""
+        """Fill the buffer with bytes from `at` on. Return how many: fewer than asked for if the file ends first."""
         got = 0
         if self._unbuffered is not None:
             # If the unbuffered read fails, the rest is read the ordinary way below.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import AwareDatetime, TypeAdapter
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.billing import BYTES, Billed
+from gpu_tenant.domain.billing import Billed, counted_usd
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.job_state import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseId
@@ -64,9 +64,7 @@ def forecast(
     `course` is the progress of its running job from the start. `billed` is what the provider says it has
     charged. The part for bytes is added, because no hourly rate covers bytes.
     """
-    spent = lease.cost_usd(now)
-    if spent is not None and billed is not None:
-        spent += billed.by_part.get(BYTES, Decimal(0)).quantize(CENT)
+    spent = counted_usd(lease, now, billed=billed)
     if not lease.state.live:
         return Forecast(spent_usd=spent, rate_usd_h=None, to_deadline_usd=None)
     rate = _rate_usd_h(lease)

@@ -82,7 +82,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_MEMORY}#not-vram",
     ),
     "memory_error": (
-        "one allocation was refused: look at its size at that line, then at `ulimit -v`",
+        "one allocation was refused: find its size at the line where it failed, then compare `ulimit -v`",
         _MEMORY,
     ),
     "disk_full": (
@@ -118,7 +118,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/transfer.md",
     ),
     "walltime": (
-        "its time limit ended it: launched again, it continues if it loads its checkpoint",
+        "its time limit ended it: launch it again; it continues if it loads its checkpoint",
         "references/spot.md",
     ),
     "deadline": (
@@ -130,7 +130,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "references/spot.md",
     ),
     "outbid": (
-        "somebody bid more: do as the lease's card says; to give up, tear the box down, for it may wake and bill",
+        "somebody bid more: do as the lease's card says; to give up, tear the box down, because it may wake and bill",
         f"{_GOTCHAS}#outbid-wakes",
     ),
     "host_lost": (
@@ -420,7 +420,7 @@ def _without_space(
         # since the failure.
         return (
             "disk_full",
-            f"{says}; when it had ended there was room again, and there had always been inodes",
+            f"{says}; after its end there was room again, and the inodes had never run out",
         )
     return "unknown", f"{says}, but there was room where the job worked; {end.words}"
 

@@ -15,6 +15,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
 
@@ -146,7 +147,7 @@ async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Seq
     if not (given_up or kept):
         return
     judged = await session.caretaker.judge_patterns(
-        accounted=session.profile.accounted_paths, artifacts=kept, discard=given_up
+        accounted=accounted_paths(session.profile, session.lease), artifacts=kept, discard=given_up
     )
     for problem in judged.problems:
         raise as_refusal(problem)

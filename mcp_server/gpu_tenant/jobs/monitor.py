@@ -131,6 +131,7 @@ async def watch(
         offset,
         skipped,
         clock=ledger.clock,
+        cost_usd=ledger.cost_usd(session.lease, ledger.now()),
         looked_after=looked_after,
     )
     if seen.state != "absent":
@@ -178,6 +179,7 @@ def _answer(
     skipped: int,
     *,
     clock: Clock,
+    cost_usd: Decimal | None,
     looked_after: LookedAfter,
 ) -> Watched:
     sample = status.sample
@@ -212,7 +214,7 @@ def _answer(
         memory_limit_bytes=sample.mem_limit_bytes if sample else None,
         disk_free_bytes=sample.disk_free_bytes if sample else None,
         running_s=running,
-        cost_usd=lease.cost_usd(clock.now()),
+        cost_usd=cost_usd,
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
         next=_next(status, lease, looked_after),

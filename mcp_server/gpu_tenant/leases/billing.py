@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.billing import BYTES, Billed
+from gpu_tenant.domain.billing import BYTES, Billed, newest_bill
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Billing
-from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
 
@@ -72,22 +71,6 @@ async def _ask(context: Context, lease: Lease, connector: Billing) -> None:
         )
     # Record an empty answer too, so that the next request waits an hour.
     context.ledger.note(lease.id, told, at=context.clock.now())
-
-
-def newest_bill(events: Lines) -> Billed | None:
-    """The newest amount in a timeline that a provider said it has billed."""
-    told = [event for _, event in events if isinstance(event, timeline.Billed) and event.usd]
-    if not told:
-        return None
-    newest = told[-1]
-    return Billed.model_validate(
-        {
-            "usd": newest.usd,
-            "until": newest.until,
-            "by_part": newest.parts,
-            "words": newest.words,
-        }
-    )
 
 
 def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
 from gpu_tenant.domain.interruption import recorded_fate
@@ -30,7 +31,7 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
-from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
+from gpu_tenant.leases.billing import billed_more, counted_words
 from gpu_tenant.leases.condition import (
     STANDS_STILL,
     TAKEN,
@@ -67,7 +68,7 @@ class Card(Record):
     budget_usd: Usd
     cost_usd: Usd
     forecast_deadline_usd: Usd = None
-    forecast_job_usd: Usd = Field(default=None, description="at its job's end, at most")
+    forecast_job_usd: Usd = Field(default=None, description="about, at its job's end")
     job_ends_in_s: float | None = None
     leaking_usd_month: Usd = Field(default=None, description="bills though nothing runs")
     counts: str = ""
@@ -278,7 +279,7 @@ def in_all(
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
         + _sum(left.usd_month for left in leftovers),
         not_counted=tuple(unknown),
-        watched=watched if any(card.provider not in free for card in live) else "",
+        watched=watched if any(card.bills != "nobody" for card in live) else "",
         older=older,
     )
 

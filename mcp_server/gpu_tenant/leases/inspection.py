@@ -11,6 +11,7 @@ from gpu_tenant.box.ownership import (
     Unseen,
     is_another_s,
     refusals,
+    settle_place,
     use,
     was_let_in,
 )
@@ -42,15 +43,21 @@ def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> 
     )
 
 
+async def _settle_place(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
+    """The same, once it is settled where the lease's directory is on its box."""
+    placed = await settle_place(context.session(lease), ledger=context.ledger)
+    return occupancy(context, lease.model_copy(update={"place": placed.place}), since)
+
+
 async def come_in(context: Context, lease: Lease) -> None:
-    """Log in to the box, and put the lease's mark on it if it can be marked.
+    """Log in to the box, settle the place of the lease's directory, and put the lease's mark there.
 
     Raises:
         BoxTaken, AnotherBox: this lease may not stand on the box.
         BoxTrouble: the box has not let us in.
     """
     try:
-        await occupancy(context, lease).stand()
+        await (await _settle_place(context, lease)).stand()
     except CaretakerFailed:
         # The box answered, but has no Python. The next request will say so.
         await context.transport(lease).run(["true"], timeout_s=30)
@@ -63,7 +70,7 @@ async def must_be_the_box(context: Context, lease: Lease) -> None:
         AnotherBox: it does not carry the mark.
         BoxTrouble: the box cannot be asked.
     """
-    await occupancy(context, lease).stand()
+    await (await _settle_place(context, lease)).stand()
 
 
 async def look_inside(context: Context, lease: Lease) -> Seen:
@@ -81,7 +88,7 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
         return NeverIn()
     try:
-        return await occupancy(context, lease).look("everything")
+        return await (await _settle_place(context, lease)).look("everything")
     except BoxTaken as taken:
         return Unseen(taken.message, taken.remedy)
     except BoxTrouble as trouble:
@@ -103,7 +110,7 @@ async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
     if boots and _first_boots(context, lease, box.created_at):
         return NeverIn()
     try:
-        return await occupancy(context, lease, since=box.created_at).look("everything")
+        return await (await _settle_place(context, lease, box.created_at)).look("everything")
     except (BoxTaken, BoxTrouble) as trouble:
         return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
 

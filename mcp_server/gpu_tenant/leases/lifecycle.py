@@ -20,6 +20,7 @@ from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import leaves_nothing
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
@@ -44,7 +45,7 @@ async def change(
     if action == "recover":
         return await recover(context, lease)
     if action == "hold":
-        return await _held(context, lease, hours)
+        return await _hold_for(context, lease, hours)
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
         if action == "terms":
@@ -57,10 +58,15 @@ async def change(
         elif action == "resume" and changed.ready_at is None:
             # It may only be queued for its GPU: what its provider shows is what happened.
             changed, words, box = await _as_shown(context, changed)
-        words = (
-            words or only_there(context, changed) or remarks(found, changed, context.clock.now())
-        )
+        words = words or only_there(context, changed) or _remarks(context, found, changed)
         return card_of(context, changed, words, box)
+
+
+def _remarks(context: Context, before: Lease, after: Lease) -> str | None:
+    """What a person who has just changed the terms should notice. None if there is nothing."""
+    events, now = context.ledger.events(after.id), context.clock.now()
+    told = (remarks(before, after), leaves_nothing(after, events, now))
+    return "; ".join(filter(None, told)) or None
 
 
 async def _as_shown(context: Context, lease: Lease) -> tuple[Lease, str | None, Box | None]:
@@ -79,14 +85,14 @@ def must_be_on_failure(words: str) -> str:
         BadRequest: they do not say that.
     """
     try:
-        return OnFailure.said(words).words
+        return OnFailure.parse(words).words
     except ValueError as error:
         raise BadRequest(
             str(error), remedy="write it as in `--on-failure 'end after 15m'`"
         ) from None
 
 
-async def _held(context: Context, lease: str, hours: float | None) -> Card:
+async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
     """The lease is not ended for being done, for so long; every other of its terms holds on.
 
     It holds before anybody is asked: whoever says this may have seconds left. A guard that would stop the box by
@@ -144,7 +150,7 @@ async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) ->
     if not update.get("idle_h", 1):
         update["idle_h"] = None
     if "on_failure" in update:
-        update["on_failure"] = OnFailure.said(must_be_on_failure(str(update["on_failure"])))
+        update["on_failure"] = OnFailure.parse(must_be_on_failure(str(update["on_failure"])))
     return await _with_terms(context, lease, update)
 
 

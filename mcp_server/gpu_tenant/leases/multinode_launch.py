@@ -17,6 +17,7 @@ from gpu_tenant.jobs.launch import Launched, launch
 from gpu_tenant.jobs.multinode.launcher import Gang, Node, gangs, lines
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.orders import with_ordered
 from gpu_tenant.leases.readiness import active
 from gpu_tenant.providers.credentials import references, resolve_all
 
@@ -67,7 +68,8 @@ async def launch_together(
         BoxTrouble, ...: a box did not begin the job; the message says on which others it was stopped.
     """
     members = await _members(context, leases)
-    values = resolve_all(list(env), context.environ, account=context.account)
+    env = with_ordered(members[0], env)
+    values = resolve_all(env, context.environ, account=context.account)
     with ExitStack() as held:
         for member in sorted(members, key=lambda lease: lease.id):
             held.enter_context(context.hold_lease(member.id, "launch"))

@@ -11,12 +11,21 @@ from pydantic import Field
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.expected_cost import Expected, Term, expected_cost, needed_h
+from gpu_tenant.domain.expected_cost import (
+    Expected,
+    Term,
+    estimated_usd,
+    expected_cost,
+    needed_h,
+)
+from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, host_name
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
-from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.order import AtProvider
+from gpu_tenant.domain.ports import Imaging, Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.leases.work_hours import WorkHours, work_hours
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
@@ -68,6 +77,7 @@ class Found(Record):
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")
     unfit: dict[str, int] = Field(description="how many offers were left out, by reason")
     troubles: dict[str, str] = Field(description="providers that did not answer, and what to do")
+    order: tuple[str, ...] = Field(default=(), description="what `gpu-tenant.toml` asks for")
     wish: str | None = Field(default=None, description="what `provision` waits for")
     next: str
 
@@ -89,36 +99,43 @@ async def find_offers(
     """
     async with asyncio.TaskGroup() as group:
         asked = {
-            provider: group.create_task(_ask(market, wish, patience_s))
+            provider: group.create_task(_ask(provider, market, wish, patience_s))
             for provider, market in markets.items()
         }
     answers = {provider: task.result() for provider, task in asked.items()}
     troubles = {who: said for who, said in answers.items() if isinstance(said, str)}
     offered = [offer for said in answers.values() if not isinstance(said, str) for offer in said]
-    reasons = [(offer, unfit(offer, wish)) for offer in offered]
-    ranked = rank([offer for offer, reason in reasons if reason is None], wish)
-    shown = ranked[:limit]
+    records = ledger.host_records(at=ledger.now())
+    hours = work_hours(wish, offered, ledger)
+    reasons = [
+        (offer, unfit(offer, hours.on(offer)[0]) or why_left_out(offer, wish, records))
+        for offer in offered
+    ]
+    fitting = [offer for offer, reason in reasons if reason is None]
+    ranked = best_first(fitting, hours, records)
     cheapest = min(
-        (offer for offer, _ in ranked if offer.price.running_usd_h is not None),
+        (offer for offer in ranked if offer.price.running_usd_h is not None),
         key=lambda offer: offer.price.running_usd_h or 0,
         default=None,
     )
-    shown += [pair for pair in ranked[limit:] if pair[0] is cheapest]
+    chosen = ranked[:limit] + [offer for offer in ranked[limit:] if offer is cheapest]
+    shown = [(offer, _cost(offer, hours, records)) for offer in chosen]
 
     quotes: list[Quote | None] = []
     for offer, _ in shown:
         taken = {quote.id for quote in quotes if quote}
-        quotes.append(_quote(offer, wish, taken, wish_id, ledger=ledger))
+        quotes.append(_quote(offer, hours.on(offer)[0], taken, wish_id, ledger=ledger))
     ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
-            _show_offer(offer, total, quote, explain=explain)
+            _show_offer(offer, total, quote, records, hours.on(offer)[1], explain=explain)
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
         unfit=dict(counts.most_common()),
         troubles=troubles,
+        order=wish.order.words(),
         wish=wish_id,
         next=_next(
             wish,
@@ -132,8 +149,15 @@ async def find_offers(
     )
 
 
-async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer] | str:
+async def _ask(
+    provider: str, market: Market, wish: Wish, patience_s: float
+) -> Sequence[Offer] | str:
     """Ask one market what it offers. Returns the reason in words if it offers nothing."""
+    source = wish.order.image_at(provider)
+    why = refused_image(market, source)
+    if why is not None:
+        part = "template" if source.template else "image"
+        return f"it cannot carry out the order's `{part}`: {why}"
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -143,6 +167,15 @@ async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer]
         return plain(str(error), max_line=400)
     except Exception as error:  # noqa: BLE001 - reported, and one odd answer hides no other market's offers
         return f"its answer could not be read ({type(error).__name__}); this is a bug: report it"
+
+
+def refused_image(market: Market, source: AtProvider) -> str | None:
+    """Why that market cannot start a box from what is ordered, in words. None if it can, or nothing is ordered."""
+    if source == AtProvider():
+        return None
+    if isinstance(market, Imaging):
+        return market.refused_image(source)
+    return "its boxes start as they are, from no image that a tenant names"
 
 
 # What fits
@@ -159,6 +192,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
     reasons = {
+        "another host": wish.host not in (None, _host(offer)),
         "another GPU": wish.preference(_model_name(offer.gpu)) is None,
         "fewer GPUs": offer.gpu_count < wish.gpu_count,
         "memory unknown": wish.vram_gib is not None and memory_gib is None,
@@ -175,6 +209,22 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def why_left_out(offer: Offer, wish: Wish, records: HostRecords) -> str | None:
+    """Why this offer's host is not rented now, and until when. None if it may be, or was asked for by its name."""
+    record = _record(offer, records)
+    if record is None or record.left_out_until is None or wish.host is not None:
+        return None
+    return record.words
+
+
+def _record(offer: Offer, records: HostRecords) -> HostRecord | None:
+    return records.get(_host(offer)) if offer.host is not None else None
+
+
+def _host(offer: Offer) -> str:
+    return host_name(offer.provider, offer.host or "")
+
+
 def _model_name(gpu: str) -> str:
     model = known_gpu(gpu)
     return model.name if model else gpu
@@ -189,23 +239,39 @@ def _memory_gib(offer: Offer) -> float | None:
     return model.vram_gib if same else offer.vram_gib
 
 
-def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
-    """Return the offers with what each would cost: preferred GPUs, then the cheapest work, then unknown prices."""
-    costed = ((offer, expected_cost(offer, wish)) for offer in offers)
-    return sorted(costed, key=lambda pair: _place(pair[0], pair[1], wish))
+def rank(
+    offers: Sequence[Offer], wish: Wish, records: HostRecords = NO_RECORDS
+) -> list[tuple[Offer, Expected]]:
+    """Return the offers, best first, with what each would cost. `records` is what counts against each host."""
+    hours = work_hours(wish, offers)
+    return [(offer, _cost(offer, hours, records)) for offer in best_first(offers, hours, records)]
 
 
-def _place(
-    offer: Offer, cost: Expected, wish: Wish
-) -> tuple[bool, int, Decimal, Decimal, str, str]:
-    return (
-        cost.total_usd is None,
-        wish.preference(_model_name(offer.gpu)) or 0,
-        cost.total_usd or Decimal(0),
-        offer.price.running_usd_h or Decimal(0),
-        offer.provider,
-        offer.id,
-    )
+def best_first(
+    offers: Sequence[Offer], hours: WorkHours, records: HostRecords = NO_RECORDS
+) -> list[Offer]:
+    """Return the offers: preferred GPUs, then the cheapest work, then unknown prices."""
+    wish = hours.wish
+    preferences = {offer.gpu: 0 for offer in offers}
+    for gpu in preferences:
+        preferences[gpu] = wish.preference(_model_name(gpu)) or 0
+
+    def place(offer: Offer) -> tuple[bool, int, float, Decimal, str, str]:
+        usd = estimated_usd(offer, wish, hours.hours_on(offer), _record(offer, records))
+        return (
+            usd is None,
+            preferences[offer.gpu],
+            usd or 0,
+            offer.price.running_usd_h or Decimal(0),
+            offer.provider,
+            offer.id,
+        )
+
+    return sorted(offers, key=place)
+
+
+def _cost(offer: Offer, hours: WorkHours, records: HostRecords) -> Expected:
+    return expected_cost(offer, hours.on(offer)[0], _record(offer, records))
 
 
 # What is answered
@@ -235,9 +301,19 @@ def _quote(
 
 
 def _show_offer(
-    offer: Offer, cost: Expected, quote: Quote | None, *, explain: Literal["", "explain"]
+    offer: Offer,
+    cost: Expected,
+    quote: Quote | None,
+    records: HostRecords,
+    speed: str | None,
+    *,
+    explain: Literal["", "explain"],
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]
+    if (record := _record(offer, records)) is not None:
+        notes.append(record.words)
+    if speed is not None:
+        notes.append(speed)
     if known_gpu(offer.gpu) is None:
         notes.append("no table here knows this GPU: its memory is what the provider states")
     if quote is None:

@@ -186,7 +186,8 @@ def spent_before(context: Context) -> Spent:
     """What all leases have cost that have ended."""
     free = _free(context)
     usd, unknown = context.ledger.receipts_sum(free=free)
-    lost = [(x, x.cost_usd(context.clock.now())) for x in context.ledger.leases("lost")]
+    ledger, now = context.ledger, context.clock.now()
+    lost = [(x, ledger.cost_usd(x, now)) for x in ledger.leases("lost")]
     return Spent(
         usd=sum((cost for _, cost in lost if cost is not None), usd),
         unknown=unknown + sum(cost is None and x.provider not in free for x, cost in lost),
@@ -196,7 +197,7 @@ def spent_before(context: Context) -> Spent:
 def spent_in_all(context: Context) -> Decimal:
     """What all leases have cost so far, by what is on record. What is unknown is not in it."""
     now = context.clock.now()
-    live = (lease.cost_usd(now) for lease in context.ledger.leases("live"))
+    live = (context.ledger.cost_usd(lease, now) for lease in context.ledger.leases("live"))
     return sum((cost for cost in live if cost is not None), spent_before(context).usd)
 
 

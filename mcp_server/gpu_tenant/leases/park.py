@@ -20,6 +20,8 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import BoxState, Lease, Profile
 from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import Listed, rate_words
+from gpu_tenant.domain.survival import kept_by_a_stop, kept_paths, stop_keeps
+from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import settle
@@ -68,18 +70,20 @@ async def park(
             f"{profile.title} has no stop that saves money: a box there bills until it is destroyed",
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
-    if lease.touched_at is not None and profile.park == "wipes":
+    keeps = stop_keeps(profile, lease)
+    if lease.touched_at is not None and keeps == "nothing":
         # The box's own record of what was written there would also be gone, and with it every
         # proof.
+        unsure = unsure_of(profile)
+        if unsure:
+            raise Refused(
+                f"it is unknown whether {' and '.join(unsure)} survive a stop at {profile.title}",
+                remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
+            )
+        why = f" ({lease.place.why})" if lease.place and lease.place.why else ""
         raise Refused(
-            f"{profile.title} empties the box's own disk when it stops, and with it everything that was pushed or written",
+            f"{profile.title} empties the box's own disk when it stops, and with it everything that was pushed or written{why}",
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}, and rent anew",
-        )
-    unsure = unsure_of(profile)
-    if lease.touched_at is not None and unsure:
-        raise Refused(
-            f"it is unknown whether {' and '.join(unsure)} survive a stop at {profile.title}",
-            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
     asked = (
@@ -90,6 +94,8 @@ async def park(
     else:
         if lease.touched_at is not None and unsealed != "skip":
             await _seal(context, lease, unsealed)
+        if lease.touched_at is not None and keeps == "work":
+            await _loses_nothing(context, lease)
         if by_hand:
             if unless_wanted_since is not None:
                 ledger.must_be_unwanted(lease.id, unless_wanted_since)
@@ -122,6 +128,37 @@ async def park(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy=f"{Command('leases')} looks again",
     )
+
+
+async def _loses_nothing(context: Context, lease: Lease) -> None:
+    """Check that nothing that counts lies on a disk that the stop empties, or may empty.
+
+    Raises:
+        Refused: something does, by name.
+        JobRunning, BoxTrouble: the box cannot be looked at.
+    """
+    profile = context.profile(lease.provider)
+    seen = await reseal(
+        context.session(lease),
+        ledger=context.ledger,
+        hashes="recalled",
+        running="listed",  # whoever must not be interrupted was found by the seal
+        outlives=kept_paths(profile, lease),
+    )
+    lost = seen.lost_by_stop
+    if lost is None:
+        raise BoxTrouble(
+            f"{lease.box_id} does not say what a stop would lose",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
+        )
+    if lost.count:
+        named = ", ".join(f"{one.at} ({one.size_bytes:,} bytes)" for one in lost.largest[:5])
+        kept = " and ".join(kept_by_a_stop(profile))
+        raise Refused(
+            f"a stop at {profile.title} keeps {kept} alone, and would lose {lost.count} files: {plain(named)}",
+            remedy=f"move them below {kept} with {Command('ssh', lease.id)}, or give them up with "
+            f"{Command('collect', lease.id, discard='PATTERN')}; then {Command('park', lease.id)} again",
+        )
 
 
 def unsure_of(profile: Profile) -> list[str]:

@@ -42,6 +42,7 @@ from gpu_tenant.domain.wording import span
 from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
@@ -166,6 +167,8 @@ def intend_quote(
             f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
             remedy=f"{Command('offers')} shows other boxes",
         )
+    # What was quoted is what is rented.
+    asked = asked.model_copy(update={"order": quote.wish.order})
     terms = asked.terms(
         deadline_at=now + timedelta(hours=deadline_h),
         max_price_usd_h=None if price is None else quote.cap_usd_h,
@@ -333,6 +336,7 @@ async def make_ready(
             _must_be_as_quoted(lease, seen.box)
             last = seen.box.words or f"it is {seen.box.state}"
             if seen.box.state is BoxState.BROKEN:
+                remember_not_ready(lease, last, ledger=ledger)
                 raise _not_ready(lease, last)
             if seen.box.state is BoxState.READY and seen.box.address is not None:
                 try:
@@ -344,9 +348,10 @@ async def make_ready(
                 else:
                     return ledger.ready(lease.id, at=ledger.now())
         if ledger.now() >= give_up_at:
-            raise _not_ready(
-                lease, f"not within {(ledger.now() - began).total_seconds():.0f} s: {last}"
-            )
+            late = f"not within {(ledger.now() - began).total_seconds():.0f} s: {last}"
+            if isinstance(seen, Listed):
+                remember_not_ready(lease, late, ledger=ledger)
+            raise _not_ready(lease, late)
         if isinstance(seen, Listed) and lease.ready_at is None:
             ledger.saw(lease.id, listed="listed", at=ledger.now())
         if ledger.now() >= until:

@@ -3,8 +3,9 @@
 from functools import partial
 
 from gpu_tenant.box.guard_record import STATES, has_lapsed
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
+from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LeaseHeld, NotReady, Refused
 from gpu_tenant.domain.interruption import TURNS
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
@@ -169,3 +170,24 @@ async def close_connections(context: Context, lease: Lease) -> None:
     """Close our connections to the lease's box, and bring the owner's ssh configuration up to date with the ledger."""
     await context.disconnect(lease)
     refresh_hosts(context)
+
+
+def must_be_idle(context: Context, lease: Lease) -> None:
+    """Require that no job of the lease may still run: a load would take the GPU from it.
+
+    Raises:
+        BadRequest: a job was launched, and nobody has seen its end.
+    """
+    ended = {
+        event.job
+        for _, event in context.ledger.events(lease.id)
+        if isinstance(event, timeline.JobEnded)
+    }
+    runs = [
+        job.id for job in context.ledger.jobs(lease.id) if job.launched_at and job.id not in ended
+    ]
+    if runs:
+        raise BadRequest(
+            f"{runs[0]} may still run on the box of {lease.id}: a load would take its GPU",
+            remedy=f"{Command('monitor', lease.id)} until it has ended, or audit without a load",
+        )

@@ -18,13 +18,14 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
+    HostLeftOut,
     NoCapacity,
     NotReady,
     ProviderSilent,
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import Taken, fate, forewarned, recorded_fate
+from gpu_tenant.domain.interruption import Taken, fate, notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
@@ -76,7 +77,7 @@ def may_recover(context: Context, lease: Lease) -> bool:
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return False
         events = context.ledger.events(lease.id)
-        if recorded_fate(events) not in GOES_ON and forewarned(events) is None:
+        if recorded_fate(events) not in GOES_ON and notice_on_record(events) is None:
             return False
     return gone_on(context.ledger, lease) is None and bool(
         unfinished_jobs(context.ledger, lease.id)
@@ -91,7 +92,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     billed and reported until it is torn down.
 
     Raises:
-        Refused: the box was not taken and has no notice of it, its terms do not say where to go on, or the work cannot go on as it was.
+        Refused: nothing has taken the box, and nothing announces that; or the lease's terms do not say where to
+            continue; or the deadline has passed; or the work cannot be continued as it was.
         NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
@@ -102,7 +104,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     with context.hold_lease(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
-            # Whatever is left to do belongs to the successor: its own loss is recovered separately.
+            # The rest of the work belongs to the successor. If the successor was lost too, recover it by
+            # a call for the successor.
             context.ledger.note(lost.id, timeline.Recovered(by=known.id), at=context.clock.now())
             return card_of(context, known, f"it continued the work of {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
@@ -130,9 +133,10 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
 
 
 async def _still_saves(context: Context, lost: Lease) -> bool:
-    """Whether a job may still run on a box that has notice. If none does, what it saved last is here.
+    """Whether a job may still run on a box whose platform has given notice.
 
-    Two copies of a job would write the same results. So nothing is launched elsewhere before that.
+    While this is True, no job is launched on the new box: two copies of a job would write the same results. If it
+    is False and the old box still answers, the files that its jobs saved last have been copied here.
     """
     lost = context.ledger.lease(lost.id)
     if lost.state is not LeaseState.ACTIVE or recorded_fate(context.ledger.events(lost.id)):
@@ -156,7 +160,7 @@ async def _still_saves(context: Context, lost: Lease) -> bool:
 
 
 async def _seen_taken(context: Context, lost: Lease) -> Taken | None:
-    """What its provider shows now of what took the box. None if it shows nothing, or does not answer."""
+    """Return what took the box, as its provider shows it now. None if nothing took it, or the provider is silent."""
     seen = await look(context, lost)
     if isinstance(seen, Blind):
         return None
@@ -188,7 +192,11 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
         if isinstance(event, timeline.Taken) and event.fate:
             # The box may have woken up since, but its work is already continued elsewhere.
             return Taken(event.fate, event.words or "")
-    if lost.state is LeaseState.ACTIVE and on_record is None and forewarned(events) is not None:
+    if (
+        lost.state is LeaseState.ACTIVE
+        and on_record is None
+        and notice_on_record(events) is not None
+    ):
         return Taken("preempted", "its platform has said ahead that it takes the box back")
     if lost.state is LeaseState.ACTIVE:
         seen = await look(context, lost)
@@ -254,36 +262,41 @@ async def _find_box(
     wish = wish_again(lost, kept.taken_at if kept else None)
     left = budget_left(context.ledger, lost, context.clock.now())
     async for quote in _quotes(context, lost, wish, left, refused):
-        # The owner signed for the end of the lost box only. So the next box is kept until it is
-        # verified.
+        # The owner's signature covers the end of the lost box only. So the new box is not destroyed
+        # before it is verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
-        lease = context.ledger.intend(
-            lease_id=new_lease_id(context.ledger, profile.id),
-            provider=profile.id,
-            terms=terms,
-            address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
-            price_usd_h=quote.offer.price.running_usd_h,
-            quote=quote,
-            at=context.clock.now(),
-            recovers=lost.id,
-            allowed=context.owner.allows,
-        )
+        try:
+            lease = context.ledger.intend(
+                lease_id=new_lease_id(context.ledger, profile.id),
+                provider=profile.id,
+                terms=terms,
+                address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
+                price_usd_h=quote.offer.price.running_usd_h,
+                quote=quote,
+                at=context.clock.now(),
+                recovers=lost.id,
+                allowed=context.owner.allows,
+            )
+        except HostLeftOut as known_bad:
+            # An earlier quote of this very call was on the same host, and failed.
+            refused.append(known_bad.message)
+            continue
         had = await _get_box(context, lease, refused, wait_s)
         if had is not None:
             return had
     raise NoCapacity(
         f"no box can be had to continue the work of {lost.id}: {'; '.join(refused)}",
-        remedy=f"the next call tries again; the newest checkpoint of {lost.id} is kept on this computer, for a "
-        f"box that you choose: {Command('offers')}",
+        remedy=f"the next call tries again; or choose a box yourself: {Command('offers')}; the newest checkpoint of "
+        f"{lost.id} is kept on this computer",
     )
 
 
 async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
-    """Return the lease, if the intent of a call that was cut short became a box. None if it did not.
+    """Find out whether a call that was cut short made a box. Return its lease, or None if there is no box.
 
     Raises:
-        ProviderSilent: that is not known after `wait_s`.
+        ProviderSilent: after `wait_s` it is still unknown whether there is a box.
     """
     until = context.clock.now() + timedelta(seconds=wait_s)
     with context.hold_lease(lease.id, "recover"):
@@ -302,7 +315,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 async def _get_box(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease | None:
-    """Return the lease, with its box. None if no box can be had; then nothing of the attempt goes on billing."""
+    """Return the lease, with its box. None if no box can be had; a box that was made has then been given back."""
     if lease.ready_at is not None:
         return lease
     with context.hold_lease(lease.id, "provision"):

@@ -10,7 +10,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.interruption import forewarned
+from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT, Wish
 from gpu_tenant.domain.terms import Terms, cost_usd
@@ -236,6 +236,8 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
     return wish.model_copy(
         update={
             "hours": min(wish.hours, max(wish.hours - done_h, _LEAST_H)),
+            "hours_on": lease.quote.offer.gpu,
+            "like": lease.id,
             "max_price_usd_h": cap if cap is not None else wish.max_price_usd_h,
             # Within the cap, a box that is not interruptible serves as well, and not every market
             # takes bids.
@@ -252,7 +254,7 @@ def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
     events = ledger.events(lease.id)
     told = [at for at, event in events if isinstance(event, timeline.Taken) and event.fate]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
-    heard = forewarned(events)
+    heard = notice_on_record(events)
     return min([*told[-1:], *omitted[:1], *([heard.at] if heard else [])], default=now)
 
 

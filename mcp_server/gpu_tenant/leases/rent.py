@@ -13,6 +13,7 @@ from gpu_tenant.concurrency import each
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
+    HostLeftOut,
     LeaseHeld,
     Limit,
     NoCapacity,
@@ -37,6 +38,7 @@ from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.standing_wish import is_wish
 from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.inspection import look_at_new_box
@@ -134,7 +136,7 @@ async def rent_by_quotes(
                     if context.ledger.lease(lease.id).state.live:
                         refused[-1] += f"; {await _given_back(context, lease)}"
                         last.remedy = f"{Command('offers')} shows what there is now"
-        except Limit as limit:
+        except (Limit, HostLeftOut) as limit:
             refused.append(f"{quote.id}: {limit.message}")
             last = limit
         except QuoteUsed as used:
@@ -272,7 +274,7 @@ async def _given_back(context: Context, lease: Lease) -> str:
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
     await close_connections(context, standing)
-    return f"it was given back unused, for {receipt.cost_usd} USD"
+    return f"it was given back unused, for {usd_words(receipt.cost_usd)}"
 
 
 def _quote(context: Context, name: str) -> Quote:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
@@ -44,16 +45,17 @@ from gpu_tenant.domain.reconcile import (
     rate_words,
 )
 from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases.account_check import is_asking_noted
 from gpu_tenant.leases.billing import (
     BILLED_WITHIN,
     ask_bills,
     billed_more,
     may_be_billed,
-    newest_bill,
 )
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked_words, was_asked_for
+from gpu_tenant.leases.host_memory import remember, remember_fate
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
     come_back,
@@ -145,6 +147,9 @@ async def settle(
                 if isinstance(there, str):
                     return lease, there
                 if there is None:
+                    remember(
+                        lease, "vanished", "its provider no longer lists the box", ledger=ledger
+                    )
                     return ledger.end(
                         lease.id, "lost", at=now
                     ), "the box is gone, and this program did not end it"
@@ -171,7 +176,7 @@ async def settle(
 
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
-    """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
+    """Record what the provider shows of the box. Returns the lease and what a person must hear."""
     armed = last_armed(lease, ledger)
     seen = news(
         lease,
@@ -201,8 +206,8 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
     """Whether the guard on the box stopped it at its deadline, as the guard had promised.
 
-    Before the deadline, a stop by the guard looks the same as a stop by the provider, and a person must hear
-    of the latter.
+    Before the deadline, a stop by the guard looks the same as a stop by the provider. A person must hear of
+    every stop by the provider.
     """
     armed = last_armed(lease, ledger)
     undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
@@ -219,6 +224,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
+            remember_fate(lease, met, last_armed(lease, ledger), ledger=ledger)
         ledger.note(lease.id, told, at=ledger.now())
 
 
@@ -256,9 +262,9 @@ async def survey(
     If `at` is given, only those providers are asked. Each one has `patience_s` to answer. A provider that
     takes longer counts as blind, and delays no other.
 
-    A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while
-    that request was open. If a `look` at the twin shows that nobody used it, it is given back, or only
-    reported, as `twins` says. If a box bears the mark of a lease that did not ask for it (a clone, for
+    A twin is a box that a provider made for the request of a lease of this ledger, while that request was
+    open. The lease does not stand on the twin. If a `look` at the twin shows that nobody used it, it is given back,
+    or only reported, as `twins` says. If a box bears the mark of a lease that did not ask for it (a clone, for
     example), it is reported and left alone. Any other box without a lease counts as used from the start,
     because nobody knows what it is for.
     """
@@ -372,15 +378,16 @@ async def _take_up(
     standing = ledger.lease_on(box.provider, box.id)
     if standing is not None and standing.id == named:
         return None
-    # Read the ledger after the list, because whoever makes a box writes its lease down first. Read who stands on
-    # the box last, because the lease may have been bound to it since.
+    # Read the ledger after the list, because whoever makes a box writes its lease down first. Then ask once more
+    # who stands on the box, because the lease may have been bound to it since.
     known = ledger.find_lease(named)
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
             return _adopt(context, box, named)
         if known.state is LeaseState.INTENDED:
-            return None  # The verb that asked for the box, or settling its lease, binds it.
+            # The lease is bound to the box by the call that asked for the box, or when the lease is settled.
+            return None
         if known.box_id == box.id:
             strays.append(box)
             return known.id, _back(known)
@@ -399,7 +406,7 @@ async def _take_up(
             since=since,
         )
         note_unseen_boot(standing, box, known.quote, since=since, ledger=ledger, at=now)
-    # A box of another lease to which a person gave this mark is no twin, even if it is unused.
+    # A person may have given this mark to a box of another lease. Such a box is no twin, even if it is unused.
     is_twin = known is not None and standing.id != named and standing.mark == box.mark
     if not is_twin or standing.touched_at is not None:
         return None
@@ -431,7 +438,7 @@ async def _take_up(
                 ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
         receipt = await return_unused(context, standing, seen)
-    cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
+    cost = usd_words(receipt.cost_usd, "an unknown sum")
     return standing.id, f"{twin}; nobody used this box, and it was given back, for {cost}"
 
 
@@ -469,7 +476,7 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
 
 
 def _another_s(box: Box, deployment: str, *, ledger: Ledger) -> str:
-    if ledger.is_salvaged:  # its own name may be among what was lost
+    if ledger.is_salvaged:  # the ledger may have lost the name of its own deployment
         return (
             f"a box at {box.provider} carries the mark of the deployment {deployment}, which may be this damaged "
             "ledger's own: it was left alone, and may be billing"

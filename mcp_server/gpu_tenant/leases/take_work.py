@@ -16,7 +16,7 @@ _ENDING = frozenset({"collect", "store", "teardown", "end", "park"})
 """The purposes for which a lease is held while its end is being prepared."""
 
 
-async def wanted(context: Context, lease: str) -> Lease:
+async def require_box_for_work(context: Context, lease: str) -> Lease:
     """Return the lease, with a box that takes new work. An end that is only being prepared is given up.
 
     Raises:

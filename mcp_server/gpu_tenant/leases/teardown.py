@@ -179,7 +179,11 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
         )
     billed = await ask_bill(context, lease)
     cost = in_all(
-        lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)
+        lease,
+        ledger.events(lease.id),
+        absent_at=first,
+        listed_at=ledger.last_listed(lease.id),
+        billed=billed,
     )
     receipt = Receipt.model_validate(
         {

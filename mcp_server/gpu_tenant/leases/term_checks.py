@@ -11,8 +11,11 @@ from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import owners_cap, rescue
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.wording import usd_words
 
 Term = Literal["deadline", "budget", "price", "idle"]
+
+NO_USD = Decimal(0)
 
 _AGAIN_S, _AT_MOST_S = 60, 3600
 _NEAR = timedelta(minutes=30)
@@ -30,21 +33,30 @@ class Outrun:
 
 
 def outrun(
-    lease: Lease, now: datetime, *, look_s: float, idle_s: float | None = None
+    lease: Lease,
+    now: datetime,
+    *,
+    look_s: float,
+    end_s: float = 0,
+    bytes_usd: Decimal = NO_USD,
+    idle_s: float | None = None,
 ) -> Outrun | None:
     """Return the first term that the lease has exceeded, or would exceed before the next look. None if there is none.
 
-    `idle_s` is how long its box has done nothing. None means unknown, which does not count as idle.
+    `end_s` is how long its end takes, which bills too. `bytes_usd` is what its provider has billed for bytes. `idle_s`
+    is how long its box has done nothing. None means unknown, which does not count as idle.
     """
     terms = lease.terms
     if now >= terms.deadline_at:
         return Outrun("deadline", f"its deadline was {terms.deadline_at:%Y-%m-%d %H:%M} UTC")
     cost, price = lease.cost_usd(now), lease.price_usd_h
     if cost is not None and price is not None and terms.budget_usd is not None:
-        by_next_look = cost + price * Decimal(str(look_s)) / 3600
-        if by_next_look >= terms.budget_usd:
+        cost, end = cost + bytes_usd, price * Decimal(str(end_s)) / 3600
+        if cost + price * Decimal(str(look_s)) / 3600 + end >= terms.budget_usd:
+            kept = f", and about {usd_words(end)} are kept back for its end" if end else ""
             return Outrun(
-                "budget", f"{cost:.2f} USD of its budget of {terms.budget_usd} USD are spent"
+                "budget",
+                f"{usd_words(cost)} of its budget of {terms.budget_usd} USD are spent{kept}",
             )
     cap = owners_cap(lease)
     # The higher price must last for two looks. If a price appears in another unit for a moment,
@@ -57,12 +69,15 @@ def outrun(
     return None
 
 
-def time_left_s(lease: Lease, now: datetime) -> float:
-    """How long the lease stays within its deadline and its budget, at its current price, in seconds."""
+def time_left_s(lease: Lease, now: datetime, *, end_s: float = 0) -> float:
+    """How long the lease stays within its deadline and its budget, at its current price, in seconds.
+
+    `end_s` is how long its end takes, which the budget pays for too.
+    """
     left_s = (lease.terms.deadline_at - now).total_seconds()
     cost, price, budget = lease.cost_usd(now), lease.price_usd_h, lease.terms.budget_usd
     if cost is not None and price and budget is not None:
-        left_s = min(left_s, float((budget - cost) / price) * 3600)
+        left_s = min(left_s, float((budget - cost) / price) * 3600 - end_s)
     return left_s
 
 

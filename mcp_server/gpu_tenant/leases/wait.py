@@ -18,7 +18,13 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
-from gpu_tenant.domain.standing_wish import LOOK_S, MOST_WAIT_H, Order, StandingWish, is_wish
+from gpu_tenant.domain.standing_wish import (
+    LOOK_S,
+    MOST_WAIT_H,
+    StandingTerms,
+    StandingWish,
+    is_wish,
+)
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.wording import span
 from gpu_tenant.leases.cards import Card
@@ -74,7 +80,7 @@ async def wait_for(
     if standing.order is None or asked != RentRequest():
         if not standing.stands:
             require_smoke(smoke, ledger=ledger)
-        order = Order(
+        order = StandingTerms(
             asked=asked.model_copy(update={"max_price_usd_h": None}),
             cap_usd_h=_cap(context, wish_id, quotes, asked),
             unguarded=unguarded,

@@ -15,7 +15,7 @@ from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
-from gpu_tenant.domain.interruption import forewarned
+from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
@@ -71,7 +71,7 @@ def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
     heard = standing.notice
     if heard is None:
         return
-    known, now = forewarned(context.ledger.events(lease.id)), context.clock.now()
+    known, now = notice_on_record(context.ledger.events(lease.id)), context.clock.now()
     # By the box's own clock, how long ago; and no clock is believed beyond the lease itself.
     ago_s = max(0.0, (standing.now or heard.at) - heard.at)
     since = lease.ready_at or lease.created_at
@@ -128,7 +128,7 @@ async def activity(context: Context, lease: str) -> Activity:
         answer = await transport.run(
             ["python3", "-I", "-S", places["activity"], verb, *home], timeout_s=60
         )
-    return Activity.told(answer.stdout)
+    return Activity.parse(answer.stdout)
 
 
 async def pull(

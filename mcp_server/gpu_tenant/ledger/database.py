@@ -111,7 +111,7 @@ class Database:
         return ledger
 
     @classmethod
-    def salvaged(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
+    def salvage(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
         """Open a ledger with what can still be read of the damaged one at `path`, for looks alone.
 
         What is written to it is thrown away. Return it, and how many rows could be read.
@@ -209,7 +209,7 @@ class Database:
         return LedgerCorrupt(
             f"{self._path} cannot be read as a ledger ({error}); it was left as it is",
             remedy=f"boxes may still be billing: {Command('leases')} shows what can still be read of it and asks "
-            "each provider; then keep a copy of the file, and put a backup in its place",
+            f"each provider; then {Command('doctor')} says how it is mended without losing sight of a box",
         )
 
     @contextmanager

@@ -41,7 +41,7 @@ class Timeline(Holds):
     def _note(db: Connection, lease_id: str, event: Event, at: datetime) -> None:
         db.execute(
             "INSERT INTO events(lease_id, kind, detail, at) VALUES (?,?,?,?)",
-            (lease_id, kind_of(event), json.dumps(event.stored()), at.isoformat()),
+            (lease_id, kind_of(event), json.dumps(event.as_stored()), at.isoformat()),
         )
 
     def events(self, lease_id: str, *kinds: type[Event]) -> list[Line]:

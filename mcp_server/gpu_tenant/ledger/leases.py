@@ -14,12 +14,22 @@ from pydantic import TypeAdapter
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, Refused, UnknownLease
-from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.model import (
+    MARK_PREFIX,
+    Address,
+    Box,
+    BoxId,
+    Lease,
+    LeaseId,
+    LeaseState,
+    WorkPlace,
+)
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.signatures import Signatures, use
+from gpu_tenant.ledger.hosts import HostTable
+from gpu_tenant.ledger.signatures import use
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
 _RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(
@@ -45,7 +55,7 @@ def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
     """Allow anything. For calls that cost no more than before."""
 
 
-class LeaseTable(Signatures):
+class LeaseTable(HostTable):
     """The part of the ledger that says which leases there are, and in which state each one is."""
 
     def intend(
@@ -68,8 +78,8 @@ class LeaseTable(Signatures):
         """Record that a box is wanted. No box exists for the lease yet.
 
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
-        the standing wish that the new lease fulfils. A trigger allows one box for each wish. `instead_of` has all
-        the quotes by any of which the caller wants a single box. `allowed` raises if the owner's limits leave no
+        the standing wish that the new lease fulfils. A trigger allows one box for each wish. If the caller wants a
+        single box by any one of several quotes, `instead_of` lists all these quotes. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
@@ -77,10 +87,12 @@ class LeaseTable(Signatures):
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
             Refused: the wish has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
+            HostLeftOut: the quote's host did something that counts against it.
         """
         with self._one_at_a_time(fleet), self._one_a_wish(wish), self._transaction() as db:
             if quote is not None:
                 self._must_be_unused(db, quote.id, instead_of, fleet)
+                self.must_not_leave_out(quote, at=at)
             allowed(provider, terms, price_usd_h)
             for code in signed:
                 use(db, code, at=at)
@@ -107,7 +119,7 @@ class LeaseTable(Signatures):
     ) -> None:
         """Require that the quote is unused, except in the same fleet.
 
-        For a single box, no single lease may have used one of the `others` either.
+        For a single box, also require that no lease outside a fleet was rented by one of the `others`.
         """
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
@@ -413,6 +425,18 @@ class LeaseTable(Signatures):
             self._note(db, lease_id, timeline.Ready(), at)
         return self.lease(lease_id)
 
+    def note_place(self, lease_id: LeaseId, place: WorkPlace, *, at: datetime) -> Lease:
+        """Record where the lease's directory is on its box, unless that is on record already."""
+        with self._transaction() as db:
+            changed = db.execute(
+                "UPDATE leases SET place=? WHERE id=? AND place IS NULL",
+                (place.model_dump_json(exclude_none=True), lease_id),
+            ).rowcount
+            if changed:
+                told = timeline.Placed(path=place.path, at=place.at, why=place.why)
+                self._note(db, lease_id, told, at)
+        return self.lease(lease_id)
+
     def note_address(self, lease_id: LeaseId, address: Address) -> Lease:
         """Record that the box is reached at `address` from now on."""
         with self._transaction() as db:
@@ -455,9 +479,9 @@ class LeaseTable(Signatures):
     ) -> Lease:
         """Record that the parked box is about to be started. From now on it counts as running.
 
-        For `allowed` see `intend`: it is called in the same transaction, so that a box that is being rented at the
-        same time sees this one. If the process dies before the answer, that rate stays recorded. An unknown rate
-        makes the cost unknown from then on, because the price of a stopped box would be too low.
+        `allowed` is as for `intend`. It is called in the same transaction, so that a box that is being rented at
+        the same time is counted with this one. If the process dies before the answer, that rate stays recorded. If
+        `usd_h` is None, the cost is unknown from then on: the price of the stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -503,7 +527,8 @@ class LeaseTable(Signatures):
         Raises:
             ValueError: the terms are invalid, such as a negative budget.
         """
-        # A changed copy was never validated. Terms that cannot be read back would hide every lease.
+        # `model_copy` validates nothing. If invalid terms were written, no list of leases could be
+        # read any more.
         terms = Terms.model_validate({**terms.model_dump(), "on_deadline": "keep"})
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -515,7 +540,10 @@ class LeaseTable(Signatures):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """Record that the owner has signed ahead: what is not saved when the rescue money is spent may be lost."""
+        """Record that the owner has signed ahead.
+
+        When the rescue sum is spent, whatever is not saved by then may be lost.
+        """
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         signed = timeline.WaivedAhead(by=signature.signed_by, signature=signature.code)
         with self._transaction() as db:
@@ -600,6 +628,7 @@ def _lease(row: Row) -> Lease:
         ended_at=row["ended_at"] and moment(row["ended_at"]),
         touched_at=row["touched_at"] and moment(row["touched_at"]),
         kept_in=row["kept_in"],
+        place=None if row["place"] is None else WorkPlace.model_validate_json(row["place"]),
         recovers=row["recovers"] and LeaseId(row["recovers"]),
         fleet=row["fleet"],
         fleet_size=row["fleet_size"],

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.billing import counted_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
@@ -209,6 +210,11 @@ class ProofTable(LeaseTable):
             lease_id,
         )
         return filed[0] if filed else None
+
+    def cost_usd(self, lease: Lease, now: datetime) -> Decimal | None:
+        """What that lease has cost, as every face shows it. None if a rate is unknown."""
+        billed = newest_bill(self.events(lease.id, timeline.Billed))
+        return counted_usd(lease, now, billed=billed, receipt=self.receipt(lease.id))
 
     def receipts_sum(self, *, free: Collection[str]) -> tuple[Decimal, int]:
         """What all receipts say was spent, and how many say that this is unknown, but for those of `free` providers."""

@@ -28,7 +28,7 @@ class Sent(Timeline):
                 [(lease_id, name, size_bytes, digest) for name, size_bytes, digest in files],
             )
 
-    def sent(self, lease_id: LeaseId) -> dict[str, list[tuple[int, str]]]:
+    def sent_versions(self, lease_id: LeaseId) -> dict[str, list[tuple[int, str]]]:
         """Return every version of every file that was ever sent there: its size and its hash, by name."""
         found: dict[str, list[tuple[int, str]]] = {}
         for name, version in self._read(

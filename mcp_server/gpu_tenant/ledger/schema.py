@@ -449,4 +449,25 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: a wish that stood is never deleted'); END;
     """
     + _never_replaced("id", "wishes"),
+    # A lease from before this version has its directory in the login home, and keeps it there.
+    """
+    ALTER TABLE leases ADD COLUMN place TEXT;
+    UPDATE leases SET place = '{"path":"~"}'
+      WHERE ready_at IS NOT NULL OR touched_at IS NOT NULL OR EXISTS (
+        SELECT 1 FROM events WHERE lease_id = leases.id AND kind IN ('ready','marking','marked'));
+    CREATE TRIGGER a_lease_keeps_its_place BEFORE UPDATE OF place ON leases
+      WHEN OLD.place IS NOT NULL AND NEW.place IS NOT OLD.place
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its place on its box'); END;
+    """,
+    """
+    CREATE TABLE host_reports(
+      seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, what TEXT NOT NULL,
+      words TEXT NOT NULL, lease_id TEXT NOT NULL REFERENCES leases(id), at TEXT NOT NULL) STRICT;
+    CREATE INDEX host_reports_by_time ON host_reports(at);
+    CREATE TABLE hosts_forgotten(
+      seq INTEGER PRIMARY KEY, provider TEXT NOT NULL, host TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX hosts_forgotten_by_name ON hosts_forgotten(provider, host);
+    """
+    + _append_only("host_reports", "hosts_forgotten")
+    + _never_replaced("seq", "host_reports", "hosts_forgotten"),
 )

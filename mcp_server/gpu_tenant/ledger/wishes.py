@@ -10,7 +10,7 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import Wish
-from gpu_tenant.domain.standing_wish import WISH, Order, Outcome, ProviderRest, StandingWish
+from gpu_tenant.domain.standing_wish import WISH, Outcome, ProviderRest, StandingTerms, StandingWish
 from gpu_tenant.ledger.database import Row
 from gpu_tenant.ledger.leases import LeaseTable
 
@@ -66,7 +66,7 @@ class WishTable(LeaseTable):
         return self._read(_wish, f"SELECT * FROM wishes WHERE {_STANDS} ORDER BY asked_at, id")  # noqa: S608 - it is above
 
     def let_stand(
-        self, wish_id: str, order: Order, *, until: datetime, at: datetime
+        self, wish_id: str, order: StandingTerms, *, until: datetime, at: datetime
     ) -> StandingWish:
         """Make the wish a standing wish until `until`. The same order again changes nothing.
 
@@ -129,7 +129,7 @@ class WishTable(LeaseTable):
             )
 
 
-def _same(order: Order) -> str:
+def _same(order: StandingTerms) -> str:
     """Return what must be equal in two orders: everything but the quotes that are tried first."""
     said = order.asked.model_dump(mode="json") | {
         "cap": f"{order.cap_usd_h.normalize():f}",
@@ -145,7 +145,7 @@ def _wish(row: Row) -> StandingWish:
         wish=Wish.model_validate_json(row["wish"]),
         provider=row["provider"],
         filed_at=row["filed_at"],
-        order=Order.model_validate_json(row["ordered"]) if row["ordered"] else None,
+        order=StandingTerms.model_validate_json(row["ordered"]) if row["ordered"] else None,
         asked_at=row["asked_at"],
         until=row["until"],
         looked_at=row["looked_at"],

@@ -175,6 +175,30 @@ def references(assignments: Sequence[str]) -> tuple[str, ...]:
     return tuple(map(_read_reference, assignments))
 
 
+def must_be_references(assignments: Sequence[str]) -> None:
+    """Check that each `NAME=reference` of a work tree's file says where its value is. Nothing is read.
+
+    Raises:
+        BadRequest: an entry is no reference.
+        SecretRefused: an entry refers to a command.
+    """
+    for assignment in assignments:
+        name, _, reference = assignment.partition("=")
+        scheme = reference.partition(":")[0]
+        if scheme == "cmd":
+            raise SecretRefused(
+                f"{name} refers to a command, and a file of a work tree runs none on this computer",
+                remedy=f'write it under `[references]` in your own config.toml; then `{name} = "ref:NAME"`',
+            )
+        if scheme not in ("env", "file", "keyring", "ref"):
+            # The error does not repeat the value, because it may be the secret itself.
+            raise BadRequest(
+                f"the value of {name} is not a reference",
+                remedy=f'write `{name} = "env:VARIABLE"`, file:PATH, keyring:SERVICE/USER or ref:NAME; what is no '
+                "secret belongs into the job's command",
+            )
+
+
 def _read_reference(assignment: str) -> str:
     name, _, reference = assignment.partition("=")
     scheme, _, rest = reference.partition(":")

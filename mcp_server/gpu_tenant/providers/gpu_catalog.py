@@ -7,6 +7,7 @@ that the GPU is sold with, except where the driver counts differently: a B300's 
 import difflib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest
@@ -276,6 +277,7 @@ _BY_NAME = {_fold(called): model for model in CATALOG for called in (model.name,
 _FAMILY = {_fold(called): names for called, names in _FAMILIES.items()}
 
 
+@lru_cache(maxsize=4096)
 def known_gpu(name: str) -> GpuModel | None:
     """Return the GPU that a provider or a person means by that name.
 
@@ -290,6 +292,32 @@ def known_gpu(name: str) -> GpuModel | None:
             called = whole.upper() if several else base.name
             return GpuModel(f"{called} MIG {parts}g.{gib}gb", int(gib), base.form)
     return model
+
+
+def is_amd(name: str) -> bool:
+    """Whether a GPU of that name is AMD's, for which there is no `nvidia-smi`."""
+    amd = r"(AMD|Instinct|MI\d{2}|PRO [VW]\d|Radeon|RX \d)"
+    return re.match(amd, name, re.IGNORECASE) is not None
+
+
+def same_gpu(rented: str, seen: str) -> bool | None:
+    """Whether the driver's name `seen` is that of the GPU that was rented, whatever their memory. None if unknown.
+
+    A driver calls cards that are sold with other memory by the same name.
+    """
+    if _without_memory(rented) == _without_memory(seen):
+        return True
+    rented, seen = (re.sub(r" MIG\b.*", "", name) for name in (rented, seen))
+    known, found, family = known_gpu(rented), known_gpu(seen), _FAMILY.get(_fold(rented), ())
+    if found is None or (known is None and not family):
+        return None
+    names = {_without_memory(name) for name in (*family, *([known.name] if known else []))}
+    return _without_memory(found.name) in names
+
+
+def _without_memory(name: str) -> str:
+    model = known_gpu(name)
+    return _fold(re.sub(r"[ -]?\d+ ?GB\b", "", model.name if model else name, flags=re.I))
 
 
 def described_gpus(words: str) -> tuple[str, int]:

@@ -27,7 +27,7 @@ class Subject:
     """Whether `mark` is certain. If not, the row may describe a box with any mark."""
 
     @classmethod
-    def told(cls, identity: object, texts: Sequence[object]) -> Self:
+    def of_row(cls, identity: object, texts: Sequence[object]) -> Self:
         """Find the subject from the field that holds the row's id and all the fields that may hold its mark."""
         has_id = isinstance(identity, str | int) and not isinstance(identity, bool)
         marks = [text for text in texts if isinstance(text, str) and text.startswith(MARK_PREFIX)]
@@ -41,7 +41,7 @@ class Subject:
 
 def in_fields(identity: str, mark: str) -> Callable[[Mapping[str, object]], Subject]:
     """Return a function that reads a row's subject from the fields of those names."""
-    return lambda row: Subject.told(row.get(identity), [row.get(mark)])
+    return lambda row: Subject.of_row(row.get(identity), [row.get(mark)])
 
 
 def try_read(read: Callable[[R], A], row: R) -> A | Exception:

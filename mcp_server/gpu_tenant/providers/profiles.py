@@ -126,6 +126,7 @@ def _profile(facts: Facts, body: str) -> Profile:
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
             "places": tuple(_place(entry) for entry in cast("list[Facts]", facts["paths"])),
+            "work_places": tuple(cast("list[str]", facts.get("work", []))),
             "doubts": tuple(_doubts(facts)),
             "checked_on": _at(facts, "checked", "on"),
             "mirror_needed": _at(facts, "net", "mirror_needed") == "yes",

@@ -30,6 +30,7 @@ from gpu_tenant.sweeps.reconcile import (
     tend_sweep,
     unrecorded_names,
 )
+from gpu_tenant.sweeps.results import with_results
 from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
 
 _TERMS = {
@@ -112,19 +113,25 @@ async def tend(
     *,
     values: Mapping[str, str] | None = None,
     spare: LeaseId | None = None,
+    by: str | None = None,
 ) -> SweepReport:
     """Ask every box of the sweep, complete what an earlier call left half done, and give idle boxes work.
 
     A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose
     files are not on this computer, and other boxes run those cells. `values` are the values of the sweep's
-    variables, if they are already known. The lease to `spare` is given nothing more.
+    variables, if they are already known. The lease to `spare` is given nothing more. `by` is the metric that the table
+    is sorted by.
     """
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tend_sweep(context, sweep, values, spare)
     # With thousands of cells this takes a while. In a thread, it does not block anything else.
-    return SweepReport(
-        table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles
+    table = await asyncio.to_thread(_to_reckon(context, sweep.id))
+    placements = context.ledger.placements(sweep.id)
+    leases = {lease: context.ledger.lease(lease) for lease in table.leases}
+    sorted_table = await asyncio.to_thread(
+        partial(with_results, table, sweep, placements, leases, by=by)
     )
+    return SweepReport(table=sorted_table, troubles=troubles)
 
 
 async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> SweepReport:
@@ -254,7 +261,8 @@ async def tend_all(context: Context) -> tuple[str, ...]:
             continue
         wrong = () if tended.table.settled_by else tended.table.wrong
         more = [f"and {len(wrong) - 1} more"] if wrong[1:] else []
-        said = [tended.table.words, *wrong[:1], *more, *tended.troubles[:1]]
+        best = [f"best {tended.table.best}"] if tended.table.best else []
+        said = [tended.table.words, *best, *wrong[:1], *more, *tended.troubles[:1]]
         told.append(f"{sweep_id}: {'; '.join(said)}")
     return tuple(told)
 

@@ -36,7 +36,7 @@ class Answered:
     slots: int
     """How many cells may run on the box at the same time. With 0, the box is given nothing more."""
     slot_gpus: tuple[str, ...] | None
-    """Which GPUs each slot sees. None leaves this as the box has it."""
+    """Which GPUs each slot sees. None leaves the box's slots and their GPUs as they are."""
 
 
 async def tend_sweep(
@@ -136,7 +136,7 @@ async def _move_on(
 def _resolve_values(
     context: Context, sweep: Sweep, troubles: list[str]
 ) -> Mapping[str, str] | None:
-    """Resolve the sweep's variables by what its references lead to now. None if a reference leads nowhere."""
+    """Look up the present values of the sweep's variables by their references. None if a value is missing."""
     if unknown := unrecorded_names(sweep.env_from):
         troubles.append(
             f"cells wait for a variable: the value of {unknown[0]} was given as plain text when {sweep.id} "
@@ -147,7 +147,7 @@ def _resolve_values(
         return resolve_all(sweep.env_from, context.environ, account=context.account)
     except TenantError as trouble:
         troubles.append(
-            f"cells wait for a variable: {trouble.message}; the same launch again provides the value"
+            f"cells wait for a variable: {trouble.message}; run the same launch again to provide the value"
         )
         return None
 
@@ -214,6 +214,8 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
                 attempts=turn.runs,
                 exit_code=turn.exit_code,
                 reason=turn.reason,
+                began_at=turn.started_at,
+                ended_at=turn.ended_at,
                 heard_at=now,
             )
             if turn.state == "withdrawn" and placement.released is None:
@@ -223,7 +225,7 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 
 async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Withdraw the cells that were given up and have not begun from every box that answered."""
+    """On every box that answered, withdraw the cells that were given up and have not begun."""
     given_up, there = context.ledger.given_up(sweep.id), by_lease(placements_of(context, sweep))
     for box in boxes:
         begun = _jobs_begun(box)
@@ -246,12 +248,12 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
     for box in boxes:
         begun = _jobs_begun(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # A cell that the box never heard of is sent to it next, and so cannot move, unless the box
-        # takes nothing more.
+        # A cell that the box does not know is sent to the box next, so the cell cannot move. If the box takes
+        # nothing more, the cell can move.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
-    # While cells wait for any box, those go to the idle boxes first, and nothing moves.
+    # Cells that are on no box go to the idle boxes first. While there are any, no other cell moves.
     todo = {} if nowhere else surplus(loads)
     for box in boxes:
         if wanted := todo.get(box.lease.id):
@@ -265,7 +267,7 @@ def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
 
 
 def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Give every cell that is on no box a box, if any box takes cells, and record that."""
+    """Choose and record a box for every cell that is on no box, if any box takes cells."""
     known = context.ledger.placements(sweep.id)
     last = {p.cell: p for p in known}
     waiting = _nowhere(context, sweep)
@@ -299,7 +301,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 
 def _unsent(context: Context, sweep: Sweep, box: Answered) -> list[Placement]:
-    """The cells recorded for that box that the box does not know, or whose variables it has forgotten."""
+    """Return the cells that must be sent to their box: it does not know them, or has forgotten their variables."""
     known = {turn.job: turn for turn in box.roll.jobs}
     return [
         p
@@ -342,8 +344,8 @@ async def _send(
                 turns,
                 slots=None if box.slot_gpus is None else box.slots,
                 slot_gpus=box.slot_gpus or (),
-                # What a step of an allocation starts ends with that step. So there, the batch
-                # script starts the jobs.
+                # When a step of an allocation ends, everything that the step started ends too. So in an
+                # allocation, the batch script starts the jobs.
                 runner="elsewhere" if isinstance(lease.address, SlurmAddress) else "here",
             )
             queued = [turn.job.id for turn in turns]

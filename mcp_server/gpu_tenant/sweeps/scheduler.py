@@ -39,9 +39,8 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
             heapq.heappush(heap, (ahead[wanted] / loads[wanted].slots, order[wanted], wanted))
             continue
         rounds, _, box = heapq.heappop(heap)
-        while (
-            rounds != ahead[box] / loads[box].slots
-        ):  # This entry is outdated: the box's queue has grown.
+        # The box's queue may have grown since the entry was made.
+        while rounds != ahead[box] / loads[box].slots:
             rounds, _, box = heapq.heappop(heap)
         dealt[cell] = box
         ahead[box] += 1

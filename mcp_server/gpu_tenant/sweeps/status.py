@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.inventory import Here
 from gpu_tenant.domain.model import LeaseId
-from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.sweep_grid import Cell
 from gpu_tenant.domain.sweep_placement import Placement, Said, Settlement, Sweep
 from gpu_tenant.domain.wording import some
@@ -54,6 +54,9 @@ class CellRow(Record):
     attempts: int
     why: str | None = Field(description="what its box said of an end that was none")
     parameters: dict[str, str]
+    metrics: dict[str, float] = Field(default={}, description="the last ones in its kept log")
+    took_s: float | None = Field(default=None, description="its last run; None: not ended")
+    cost_usd: Usd = Field(default=None, description="of that run, at its box's rate")
 
 
 class Reckoning(Record):
@@ -70,6 +73,8 @@ class Reckoning(Record):
     wrong: tuple[str, ...] = Field(description="a sentence for each thing somebody must look at")
     digest: str = Field(description="a name for exactly what is wrong")
     settled_by: str | None = Field(description="who accepted exactly that; None: nobody")
+    by: str | None = Field(default=None, description="how the rows are sorted; None: as declared")
+    best: str | None = Field(default=None, description="the first of them, and its metric")
 
     @property
     def still_open(self) -> int:

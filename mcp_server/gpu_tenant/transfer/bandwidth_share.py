@@ -23,13 +23,13 @@ from gpu_tenant.transfer.fair_share import Bucket, Usd, allot, rates
 LOOK_S = 0.5
 """How old our information about the other transfers may be."""
 SILENT_S = 30
-"""A transfer that has written nothing for this long is taken to move nothing.
+"""A transfer that has not written its file for this long counts as moving nothing.
 
-It is suspended, or waits for a dead link.
+Such a transfer is suspended, or waits for a dead link.
 """
 _SMOOTH_S = 3
 _GROWS = 2
-"""A transfer that moves less than its part may still grow by this factor until the others are next read."""
+"""A slow transfer keeps this many times its present speed, so that it may grow until the next look."""
 _ENTRY_BYTES = 512
 _TRIES = 3
 _OPENING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -64,12 +64,13 @@ class _Entry:
                 fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(self._opened).st_nlink:
                     return
-            # Before it was locked, another process took it for the file of a dead process and removed it.
+            # Before the file was locked, another process removed it, because an unlocked file looks like
+            # a dead process's.
             self.close()
         raise OSError(f"no entry below {place} could be kept")
 
     def write(self, said: _Said) -> None:
-        # In place, and always of the same length: after a rename, the lock would be on an unlinked
+        # Write in place, and always the same length. After a rename, the lock would be on an unlinked
         # file.
         os.pwrite(self._opened, said.model_dump_json().ljust(_ENTRY_BYTES).encode(), 0)
 
@@ -145,7 +146,7 @@ class TransferShare:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return how long to wait before asking for `n_bytes` more. These bytes count as asked for from now on."""
+        """Count `n_bytes` more as requested. Return how long to wait before the request."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()
@@ -215,7 +216,7 @@ class TransferShare:
 
 
 class Resting:
-    """A turn that uses one connection, for at most a given share of the time.
+    """A transfer's part of the link, used with one connection and for at most a given share of the time.
 
     For the rest of the time the link is free for everything else, at both ends.
     """
@@ -231,7 +232,7 @@ class Resting:
         return self._turn.connections(min(wanted, 1))
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return the longer of two waits: the turn's, and the rest that is due after the last bytes."""
+        """Return the longer of two waits: for the transfer's part of the link, and for the rest that is now due."""
         at_s = self._monotonic()
         moved_s = 0.0 if self._asked_s is None else at_s - self._asked_s
         rest_s = max(0.0, moved_s) * (1 / self._share - 1)

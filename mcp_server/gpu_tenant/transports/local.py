@@ -30,8 +30,10 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class LocalTransport:
     """Runs commands in a directory that stands for the box's home, and copies files to and from it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, programs: str | None = None) -> None:
+        """`programs` is a directory that comes first on the box's PATH. None: nothing does."""
         self._home = directory.absolute()
+        self._programs = programs
 
     async def run(
         self,
@@ -165,8 +167,9 @@ class LocalTransport:
             )
 
     def _environment(self) -> dict[str, str]:
+        path = os.environ.get("PATH") or _DEFAULT_PATH
         return {
-            "PATH": os.environ.get("PATH") or _DEFAULT_PATH,
+            "PATH": path if self._programs is None else f"{self._programs}{os.pathsep}{path}",
             "LANG": "C.UTF-8",
             "HOME": str(self._home),
             "USER": getpass.getuser(),

@@ -51,9 +51,9 @@ def ensure_key(path: Path) -> Path:
                 os.link(part, path)
             part.unlink()
         if stat.S_IMODE(path.stat().st_mode) != 0o600:
-            path.chmod(
-                0o600
-            )  # only where it has to: a disk that takes no writes must not hide a box
+            # Change the mode only if it is wrong. On a read-only disk this fails, and then no box can be
+            # reached.
+            path.chmod(0o600)
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():
             content = asyncssh.read_private_key(path).export_public_key()
@@ -254,7 +254,7 @@ class _Guard(asyncssh.SSHClient):
     def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> Sequence[str] | None:
-        """Answer the box's questions. A single hidden one gets the password. Any others are not answered."""
+        """Answer with the password if the box asks a single question and hides the input. Answer nothing else."""
         if len(prompts) == 1 and not prompts[0][1]:
             once = self.password_auth_requested()
             return None if once is None else [once]

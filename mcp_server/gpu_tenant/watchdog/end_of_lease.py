@@ -19,8 +19,11 @@ from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases import watch_actions
+from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
+from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -29,8 +32,7 @@ from gpu_tenant.sweeps.commands import vacate
 
 T = TypeVar("T")
 
-STOP_GRACE_S = 60
-"""How long a job has to save its work, between the request to stop and the kill."""
+_NAMED = 3
 
 
 class LeaseAlarms:
@@ -97,11 +99,11 @@ class DeadMan:
         began = began_at(lease, tenancy.ledger.events(lease.id))
         if began is not None and beyond(lease, began, tenancy.clock.now()) == "waive":
             try:
-                await honour_waiver(tenancy.context, lease.id)
+                torn = await honour_waiver(tenancy.context, lease.id)
             except TenantError as trouble:
                 why = trouble.message
             else:
-                self._report_end(f"destroyed, as its owner signed: {cause.words}")
+                self._report_destroyed(torn, cause.words)
                 return
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
@@ -142,13 +144,25 @@ class DeadMan:
             return None
         except TenantError as refusal:
             return f"{refusal.message}; {refusal.remedy}"
-        self._report_end(f"ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD")
+        self._report_end(f"ended, {torn.receipt.ground}, for {usd_words(torn.receipt.cost_usd)}")
         return None
 
     def _report_end(self, words: str) -> None:
         """Report the end of the lease, and notify a person of it."""
         self._told.done(words)
         self._told.alarm("ended", words, Level.NOTICE)
+
+    def _report_destroyed(self, torn: TornDown, why: str) -> None:
+        """Report that unproved work was destroyed, over a signature. Every channel hears that, the losses first."""
+        given_up = torn.receipt.given_up
+        more = f" and {len(given_up) - _NAMED} more" if len(given_up) > _NAMED else ""
+        lost = f"{'; '.join(given_up[:_NAMED])}{more}" or "nothing that was known"
+        words = (
+            f"its box was destroyed, as its owner signed; given up: {lost}; {why}; "
+            f"{Command('report', torn.lease)} tells all of it"
+        )
+        self._told.done(words)
+        self._told.alarm("ended", words, Level.URGENT)
 
     async def go_on_ending(self, lease: Lease) -> None:
         """Prove again, and continue, a permitted teardown that was cut short. Attempts come at growing intervals."""
@@ -170,8 +184,8 @@ class DeadMan:
         with suppress(Refused):  # Without a signature this is refused: the alarm below says so.
             # What was on a box that is already destroyed can never be proved again, but the
             # owner's signature is still valid.
-            await honour_waiver(self._tenancy.context, lease.id)
-            self._report_end("destroyed, as its owner signed")
+            torn = await honour_waiver(self._tenancy.context, lease.id)
+            self._report_destroyed(torn, "its teardown was cut short before")
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
@@ -200,11 +214,10 @@ class DeadMan:
             # The rescue sum counts from here on.
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
-            with suppress(
-                Refused
-            ):  # The alarm below reports it, as for any lease that is parked past its end.
-                await honour_waiver(self._tenancy.context, lease.id)
-                self._report_end("destroyed while parked, as its owner signed")
+            # The alarm below reports a refusal, as for any lease that is parked past its end.
+            with suppress(Refused):
+                torn = await honour_waiver(self._tenancy.context, lease.id)
+                self._report_destroyed(torn, f"{late.words}, and it was parked")
                 return
         self._told.alarm(
             "parked",

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpu_tenant.box.caretaker import Standing
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -18,7 +19,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     TenantError,
 )
-from gpu_tenant.domain.interruption import forewarned, recorded_fate
+from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -26,8 +27,9 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
+from gpu_tenant.leases.end_reserve import end_reserve_s
 from gpu_tenant.leases.recover import may_recover, recover
-from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
+from gpu_tenant.leases.term_checks import Outrun, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
@@ -36,9 +38,9 @@ from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
-"""How soon a box that has notice is looked at again: it may have half a minute."""
+"""How long until the next look at a box that has notice. Such a box may have half a minute left."""
 _NOTICE_STANDS = timedelta(minutes=15)
-"""A box that still runs so long after its notice is looked after as any other."""
+"""How long a notice counts. After that, a box that still runs is treated like any other box."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -51,6 +53,8 @@ class BoxLook:
     """How far this computer's clock is ahead of the box's clock."""
     work: Work | None = None
     """What runs on the box, and what has ended."""
+    to_come_bytes: int = 0
+    """How much of its artifacts is not here yet."""
 
 
 class Attendant:
@@ -112,7 +116,7 @@ class Attendant:
                 return
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
-        if outrun(lease, begun, look_s=self._look_s) is None:
+        if self._outrun(lease, begun, BoxLook()) is None:
             # A look may take long. Give it no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
         else:
@@ -121,8 +125,9 @@ class Attendant:
         lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return
-        idle_s = None if self._was_given_work(lease, since=begun) else seen.idle_s
-        cause = outrun(lease, now, look_s=self._look_s, idle_s=idle_s)
+        if self._was_given_work(lease, since=begun):
+            seen = replace(seen, idle_s=None)
+        cause = self._outrun(lease, now, seen)
         if cause is not None and cause.term == "deadline" and self._clocks_differ(lease, seen):
             return
         if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
@@ -146,10 +151,22 @@ class Attendant:
                 Level.WARNING,
             )
 
+    def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
+        """The term that the lease has outrun, by what a look has shown, and by what its end will take."""
+        events = self._tenancy.ledger.events(lease.id)
+        return outrun(
+            lease,
+            now,
+            look_s=self._look_s,
+            end_s=end_reserve_s(lease, events, to_come_bytes=seen.to_come_bytes),
+            bytes_usd=charged_bytes_usd(newest_bill(events)),
+            idle_s=seen.idle_s,
+        )
+
     def _has_notice(self, lease: Lease) -> bool:
         """Whether the box still stands, and has heard that its platform takes it back."""
         events = self._tenancy.ledger.events(lease.id)
-        heard = forewarned(events)
+        heard = notice_on_record(events)
         if heard is None or recorded_fate(events) is not None:
             return False
         return (
@@ -159,13 +176,16 @@ class Attendant:
         )
 
     def _may_be_taken(self, lease: Lease) -> bool:
-        """Whether its platform may take the box and say so ahead: then it is asked between two looks, too."""
+        """Whether the platform may take the box, and gives notice first.
+
+        Such a box is also asked between two looks at all leases.
+        """
         firm = lease.quote is not None and not lease.quote.offer.interruptible
         return not firm and bool(self._tenancy.context.profile(lease.provider).notice_s)
 
     async def _heed(self, lease: Lease) -> None:
         """A person hears of the notice, and the work begins to go on elsewhere while the box still stands."""
-        heard = forewarned(self._tenancy.ledger.events(lease.id))
+        heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
         words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
         if heard.jobs:
@@ -190,10 +210,10 @@ class Attendant:
         return any(isinstance(event, work) and at >= since for at, event in events)
 
     def _clocks_differ(self, lease: Lease, seen: BoxLook) -> bool:
-        """Whether the box's clock says that time is left. After a day, this computer's clock is believed anyway.
+        """Whether the box's clock says that time is left.
 
-        One of the two clocks is wrong, and nothing here shows which. The guard on the box counts the time
-        itself.
+        If so, an alarm is raised. Once the alarm is a day old, this computer's clock is believed anyway. One of
+        the two clocks is wrong, and nothing here shows which. The guard on the box counts the time itself.
         """
         if seen.apart is None or seen.apart <= _CLOCKS_APART:
             return False
@@ -212,7 +232,8 @@ class Attendant:
 
     async def _within(self, lease: Lease, look: Awaitable[BoxLook]) -> BoxLook:
         """Await the look within the lease's remaining time. If it fails, raise an alarm and conclude nothing."""
-        left_s = time_left_s(lease, self._tenancy.clock.now())
+        end_s = end_reserve_s(lease, self._tenancy.ledger.events(lease.id))
+        left_s = time_left_s(lease, self._tenancy.clock.now(), end_s=end_s)
         try:
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
                 return await look
@@ -268,8 +289,8 @@ class Attendant:
                 f"its guard was gone, as it is after a reboot, and was started again: {anew}"
             )
         idle_s = await self._idle_s(lease)
-        await self._gather(lease, working=standing.live)
-        return BoxLook(idle_s, self._apart(standing), work)
+        to_come_bytes = await self._gather(lease, working=standing.live)
+        return BoxLook(idle_s, self._apart(standing), work, to_come_bytes)
 
     async def _look_at_clock(self, lease: Lease) -> BoxLook:
         """Read the box's clock, and nothing else."""
@@ -285,11 +306,12 @@ class Attendant:
             return None
         return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
 
-    async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
+    async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> int:
+        """Bring home what can be had now. Returns how many bytes of artifacts are left on the box, as far as it says."""
         try:
             if lease.touched_at is not None and working:
-                await self._pull(lease)
-            elif has_news(self._tenancy.context, lease):
+                return await self._pull(lease)
+            if has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
                     self.told.done(f"collected {gathered.fetched_files} files")
@@ -298,8 +320,8 @@ class Attendant:
         except JobRunning as trouble:
             if not self._has_notice(lease):
                 self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
-            else:  # a queue would run it again, on a box that is no more by then
-                await self._pull(lease)
+            else:  # a queue would run the job again, on a box that is gone by then
+                return await self._pull(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
@@ -307,10 +329,13 @@ class Attendant:
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+        return 0
 
-    async def _pull(self, lease: Lease) -> None:
-        for words in (await pull(self._tenancy.context, lease.id)).words:
+    async def _pull(self, lease: Lease) -> int:
+        seen = await pull(self._tenancy.context, lease.id)
+        for words in seen.words:
             self.told.done(words)
+        return seen.to_come_bytes
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """Tell the owner, while there is time, what would keep the box from being ended."""

@@ -303,7 +303,19 @@ class Watchdog:
         self._again = {known: at for known, at in self._again.items() if known in leases}
         for told in {alarm.lease_id for alarm in self._tenancy.ledger.open_alarms()}:
             if told is not None and told not in leases and told not in self._under_way:
-                self._end_alarms(told, but=())
+                self._end_alarms(told, but=self._unheard_end(told))
+
+    def _unheard_end(self, lease_id: LeaseId) -> Collection[str]:
+        """The key of the news that a box was destroyed unproved, until it has reached somebody, or for a day."""
+        now = self._tenancy.clock.now()
+        return {
+            alarm.key
+            for alarm in self._tenancy.ledger.open_alarms_of(lease_id)
+            if alarm.key == "ended"
+            and alarm.level is Level.URGENT
+            and not alarm.told
+            and now - alarm.since < timedelta(days=1)
+        }
 
     async def _look_at(self, provider: str, leases: Sequence[LeaseId]) -> None:
         """Ask that provider for its list, and begin a look at each of its leases, even if the provider does not answer.
@@ -365,11 +377,11 @@ class Watchdog:
     async def _attend(self, lease_id: LeaseId, card: Card | None) -> None:
         """Look at one lease. A failure is reported, and does not stop the watch over the other leases."""
 
-        def done(words: str) -> None:
+        def note_act(words: str) -> None:
             self._did.append(f"{lease_id}: {words}")
             self._tell(f"{lease_id}: {words}")
 
-        attendant = Attendant(self._tenancy, lease_id, card, look_s=self._every_s, done=done)
+        attendant = Attendant(self._tenancy, lease_id, card, look_s=self._every_s, done=note_act)
         try:
             await attendant.attend()
             self._remember(lease_id, attendant)

@@ -20,9 +20,11 @@ from gpu_tenant.domain.model import JobId, Lease, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.sweep_placement import OVER
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import end_verified
+from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.inspection import occupancy
 from gpu_tenant.leases.work_done import (
     Step,
@@ -35,7 +37,7 @@ from gpu_tenant.leases.work_done import (
 )
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
-from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, LeaseAlarms
+from gpu_tenant.watchdog.end_of_lease import LeaseAlarms
 from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
@@ -53,7 +55,7 @@ class WorkEnd:
     async def work_seen(self, lease: Lease, standing: Standing) -> Work:
         """Return what is known of the lease's work, from what its box has just said about its jobs.
 
-        The end of a job that the ledger does not know yet is written there.
+        If the ledger does not know yet that a job has ended, this is written into the ledger.
         """
         ledger = self._tenancy.ledger
         cells = self._cells(lease)
@@ -191,7 +193,7 @@ class WorkEnd:
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
     async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
-        """Do what the lease's terms say about its work, or wait for it. Returns the latest time to look again.
+        """Do what the lease's terms say about its work, if it is due. Return when to look again at the latest.
 
         `since` is the newest line of the ledger before the box was asked. If work came after that line, the
         box is kept.
@@ -259,8 +261,8 @@ class WorkEnd:
             return Step("wait", "busy", wanted.message)
         except TenantError as trouble:
             if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
-                # The teardown was permitted, and every look asks the provider again. Or a person
-                # must act, and has been told how.
+                # The teardown has its permit. From now on every look asks the provider again; or a
+                # person must act, and has been told how.
                 self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
                 return step
             words = f"{trouble.message}; {trouble.remedy}"
@@ -278,7 +280,7 @@ class WorkEnd:
         try:
             return bool((await watch_actions.standing_of(self._tenancy.context, lease.id)).live)
         except BoxTrouble:
-            return True  # A box that cannot be asked proves nothing, and for such a box the law refuses too.
+            return True  # The law also refuses if the box cannot be asked, and the box may answer later.
 
     async def _hands(self, lease: Lease) -> tuple[str, ...]:
         """Return who is logged in on the box, and what runs on it that no ledger started.
@@ -315,7 +317,7 @@ class WorkEnd:
             return
         await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))
         torn = await end_verified(tenancy.context, lease.id, unless_wanted_since=since)
-        words = f"its work is done: ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD"
+        words = f"its work is done: ended, {torn.receipt.ground}, for {usd_words(torn.receipt.cost_usd)}"
         self._told.done(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
@@ -336,8 +338,8 @@ class WorkEnd:
             if isinstance(event, timeline.JobEnded) and now - at < NEWS:
                 said = [f"the job {event.job} has ended: {event.state}"]
                 said += filter(None, (event.why, event.metric))
-                cost = lease.cost_usd(now)
-                said.append("the cost so far is unknown" if cost is None else f"{cost} USD so far")
+                cost = self._tenancy.ledger.cost_usd(lease, now)
+                said.append(f"{usd_words(cost, 'an unknown sum')} so far")
                 said.append(_next_words(lease, step))
                 self._told.alarm(f"job {event.job}", "; ".join(said), Level.NOTICE)
 
@@ -353,6 +355,6 @@ def _next_words(lease: Lease, step: Step) -> str:
         case "busy":
             return "its box is kept while there is more to do"
         case "keep" | "unused":
-            return f"its box goes on billing until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC or another of its terms"
+            return f"its box goes on billing until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC, or until another term ends it"
         case _:
             return step.words

@@ -1,10 +1,12 @@
 """The news that a sweep or the last box of a fleet has ended. The look at a lease tells of its single jobs."""
 
 from datetime import timedelta
+from decimal import Decimal
 
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import reckoned_of
@@ -68,9 +70,9 @@ def _ended_lately(tenancy: Tenancy, leases: list[Lease]) -> bool:
 
 def _tell(tenancy: Tenancy, key: str, words: str, leases: list[Lease]) -> None:
     now = tenancy.clock.now()
-    costs = [lease.cost_usd(now) for lease in leases]
-    cost = None if None in costs else sum(filter(None, costs))
+    costs = [tenancy.ledger.cost_usd(lease, now) for lease in leases]
+    cost = None if None in costs else sum(filter(None, costs), Decimal(0))
     live = [lease.id for lease in leases if lease.state.live]
-    said = [words, "the cost so far is unknown" if cost is None else f"{cost} USD so far"]
+    said = [words, f"{usd_words(cost, 'an unknown sum')} so far"]
     said.append(f"{', '.join(live)} still bill" if live else "none of its boxes bills any more")
     tenancy.ledger.raise_alarm(key, "; ".join(said), level=Level.NOTICE, lease_id=None, at=now)

@@ -201,3 +201,16 @@ with socket.create_server(("127.0.0.1", 0)) as server:
     connection, _ = server.accept()
     print(len(connection.recv(1000)))
 """
+
+
+def test_a_driver_older_than_the_order_is_a_blocker() -> None:
+    levels = {
+        wanted: next(
+            f.level
+            for f in judged(machine({}), Needs(cuda=wanted)).findings
+            if f.subject == "driver"
+        )
+        for wanted in ("11.8", "99.0")
+    }
+
+    assert levels == {"11.8": "ok", "99.0": "blocker"}

@@ -87,7 +87,7 @@ class Scan:
     persistent_ids: int = 0
 
     def report(self, findings: Findings) -> None:
-        """Add to the findings that the pickle is whole, and which of its imports are not known to be harmless."""
+        """Report that the pickle is whole. Name its imports that are not known to be harmless."""
         findings.proved.append(f"the pickle is whole: {count_of(self.opcodes, 'opcode')}, to STOP")
         if strange := sorted(self.globals - KNOWN):
             findings.warn(f"unpickling would import and may run {', '.join(strange[:12])}")
@@ -148,7 +148,7 @@ class PickleMachine:
                     self._stack.append(self._value(opcode.name, argument, operands, items))
 
     def _operands(self, opcode: pickletools.OpcodeInfo) -> tuple[list[object], list[object]]:
-        """Take what the opcode takes off the stack: the part below its MARK, and the part above it."""
+        """Remove the opcode's operands from the stack. Return those below its MARK, and those above it."""
         before = opcode.stack_before
         items: list[object] = []
         fixed = len(before)

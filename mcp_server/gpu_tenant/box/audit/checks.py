@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from pydantic import Field
@@ -11,6 +11,7 @@ from gpu_tenant.box.audit.findings import (
     CARD_ROUNDING,
     Finding,
     Needs,
+    Rented,
     blocker,
     gib,
     no_answer,
@@ -40,6 +41,7 @@ from gpu_tenant.box.audit.probe import (
     read_meminfo,
     read_smi,
 )
+from gpu_tenant.box.audit.rented_checks import judge_rented
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import quote_text
 
@@ -72,9 +74,17 @@ def audit(
     asked_at: datetime,
     answered_at: datetime,
     caps: Mapping[str, int | None] = NO_CAPS,
+    rented: Rented | None = None,
 ) -> Audit:
     """Return the findings of `judge`, and the sizes that they are based on."""
-    findings = judge(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at)
+    findings = judge(
+        observed,
+        needs=needs,
+        caps=caps,
+        rented=rented,
+        asked_at=asked_at,
+        answered_at=answered_at,
+    )
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     ram_bytes = _ram_bytes(observed)
     place = _work_place(part(observed, "disks", SeenDisks).places)
@@ -98,6 +108,7 @@ def judge(
     asked_at: datetime,
     answered_at: datetime,
     caps: Mapping[str, int | None] = NO_CAPS,
+    rented: Rented | None = None,
 ) -> tuple[Finding, ...]:
     """Judge every part of the observation. Blockers come first.
 
@@ -106,10 +117,11 @@ def judge(
 
     `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps`
     are the paths that the platform names, each with the number of files that it may hold. None means no
-    limit.
+    limit. `rented` is what was paid for; None: the box was not rented by this program.
     """
     findings = (
-        *judge_gpus(observed, needs),
+        *judge_gpus(observed, needs, rented),
+        *(judge_rented(observed, rented) if rented else ()),
         *judge_torch(observed),
         *_cpu(observed),
         *_memory(observed, needs),
@@ -121,6 +133,11 @@ def judge(
         *_system(part(observed, "system", SeenSystem)),
         *_reach(observed),
     )
+    return worst_first(findings)
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort the findings: blockers, then warnings, then what is well."""
     order = ("blocker", "warning", "ok")
     return tuple(sorted(findings, key=lambda finding: order.index(finding.level)))
 

@@ -36,6 +36,17 @@ class Needs(Record):
     ram_gib: float | None = Field(default=None, gt=0)
     shm_gib: float | None = Field(default=None, gt=0, description="shared memory")
     python: str | None = Field(default=None, pattern=r"^\d+\.\d+$", description="at least, as 3.10")
+    cuda: str | None = Field(
+        default=None, pattern=r"^\d+\.\d+$", description="the driver runs at least this, as 12.4"
+    )
+
+
+class Rented(Record):
+    """The GPUs that were rented with the box, in the words of the offer."""
+
+    gpu: str
+    count: int
+    vram_gib: float | None
 
 
 def ok(subject: str, seen: str) -> Finding:

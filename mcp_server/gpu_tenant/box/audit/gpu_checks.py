@@ -8,6 +8,7 @@ from gpu_tenant.box.audit.findings import (
     Finding,
     Level,
     Needs,
+    Rented,
     blocker,
     gib,
     ok,
@@ -26,7 +27,9 @@ from gpu_tenant.box.audit.probe import (
     read_smi,
     read_xids,
 )
+from gpu_tenant.domain.order import is_older
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.providers.gpu_catalog import is_amd
 
 GHOST_BYTES = GIB
 """More memory than a driver uses for itself on an unused card."""
@@ -44,17 +47,26 @@ XIDS: dict[int, tuple[Level, str]] = {
 }
 
 
-def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
+def judge_gpus(
+    observed: Mapping[str, object], needs: Needs, rented: Rented | None = None
+) -> Iterator[Finding]:
     """Judge whether the GPUs are there, as many as needed, healthy, and free."""
     smi = part(observed, "smi", SeenSmi)
     devices = part(observed, "devices", SeenDevices)
     driver = read_smi(smi.out) if not smi.error else None
     wanted = needs.gpu_count if needs.gpu_count is not None else int(needs.vram_gib is not None)
     if driver is None or not driver.gpus:
-        fault = blocker if wanted else warning
+        paid_for = rented is not None and rented.count > 0 and not is_amd(rented.gpu)
+        fault = blocker if wanted or paid_for else warning
         yield fault("gpus", *_why_no_gpu(smi, devices))
         return
-    yield ok("driver", f"{_word(driver.version)}, CUDA up to {_word(driver.cuda)}")
+    seen = f"{_word(driver.version)}, CUDA up to {_word(driver.cuda)}"
+    if needs.cuda is not None and driver.cuda is None:
+        yield warning("driver", seen, f"the order needs CUDA {needs.cuda}, and it does not tell")
+    elif needs.cuda is not None and is_older(driver.cuda or "", needs.cuda):
+        yield blocker("driver", seen, f"the order needs CUDA {needs.cuda}")
+    else:
+        yield ok("driver", seen)
     yield _gpu_count(driver, devices, wanted)
     log = part(observed, "kernel_log", SeenKernelLog)
     processes = part(observed, "processes", SeenProcesses)

@@ -12,6 +12,9 @@ from gpu_tenant.domain.untrusted_text import plain
 
 GIB = 1024**3
 MIB = 1024**2
+REHEARSED = "a rehearsal's GPU"
+"""What the name of a GPU ends with, in brackets, where no GPU is there: a rehearsal prints its data."""
+REHEARSED_MARK = f" ({REHEARSED})"
 _MOST = 64
 """The most GPUs, places and kinds of faults that are reported. A box may list any number."""
 
@@ -253,8 +256,30 @@ def read_smi(xml: str) -> Driver | None:
     return Driver(
         version=_text_at(log, "driver_version"),
         cuda=_text_at(log, "cuda_version"),
-        gpus=tuple(_gpu(index, gpu) for index, gpu in enumerate(log.findall("gpu")[:_MOST])),
+        gpus=tuple(
+            gpu.model_copy(update={"index": index})
+            for index, gpu in enumerate(
+                [one for gpu in log.findall("gpu")[:_MOST] for one in _gpu_or_slices(gpu)][:_MOST]
+            )
+        ),
     )
+
+
+def _gpu_or_slices(element: ET.Element) -> list[Gpu]:
+    """The GPU, or each MIG slice of it that is ours. A slice has its own memory, and shares all else."""
+    whole = _gpu(0, element)
+    name = whole.name.removesuffix(REHEARSED_MARK)
+    mark = whole.name[len(name) :]
+    return [
+        whole.model_copy(
+            update={
+                "name": f"{name} MIG slice{mark}",
+                "total_bytes": _mebibytes(slice_, "fb_memory_usage/total"),
+                "used_bytes": _mebibytes(slice_, "fb_memory_usage/used"),
+            }
+        )
+        for slice_ in element.findall("mig_devices/mig_device")
+    ] or [whole]
 
 
 def _gpu(index: int, gpu: ET.Element) -> Gpu:

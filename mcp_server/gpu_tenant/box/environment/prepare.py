@@ -311,7 +311,7 @@ class Setup:
         begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
         if begun and all(_IS_SETUP(job.id) for job in begun):
             made = (await self._caretaker.index([])).placed
-            known = self._ledger.sent(self._lease.id)
+            known = self._ledger.sent_versions(self._lease.id)
             fresh = [
                 (name, held.size_bytes, held.sha256)
                 for name, held in made.items()

@@ -1,4 +1,6 @@
-"""AutoDL's developer API for instances Pro: created without knowing the stock, stopped, and only then released.
+"""AutoDL's developer API for instances Pro.
+
+An instance is created without knowing the stock. It can be released only after it was stopped.
 
 Known, from the platform's page docs/instance_pro_api (read in copies of 2026-08) and from clients
 that ran against it live (2026-08, 2026-09): paths, methods, fields, the token without a scheme,
@@ -11,11 +13,12 @@ Assumed, because it is documented nowhere:
 
 - the words creating, starting, releasing; that a released box leaves the list, after some seconds;
 - that an instance's name keeps a mark with colons as it is;
-- that GPUs are billed from running until shutdown, by the second, and included disks never;
-- that payg_price is the price of one GPU if there is one; with several, for how many is unknown;
+- that GPUs are billed from running until shutdown, by the second, and that included disks are never billed;
+- that payg_price is the price of the GPU, if an instance has one; if it has several, nobody knows whether
+  payg_price is for one of them or for all;
 - that an instance starts with its key command run as root, and with another port each time;
 - the codes of no GPU, no credit and a refused stop or release; a client must go by their words;
-- that no credit refuses creates and starts and leaves running boxes alone;
+- that an account without credit cannot create or start a box, and that its running boxes go on;
 - the prices below, the price of a saved image, and every duration.
 """
 
@@ -42,6 +45,7 @@ from gpu_tenant.emulators.autodl.responses import (
 )
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=1, model="prepaid")
@@ -55,6 +59,15 @@ _CNY_H = {
     "5090-p": Decimal("3.03"),
     "pro6000-p": Decimal("5.98"),
     "h800": Decimal("8.88"),
+}
+_GPUS = {
+    "4090D": "RTX 4090D",
+    "v-48g": "RTX 4090 48GB",
+    "v-48g-350w": "RTX 3090 48GB",
+    "v-32g-p": "RTX 4080 SUPER 32GB",
+    "5090-p": "RTX 5090",
+    "pro6000-p": "RTX PRO 6000",
+    "h800": "H800 SXM",
 }
 _BOOT_S, _STOP_S, _RELEASE_S = 60.0, 20.0, 5.0
 _FORGOTTEN_S = 15 * 86_400.0
@@ -115,7 +128,7 @@ class AutodlEmulator:
         return [Route(f"/api/v1/dev{at}", self._admit(do), methods=[how]) for how, at, do in table]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault of one request is left to the handler of that request."""
         state, box = self._world.state, self._world.newest(fault)
         match fault.do:
             case "dearer":
@@ -160,14 +173,14 @@ class AutodlEmulator:
         elif event == "gone":
             self._world.end(thing, status="released")
         elif event == "forgotten" and thing.phase == "parked":
-            # It may have been started and stopped again meanwhile.
+            # The box may have been started and stopped again meanwhile.
             if self._world.now < float(str(thing.facts["stopped_at"])) + _FORGOTTEN_S:
                 return
             self._sites.delete(thing.id)
             self._world.end(thing, status="released")
 
     def switched_off(self, thing: Thing) -> None:
-        """As `SwitchedOff.switched_off`. It ends the GPU's bill, as power_off does."""
+        """As `SwitchedOff.switched_off`. The GPU stops billing, as after power_off."""
         if thing.status == "running":
             self._go_down(thing)
 
@@ -278,7 +291,7 @@ class AutodlEmulator:
         self._world.later(_STOP_S, "off", box.id)
 
     def _never_ready(self) -> set[str]:
-        """The boxes whose start never ends by itself. A stop ends it."""
+        """The boxes whose start never ends by itself. Only a stop ends such a start."""
         ahead = {due.thing for due in self._world.state.due if due.event == "boot"}
         return {box.id for box in self._world.things() if box.phase == "booting"} - ahead
 
@@ -320,6 +333,7 @@ class AutodlEmulator:
             status="creating",
             spec=body["gpu_spec_uuid"],
             gpu_count=body["req_gpu_amount"],
+            image=body.get("image_uuid"),
             keys=_keys(body.get("start_command")),
             region=cast("list[JsonValue]", body.get("data_center_list") or ["beijingDC2"])[0],
         )
@@ -327,7 +341,7 @@ class AutodlEmulator:
         return box
 
     def _run(self, box: Thing) -> None:
-        """The box runs, at an address that it never had before."""
+        """Run the box, at an address that it never had before."""
         number = self._world.number()
         box.status, box.phase = "running", "running"
         box.facts |= {
@@ -337,7 +351,8 @@ class AutodlEmulator:
         }
         box.target = f"root@{box.facts['host']}:{box.facts['port']}"
         keys = cast("list[str]", box.facts["keys"])
-        self._world.state.routes[box.target] = self._sites.open(box.id, keys)
+        gpus = rented_gpus(_GPUS[str(box.facts["spec"])], int(str(box.facts["gpu_count"])))
+        self._world.state.routes[box.target] = self._sites.open(box.id, keys, gpus=gpus)
         self._bill(box)
 
     def _cny_h(self, box: Thing) -> Decimal:

@@ -22,12 +22,12 @@ def envelope(code: str, told: JsonValue, msg: str = "") -> Response:
 
 
 def ok(told: JsonValue = None) -> Response:
-    """The answer that it was done."""
+    """Return the answer to a request that was carried out."""
     return envelope("Success", told)
 
 
 def failure(code: str, msg: str) -> Response:
-    """The answer that it was not done."""
+    """Return the answer to a request that was not carried out."""
     return envelope(code, None, msg)
 
 

@@ -29,10 +29,11 @@ from gpu_tenant.emulators.digitalocean.responses import (
     uuid_of,
 )
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
-"""As its CPU Droplets are billed. For GPU Droplets the provider does not say."""
+"""CPU Droplets are billed like this. The provider does not say how GPU Droplets are billed."""
 
 _BOOT_S, _ENDING_S = 60.0, 10.0
 _HOUR_S, _HOURLY = 3600.0, 5000
@@ -40,9 +41,10 @@ _MINUTE_S, _MINUTELY = 60.0, 250
 _MOST_A_PAGE = 200
 _MOST_AT_ONCE = 10
 _VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
-"""The first is made up, because the API shows no price of a volume."""
+"""The price of a volume is made up, because the API does not show that price."""
 _MONTH_H = 720
-_IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64")
+_IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64", 166407999)
+"""Public images have a slug, and this team's own snapshot a number."""
 _FULL = "Size is not available in this region."
 _TOO_MANY = "creating this/these droplet(s) will exceed your droplet limit"
 
@@ -97,7 +99,7 @@ class DigitalOceanEmulator:
         return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault of one request is left to the handler of that request."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -302,7 +304,7 @@ class DigitalOceanEmulator:
         if kind == "power_off" and box.status == "active":
             self._sites.close(box.id)
             self._world.state.routes.pop(box.target or "", None)
-            box.status = "off"  # and all of it bills on
+            box.status = "off"  # a Droplet that is off bills as before
         elif kind == "power_on" and box.status == "off":
             self._open(box)
         else:
@@ -391,7 +393,7 @@ class DigitalOceanEmulator:
         return next((k for k in keys if str(named) in (k.id, k.facts["fingerprint"])), None)
 
     def _droplet(self, body: Json) -> Thing:
-        """A new Droplet, which bills from now on."""
+        """Make a new Droplet, which bills from now on."""
         size = str(body["size"])
         price = SIZES[size].usd_h * self._world.state.price_factor
         box = self._world.rent(
@@ -418,10 +420,12 @@ class DigitalOceanEmulator:
         box.status, box.phase, box.target = "active", "running", f"root@{box.facts['ip']}"
         named = [self._key(name) for name in cast("list[JsonValue]", box.facts["ssh_keys"])]
         keys = [str(key.facts["public_key"]) for key in named if key is not None]
-        self._world.state.routes[box.target] = self._sites.open(box.id, keys)
+        size = SIZES[str(box.facts["size"])]
+        gpus = rented_gpus(size.gpu, size.count, vram_gib=size.vram / max(1, size.count))
+        self._world.state.routes[box.target] = self._sites.open(box.id, keys, gpus=gpus)
 
     def _end(self, box: Thing) -> None:
-        """The Droplet is destroyed, though a list may show it for a moment. What it left behind bills on."""
+        """Destroy the Droplet. A list may still show it for a moment. What the Droplet left behind bills on."""
         if self._world.state.facts.get("stuck") or "ending" in box.facts:
             return
         box.facts["ending"] = True

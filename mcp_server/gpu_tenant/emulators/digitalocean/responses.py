@@ -49,7 +49,7 @@ SIZES: Mapping[str, Size] = {
 
 
 def uuid_of(what: str) -> str:
-    """An id that looks like theirs, always the same for the same thing."""
+    """Return an id in the form of the provider's ids. The same thing always gets the same id."""
     digest = hashlib.sha256(what.encode()).hexdigest()
     return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
 
@@ -115,6 +115,8 @@ def shown_droplet(box: Thing) -> Json:
         if "ip" in facts
     ]
     image: Json = {"id": 166407044, "name": "AI/ML Ready", "slug": facts["image"], "type": "base"}
+    if isinstance(facts["image"], int):
+        image = {"id": facts["image"], "name": "mine", "slug": None, "type": "snapshot"}
     return {
         "id": int(box.id),
         "name": box.name,

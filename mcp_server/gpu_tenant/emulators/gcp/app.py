@@ -11,6 +11,7 @@ from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
 from gpu_tenant.emulators.gcp import responses as gce
 from gpu_tenant.emulators.gcp.responses import PROJECT, ZONES, Body, Refusal
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(minimum_s=60)
@@ -60,7 +61,8 @@ class GcpEmulator:
             ("GET", "", self._project),
             ("GET", "/regions", self._regions),
             ("GET", "/regions/{region}", self._region_get),
-            ("GET", "/global/images/family/{family}", self._image),
+            ("GET", "/global/images/family/{family}", self._family),
+            ("GET", "/global/images/{image}", self._image),
             ("GET", "/global/snapshots", self._snapshots),
             ("GET", "/aggregated/{kind}", self._aggregate),
             ("POST", f"{zone}/instances", self._insert),
@@ -129,8 +131,11 @@ class GcpEmulator:
             "usage": float(usage),
         }
 
+    async def _family(self, request: Request) -> Body:
+        return gce.image(request.path_params["family"], request.path_params["project"])
+
     async def _image(self, request: Request) -> Body:
-        return gce.image(request.path_params["family"])
+        return gce.one_image(request.path_params["image"], request.path_params["project"])
 
     async def _aggregate(self, request: Request) -> Body:
         kind = request.path_params["kind"]
@@ -286,7 +291,7 @@ class GcpEmulator:
                 self._unreachable(thing)
                 thing.status, thing.phase, thing.facts["going"] = "TERMINATED", "parked", None
                 self._world.bill(thing, disk=gce.disk_usd_h(gce.body_of(thing)))
-            # One of an earlier run must not stop a later run.
+            # The preemption of a run that has already ended must not stop a later run.
             case _ if event == f"preempt-{thing.facts['starts']}" and thing.status == "RUNNING":
                 self._stopping(thing, _PREEMPT_S)
             case "deleted":
@@ -313,7 +318,8 @@ class GcpEmulator:
             if run == 1:
                 # Remove what a box with this number left before a reset.
                 self._sites.delete(_site(box))
-            at = self._sites.open(_site(box), [key for _, _, key in keys])
+            gpus = rented_gpus(*gce.gpus_of(gce.body_of(box)))
+            at = self._sites.open(_site(box), [key for _, _, key in keys], gpus=gpus)
             box.target = f"{keys[0][0]}@{box.facts['ip']}"
             self._world.state.routes[box.target] = at
         body = gce.body_of(box)
@@ -333,7 +339,10 @@ class GcpEmulator:
             self._stopping(thing, _STOP_S)
 
     def metadata(self, thing: Thing, path: str, request: Request) -> Response:
-        """As `HasMetadata.metadata`. A request that does not say what it is may be a forwarded one."""
+        """As `HasMetadata.metadata`.
+
+        A request without the header `Metadata-Flavor` is refused, because it may be a forwarded one.
+        """
         if request.headers.get("metadata-flavor") != "Google":
             return PlainTextResponse("Missing Metadata-Flavor:Google header.", 403)
         named = {"Metadata-Flavor": "Google"}
@@ -379,7 +388,7 @@ class GcpEmulator:
     # --- faults
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`. A fault that is matched to a request is looked up by that request's handler."""
+        """As `Emulator.strike`. A fault that is matched to a request is left to that request's handler."""
         world, facts = self._world, self._world.state.facts
         box = world.newest(fault)
         match fault.do:
@@ -412,7 +421,7 @@ class GcpEmulator:
         return next((do for do in own if self._once(do, request)), "")
 
     def _once(self, do: str, request: Request | None = None) -> bool:
-        """Whether that fault strikes here. One that was waiting for the next request is then used up."""
+        """Whether that fault strikes here. A fault that waited for the next request is then used up."""
         return bool(self._world.state.facts.pop(do, None)) or (
             request is not None and _fault(request) == do
         )
@@ -425,22 +434,22 @@ class GcpEmulator:
 
 
 def _admit(request: Request) -> None:
-    """The caller may make this request: with no credential or the right one, and in the one project.
+    """Refuse a caller with a wrong credential, or for another project. A caller without a credential is let in.
 
     Raises:
-        Refusal: they may not, or the fault `rate_limit` strikes.
+        Refusal: the caller is refused, or the fault `rate_limit` strikes.
     """
     named = request.path_params["project"]
     if request.headers.get("authorization", f"Bearer {KEY}") != f"Bearer {KEY}":
         raise Refusal(401, "authError", "Request had invalid authentication credentials.")
-    if named != (gce.IMAGES if "/images/" in request.url.path else PROJECT):
+    if named not in ((gce.IMAGES, PROJECT) if "/images/" in request.url.path else (PROJECT,)):
         raise Refusal(403, "forbidden", f"Required permission for 'projects/{named}'")
     if _fault(request) == "rate_limit":
         raise Refusal(403, "rateLimitExceeded", "Rate Limit Exceeded")
 
 
 def _site(box: Thing) -> str:
-    """The name of its home directory: its number, because its id is a path."""
+    """The name of the box's home directory: the box's number, because the id is a path."""
     return str(box.facts["number"])
 
 

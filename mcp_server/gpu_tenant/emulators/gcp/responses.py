@@ -233,10 +233,10 @@ def _disk(body: Body) -> tuple[str, int]:
 
 
 def check(zone: str, body: Body) -> None:
-    """The body is one that the API accepts.
+    """Check that the API accepts the body.
 
     Raises:
-        Refusal: it is not.
+        Refusal: the API does not accept the body.
     """
     unknown = sorted(set(body) - _INSTANCE_FIELDS)
     if unknown:
@@ -281,7 +281,7 @@ def check(zone: str, body: Body) -> None:
 
 
 def notice_s(body: Body) -> int:
-    """How long before it shuts a Spot box down Google says so at the box's metadata server."""
+    """How many seconds of notice Google gives at a Spot box's metadata server before it shuts the box down."""
     said = body.get("scheduling", {}).get("preemptionNoticeDuration") or {}
     return int(said.get("seconds", 0))
 
@@ -436,13 +436,15 @@ def operation(name: str, begun: Body, now: float) -> Body:
     return shown
 
 
-def image(family: str) -> Body:
-    """The newest image of a family, from the project that holds the deep learning images.
+def image(family: str, project: str = IMAGES) -> Body:
+    """The newest image of a family: of the deep learning images, or of the tenant's own.
 
     Raises:
         Refusal: there is no such family, or its images have been retired.
     """
-    if not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
+    if project != IMAGES and family == "training":
+        return one_image("training-v3", project)
+    if project != IMAGES or not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
         raise Refusal(404, "notFound", f"The resource 'family/{family}' was not found")
     name = f"{family}-v20260626"
     return {
@@ -452,6 +454,24 @@ def image(family: str) -> Body:
         "status": "READY",
         "diskSizeGb": str(IMAGE_GB),
         "selfLink": link(f"global/images/{name}", IMAGES),
+    }
+
+
+def one_image(name: str, project: str) -> Body:
+    """One image of the tenant's own, which is larger than the deep learning images.
+
+    Raises:
+        Refusal: there is no such image.
+    """
+    if project == IMAGES or name != "training-v3":
+        raise Refusal(404, "notFound", f"The resource 'images/{name}' was not found")
+    return {
+        "kind": "compute#image",
+        "name": name,
+        "family": "training",
+        "status": "READY",
+        "diskSizeGb": str(2 * IMAGE_GB),
+        "selfLink": link(f"global/images/{name}", project),
     }
 
 
@@ -488,7 +508,7 @@ def thing_body(thing: Thing) -> Body:
 
 
 def shared_fields(thing: Thing) -> Body:
-    """The fields that everything the API shows begins with."""
+    """The fields that come first in everything that the API shows."""
     made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
     return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}
 

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=60)
@@ -58,6 +59,12 @@ _TYPES: Mapping[str, _Type] = {
     "gpu_8x_v100": _Type("Tesla V100 (16 GB)", 8, 440, 88, 448, 5939, ()),
     "cpu_4x_general": _Type("N/A", 0, 6, 4, 16, 64, ("us-east-1",)),
 }
+_IMAGES: tuple[JsonValue, ...] = (
+    {"family": "lambda-stack-24-04"},
+    {"family": "ubuntu-24-04"},
+    {"id": "43336648-096d-4cba-9aa2-f9bb7727639d"},
+)
+"""The machine images, as a launch names them."""
 _REGIONS = {
     "us-east-1": "Virginia, USA",
     "us-east-3": "Washington DC, USA",
@@ -136,7 +143,7 @@ class LambdaCloudEmulator:
         return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`. A fault for one request is looked up where that request is answered."""
+        """As `Emulator.strike`. A fault of one request is left to the handler of that request."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -176,7 +183,9 @@ class LambdaCloudEmulator:
             thing.facts["ip"] = f"203.0.113.{number % 254 + 1}"
             thing.target = f"ubuntu@{thing.facts['ip']}"
             keys = self._public_keys(thing.facts["ssh_key_names"])
-            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys)
+            kind = _TYPES[str(thing.facts["type"])]
+            gpus = rented_gpus(kind.gpu, kind.gpus)
+            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys, gpus=gpus)
             self._bill(thing)
         elif event == "gone":
             self._world.end(thing, status="terminated")
@@ -240,6 +249,7 @@ class LambdaCloudEmulator:
             region=body["region_name"],
             ssh_key_names=body["ssh_key_names"],
             tags=body.get("tags") or [],
+            image=body.get("image") or {"family": "lambda-stack-24-04"},
             busy_until=self._world.now + _LAUNCHING_S,
         )
         box.phase = "booting"
@@ -264,6 +274,8 @@ class LambdaCloudEmulator:
         kind = _TYPES.get(str(body.get("instance_type_name")))
         if kind is None or body.get("region_name") not in _REGIONS or not self._public_keys(keys):
             return _error("global/object-does-not-exist", "The key, type or region was not found.")
+        if body.get("image") is not None and body["image"] not in _IMAGES:
+            return _error("global/object-does-not-exist", "The image was not found.")
         if _fault_of(request) == "no_quota":
             return _error("global/quota-exceeded")
         if _fault_of(request) == "no_capacity" or body["region_name"] not in kind.regions:
@@ -288,7 +300,7 @@ class LambdaCloudEmulator:
         return _ok({"terminated_instances": ended})
 
     def _end(self, box: Thing) -> None:
-        """The instance ends, and bills no more."""
+        """End the instance, and end its bill."""
         box.status, box.phase = "terminating", "running"
         self._world.bill(box)
         self._close(box)
@@ -320,7 +332,7 @@ class LambdaCloudEmulator:
         return int(_TYPES[name].cents * self._world.state.price_factor)
 
     def _bill(self, box: Thing) -> None:
-        """An instance bills from when it has become active until it is terminated. One that boots does not bill."""
+        """Bill the instance if it runs. A booting or a terminated instance does not bill."""
         if box.phase == "running" and box.status != "terminating":
             self._world.bill(box, gpu=_number(box.facts["cents"]) / 100)
 

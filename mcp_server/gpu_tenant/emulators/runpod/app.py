@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.runpod.account import RunpodAccount
 from gpu_tenant.emulators.runpod.responses import (
     ACTIONS,
@@ -17,10 +18,12 @@ from gpu_tenant.emulators.runpod.responses import (
     GPUS,
     HOST_FULL,
     NO_INSTANCE,
+    TEMPLATES,
     Json,
     broken_rule,
     count_call,
     facts_of,
+    has_sshd,
     identifier,
     may,
     page,
@@ -100,7 +103,7 @@ class RunpodEmulator:
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`.
 
-        A request fault that is not matched to a request waits for the next one of its kind.
+        A fault of a request waits for the next request of its kind, unless the fault is matched to a request.
         """
         facts, world, amount = self._world.state.facts, self._world, fault.amount
         box = world.newest(fault)
@@ -167,6 +170,11 @@ class RunpodEmulator:
             return problem(422, "Request validation failed.", wrong)
         if struck == "no_pool":
             return problem(403, "access denied")
+        if body.get("templateId") is not None:
+            if body["templateId"] not in TEMPLATES:
+                return problem(404, "template not found")
+            # What the body says goes before what the template says.
+            body = {**TEMPLATES[body["templateId"]], **body}
         refusal = broken_rule(body) or (NO_INSTANCE if struck == "no_capacity" else "")
         gpu = GPUS.get(body.get("gpu", {}).get("id", ""))
         if refusal or gpu is None or not gpu.places_for(body):
@@ -267,16 +275,20 @@ class RunpodEmulator:
 
     def _reachable(self, pod: Thing) -> None:
         asked, facts = facts_of(pod)["asked"], facts_of(pod)
-        if "22/tcp" not in asked.get("ports", []):
+        if "22/tcp" not in asked.get("ports", []) or not has_sshd(asked):
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
-        at = self._sites.open(pod.id, keys, environ=own)
+        kept = asked.get("mounts", {}).get("persistent")
+        mounts = [kept["path"]] if kept else []
+        gpu = asked.get("gpu", {})
+        gpus = rented_gpus(str(gpu.get("id", "")), int(gpu.get("count", 1)) if gpu else 0)
+        at = self._sites.open(pod.id, keys, environ=own, mounts=mounts, gpus=gpus)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 
     def _unreachable(self, pod: Thing) -> None:
-        """The pod's pending events are dropped, and nothing answers at its address any more."""
+        """Drop the pod's pending events and its address."""
         state = self._world.state
         state.due = [due for due in state.due if due.thing != pod.id]
         state.routes.pop(pod.target or "", None)
@@ -354,14 +366,14 @@ class RunpodEmulator:
         if amount == 2:
             return problem(500, "internal server error")
         if amount == 1 and cursor is None:
-            # To repeat a cursor takes a second page.
+            # Only a second page can repeat a cursor, so the fault waits for the second page.
             self._world.state.facts["next"] = {"do": "page_boundary", "amount": 1}
         return torn_page(name, items, cursor=(cursor or FIRST_PAGE) if amount == 1 else None)
 
     # --- checks before every answer
 
     def _admit(self, answer: Answer) -> Answer:
-        """`answer`, for a caller that has a key, a user agent of its own, and allowance left."""
+        """Return `answer` behind checks: of the key, of the user agent, and of the calls that are left."""
 
         async def answer_if_admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
@@ -389,9 +401,9 @@ class RunpodEmulator:
         return answer_if_admitted
 
     def _matching_fault(self, request: Request, *kinds: str) -> tuple[str, float | None]:
-        """Which of `kinds` strikes this request, matched to it or waiting for the next one.
+        """Return which of `kinds` strikes this request, and the fault's amount.
 
-        And the fault's amount.
+        The fault was matched to this request, or waited for the next request of its kind.
         """
         fault: Fault | None = request.state.fault
         if fault is not None and fault.do in kinds:

@@ -102,6 +102,12 @@ class Gpu:
 
 _PLACES = {"US-KS-2": "US Kansas 2", "EU-RO-1": "EU Romania 1", "US-TX-3": "US Texas 3"}
 
+TEMPLATES: Mapping[str, Json] = {
+    "runpod-torch-v280": {"image": "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"},
+    "30zmvf89kd": {"image": "me/train:1", "args": "sh -c 'exec sshd -D'", "disk": 60},
+}
+"""The templates of this account, public ones and its own: what each says of a pod."""
+
 GPUS = {
     gpu.id: gpu
     for gpu in (
@@ -228,7 +234,7 @@ def page(name: str, items: Sequence[Json], *, size: int, cursor: str | None) -> 
 
 
 def torn_page(name: str, items: Sequence[Json], *, cursor: str | None) -> Response:
-    """A page that says there is more, but whose only way there is `cursor`."""
+    """Return a page that says that there is more. The only way to the rest is `cursor`."""
     pagination = {"nextCursor": cursor, "hasNextPage": True}
     return JSONResponse({name: list(items[:1]), "pagination": pagination})
 
@@ -296,7 +302,8 @@ def violations(body: Json) -> list[str]:
     """The places where a create's body violates the schema."""
     wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in _FIELDS]
     wrong += [f"{n}: wrong type" for n, v in body.items() if type(v) is not _FIELDS.get(n, type(v))]
-    wrong += [f"$: missing property '{n}'" for n in ("name", "image") if not body.get(n)]
+    needed = ("name",) if body.get("templateId") else ("name", "image")
+    wrong += [f"$: missing property '{n}'" for n in needed if not body.get(n)]
     if wrong:
         return wrong
     for name, inner in _INNER.items():
@@ -318,6 +325,11 @@ def broken_rule(body: Json) -> str:
     return ""
 
 
+def has_sshd(asked: Json) -> bool:
+    """Whether anything in the container listens for logins: RunPod's own images do, and so does what `args` starts."""
+    return asked["image"].startswith("runpod/") or "sshd" in asked.get("args", "")
+
+
 # --- keys and allowances
 
 
@@ -327,7 +339,7 @@ def pod_key(pod_id: str) -> str:
 
 
 async def may(request: Request, key: str) -> bool:
-    """Whether a pod's own key suffices: to look at that pod, to stop it, and to end it."""
+    """Whether a pod's own key is enough for this request: the key may look at its pod, stop it and end it."""
     if key != pod_key(request.path_params.get("id", "")):
         return False
     if request.url.path.endswith("/action"):
@@ -339,7 +351,7 @@ _WINDOWS = {"minute": (60, 60), "hour": (3000, 3600), "day": (50_000, 86_400)}
 
 
 def count_call(calls: dict[str, list[int]], now: float) -> tuple[dict[str, str], int]:
-    """The call is counted. Returns the allowance headers, and for how many seconds no call is left."""
+    """Count the call. Returns the allowance headers, and how many seconds to wait: 0 if the call is allowed."""
     left, wait_s = [], 0
     for name, (quota, length_s) in _WINDOWS.items():
         window = int(now // length_s)

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, VastMarket, asks
 from gpu_tenant.emulators.vastai.responses import (
     FAULTS,
@@ -18,6 +19,7 @@ from gpu_tenant.emulators.vastai.responses import (
     Row,
     VastAccount,
     disk_usd_h,
+    image_of,
     inside,
     instance,
     ip,
@@ -150,7 +152,7 @@ class VastEmulator:
             state="running",
             next="running",
             intended="running",
-            image=body.get("image"),
+            image=image_of(body),
             onstart=body.get("onstart"),
             runtype=body.get("runtype"),
             env=body.get("env") or {},
@@ -180,7 +182,7 @@ class VastEmulator:
             self._world.bill(thing, gpu=gpu, disk=disk_usd_h(thing.facts))
 
     def _turn(self, thing: Thing, status: str, state: str) -> None:
-        """The container's status and the contract's state are as given, and the meter follows them."""
+        """Set the container's status and the contract's state. The meter follows them."""
         thing.status, thing.facts["state"] = status, state
         self._meter(thing)
 
@@ -188,14 +190,14 @@ class VastEmulator:
         thing.facts["intended"] = thing.facts["next"] = state
 
     def _stop(self, thing: Thing, status: str = "exited") -> None:
-        """The instance is stopped and meant to stay so. It keeps its disk."""
+        """Stop the instance, and record that it is meant to stay stopped. The instance keeps its disk."""
         self._down(thing)
         thing.phase = "parked"
         self._intend(thing, "stopped")
         self._turn(thing, status, "stopped")
 
     def _down(self, thing: Thing) -> None:
-        """Nothing answers at its address any more, and no start of it is under way."""
+        """End the instance's processes, its address, and every start of it that is under way."""
         self._sites.close(thing.id)
         self._world.state.routes.pop(thing.target or "", None)
         thing.target = None
@@ -228,7 +230,12 @@ class VastEmulator:
             case "boot":
                 of_box = keys if isinstance(keys := thing.facts["keys"], list) else []
                 let_in = [str(key) for key in (*of_box, *self._door.kept_state("keys").values())]
-                at = self._sites.open(thing.id, let_in, environ=inside(thing))
+                gpus = rented_gpus(
+                    str(thing.facts["gpu_name"]),
+                    int(str(thing.facts["num_gpus"])),
+                    vram_gib=float(str(thing.facts["gpu_ram"])) / 1024,
+                )
+                at = self._sites.open(thing.id, let_in, environ=inside(thing), gpus=gpus)
                 thing.facts["port"] = 40000 + self._world.number()
                 thing.target = f"root@{ip(thing.facts)}:{thing.facts['port']}"
                 self._world.state.routes[thing.target] = at
@@ -336,14 +343,17 @@ class VastEmulator:
     # --- what goes wrong
 
     def _settle(self) -> None:
-        """An account without credit runs nothing."""
+        """Stop every box as soon as the account has no credit."""
         broke = self._account.credit_usd <= 0
         if broke and not self._world.state.facts.get("broke"):
             self._go_broke(0)
         self._world.state.facts["broke"] = broke
 
     def _go_broke(self, seconds: float) -> None:
-        """Every box is stopped. A saved card goes on paying for the disks. Without one they are deleted, too."""
+        """Stop every box. A saved card goes on paying for the disks.
+
+        Without a saved card, the boxes are deleted after `seconds`. With `seconds=0`, there is a saved card.
+        """
         for box in self._world.things():
             if box.phase in ("booting", "running") and box.status != "offline":
                 self._stop(box)
@@ -392,7 +402,7 @@ class VastEmulator:
                     self._befall(box, fault)
 
     def _befall(self, box: Thing, fault: Fault) -> None:
-        """The fault has struck that box."""
+        """Let the fault strike that box."""
         match fault.do:
             case "unknown_status":
                 box.facts["shown"] = "defrosting"

@@ -268,6 +268,14 @@ ASKS: tuple[dict[str, JsonValue], ...] = tuple(
         ),
     )
 )
+_DLPERF = {
+    "RTX 3090": 40.0,
+    "RTX 4090": 90.0,
+    "A100 PCIE": 100.0,
+    "A100 SXM4": 110.0,
+    "H100 SXM": 250.0,
+}
+"""A score for one GPU, made up, as the prices are. Only their order is meant."""
 VOLUME_OFFERS: list[Row] = [
     {
         "id": VOLUME_ASK,
@@ -287,7 +295,10 @@ VOLUME_OFFERS: list[Row] = [
 
 
 def asks(world: World) -> list[Row]:
-    """What the hosts ask now: the usual asks, or those of a market day, each from `since` to `until`."""
+    """What the hosts ask now: the usual asks, or the asks of a market day.
+
+    An ask of a market day stands from its `since` to its `until`.
+    """
     day = world.state.facts.get("market_day")
     if not isinstance(day, list):
         return list(ASKS)
@@ -336,6 +347,7 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
     gpu = Decimal(str(ask["min_bid" if bid else "dph_base"])) * factor
     hourly = disk * Decimal(str(ask["storage_cost"])) / MONTH_H
     seconds = float(str(ask["days"])) * 86400
+    dlperf = _DLPERF.get(str(ask["gpu_name"]), 50.0) * int(str(ask["num_gpus"]))
     return {
         **{
             name: float(value) if isinstance(value, str) and value[0].isdigit() else value
@@ -371,9 +383,9 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
         "cpu_ram": 128000,
         "cpu_cores": 64,
         "cpu_cores_effective": 16.0,
-        "dlperf": 90.0,
+        "dlperf": dlperf,
         "score": float(1000 / gpu),
-        "dlperf_per_dphtotal": float(90 / gpu),
+        "dlperf_per_dphtotal": dlperf / float(gpu),
         "flops_per_dphtotal": 80.0,
         "static_ip": True,
         "vms_enabled": False,
@@ -391,8 +403,8 @@ def _search(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Respon
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
-            # This is a scope and no field. Without it, community machines and data centers are
-            # shown alike.
+            # `datacenter` and `external` are scopes and no fields. Without these scopes, community machines and
+            # data centers are all shown.
             if value or name not in ("datacenter", "external"):
                 rows = [row for row in rows if COMPARE[op](row[name], _like(value, row[name]))]
     for by in reversed(order if isinstance(order, list) else []):

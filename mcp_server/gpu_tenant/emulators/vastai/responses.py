@@ -127,7 +127,7 @@ class Door:
         return Fault(do=name)
 
     def kept_state(self, name: str) -> Row:
-        """That part of the emulator's own state."""
+        """Return the part of the emulator's own state that has that name."""
         kept = self._world.state.facts.setdefault(name, {})
         assert isinstance(kept, dict)
         return kept
@@ -153,7 +153,7 @@ class VastAccount:
         return JSONResponse([account_key(int(number), "key", key) for number, key in kept])
 
     def add_key(self, request: Request, body: Row) -> Response:
-        """The account has one more ssh key."""
+        """Add an ssh key to the account."""
         key = body.get("ssh_key")
         if not isinstance(key, str) or not key:
             return no(400, "no_ssh_key", "No ssh key provided")
@@ -162,7 +162,7 @@ class VastAccount:
         return yes(key=account_key(number, "public_key", key))
 
     def add_volume(self, gb: int, label: JsonValue, attached_to: str) -> Thing:
-        """A volume exists, and bills from now on."""
+        """Add a volume, which bills from now on."""
         thing = self._world.rent(
             str(31_000_000 + self._world.number()),
             "volume",
@@ -183,14 +183,14 @@ class VastAccount:
         )
 
     def make_volume(self, request: Request, body: Row) -> Response:
-        """A volume is rented that is attached to nothing."""
+        """Rent a volume that is attached to no instance."""
         if body.get("id") != VOLUME_ASK:
             return no(400, "invalid_args", "Please provide a valid volume ID.")
         thing = self.add_volume(int(str(body.get("size", 15))), body.get("name"), "")
         return yes(volume_name=f"V.{thing.id}")
 
     def drop_volume(self, request: Request, body: Row) -> Response:
-        """The volume is gone."""
+        """Delete the volume."""
         thing = self._world.state.things.get(str(request.query_params.get("id", body.get("id"))))
         if thing is None or thing.kind != "volume" or thing.phase == "ended":
             return no(404, "no_such_volume", "Volume with that ID does not exist.")
@@ -239,7 +239,7 @@ class VastAccount:
 
     @property
     def credit_usd(self) -> Decimal:
-        """The rest of the balance, by the meter."""
+        """What is left of the balance, by the meter."""
         return self._world.state.balance_usd - Decimal(str(self._world.meter()["billed_usd"]))
 
 
@@ -415,7 +415,10 @@ def charge_row(thing: Thing, world: World) -> Row:
 
 
 def account_key(number: int, name: str, key: JsonValue) -> Row:
-    """A key of the account's, as it is listed or was made. The two use different field names for its text."""
+    """A key of the account, in the answer to a list or to the making of a key.
+
+    The field of the key's text has another name in each of the two answers.
+    """
     return {
         "id": number,
         "user_id": 7,
@@ -428,11 +431,25 @@ def account_key(number: int, name: str, key: JsonValue) -> Row:
 # --- refusals
 
 
+TEMPLATES: Mapping[str, str] = {
+    "4e17788f74f075dd9aab7d0d4427968f": "vastai/pytorch:2.8.0-cuda-12.8.1",
+    "c0ffee00c0ffee00c0ffee00c0ffee00": "me/train:1",
+}
+"""The templates of this account, by the hash of each, with its image."""
+
+
+def image_of(body: Row) -> JsonValue:
+    """The image that a create asks for: its own, or its template's."""
+    return body.get("image") or TEMPLATES.get(str(body.get("template_hash_id")))
+
+
 def unfit(body: Row) -> Response | None:
     """Why that create is refused before anything is looked up. None if it is not."""
     price, disk = body.get("price"), body.get("disk", 8)
     if not body.get("image") and not body.get("template_hash_id"):
         return no(400, "invalid_args", "error 400: Invalid args: 'image' is required")
+    if image_of(body) is None:
+        return no(404, "not_found", "error 404: the template was not found")
     if not isinstance(disk, int | float) or disk < 8:
         return no(400, "invalid_args", "error 400: Invalid args: 'disk' must be at least 8 GB")
     if len(str(body.get("label") or "")) > 256 or len(str(body.get("onstart") or "")) > 4048:

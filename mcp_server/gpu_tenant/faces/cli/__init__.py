@@ -13,7 +13,9 @@ from gpu_tenant import __version__
 SUMMARIES = {
     "demo": "A whole lease on this computer, shown as it happens.",
     "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
+    "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
     "offers": "What could be rented now, ranked by the cost of the finished work.",
+    "hosts": "What rented hosts did that counts against them, and how that is forgotten.",
     "provision": "Have a box under a lease.",
     "call-off": "End a wish that `provision --wait` left standing: nothing is rented for it any more.",
     "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",

@@ -23,8 +23,8 @@ from rich.text import Text
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.waiting import Wait, waits_to
-from gpu_tenant.domain.wording import span, with_dates
-from gpu_tenant.faces.cli.output import progress_of, state_of, step, usd
+from gpu_tenant.domain.wording import span, usd_words, with_dates
+from gpu_tenant.faces.cli.output import progress_of, state_of, step
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
 from gpu_tenant.service import Tenancy
@@ -66,7 +66,7 @@ class Waiting:
         past_s = max(0.0, at_s - self._since_s)
         told = f"{self._wait.words}; {span(past_s)} so far"
         if self._wait.usd_h:
-            told += f", about {self._wait.usd_h * Decimal(past_s) / 3600:.4f} USD"
+            told += f", about {usd_words(self._wait.usd_h * Decimal(past_s) / 3600)}"
         return f"{told}; {self._wait.ends}" if self._wait.ends else told
 
 
@@ -89,19 +89,19 @@ class _Words(ProgressColumn):
 @contextmanager
 def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
     """Bytes, rate, time left and what that costs, on stderr, while the block moves files; and what it waits for."""
-    with _shown(verb, usd_h, BarColumn(bar_width=None)):
+    with _show(verb, usd_h, BarColumn(bar_width=None)):
         yield
 
 
 @contextmanager
 def waits(verb: str) -> Iterator[None]:
     """What the block waits for, since when, what that costs, and what ends it, on stderr."""
-    with _shown(verb, None, SpinnerColumn()):
+    with _show(verb, None, SpinnerColumn()):
         yield
 
 
 @contextmanager
-def _shown(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[None]:
+def _show(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[None]:
     waiting = Waiting(Eta(usd_h))
     with Progress(
         TextColumn("{task.description}"),
@@ -170,7 +170,7 @@ async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | No
                 bar.update(
                     task,
                     completed=seen.progress.fraction or 0,
-                    words=f"{progress_of(seen)}  {usd(seen.cost_usd)}",
+                    words=f"{progress_of(seen)}  {usd_words(seen.cost_usd)}",
                 )
             if seen.state in ENDED or seen.state == "absent":
                 break

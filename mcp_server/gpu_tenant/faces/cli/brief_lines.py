@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_tenant.domain.wording import size, some, span, with_dates
-from gpu_tenant.faces.cli.output import usd
+from gpu_tenant.domain.wording import size, some, span, usd_words, with_dates
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -34,7 +33,7 @@ def watch_line(shown: Watched) -> str:
     ran = "" if shown.running_s is None else f", {span(shown.running_s)}"
     done = shown.progress.fraction if shown.progress else None
     share = "" if done is None else f", {done:.0%}"
-    return f"{shown.job} {shown.state}{code}{ran}{share}, {usd(shown.cost_usd)}"
+    return f"{shown.job} {shown.state}{code}{ran}{share}, {usd_words(shown.cost_usd)}"
 
 
 def why(shown: Watched) -> str | None:
@@ -71,4 +70,4 @@ def snapshot(shown: Snapshot) -> str:
 def torn_down(shown: TornDown) -> str:
     """The ground on which the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
-    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {usd(r.cost_usd)}"
+    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {usd_words(r.cost_usd)}"

@@ -30,14 +30,14 @@ lease_option = click.option("--lease", help="as LEASE; none is needed while only
 def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
     """Let the command take its lease as an argument or as --lease."""
 
-    def noted(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    def note_value(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         ctx.meta["lease"] = value
 
     def either(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
         return one_lease(value, ctx.meta["lease"])
 
     option = click.option(
-        "--lease", "named", expose_value=False, is_eager=True, callback=noted, help="as LEASE"
+        "--lease", "named", expose_value=False, is_eager=True, callback=note_value, help="as LEASE"
     )
     return click.argument("lease", required=False, callback=either)(option(function))
 
@@ -94,10 +94,10 @@ class Chosen:
 def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
     """Let the command take leases and fleets as arguments, or as --lease, --fleet and --all."""
 
-    def noted(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    def note_value(ctx: click.Context, param: click.Parameter, value: object) -> None:
         ctx.meta[str(param.name)] = value
 
-    def chosen(ctx: click.Context, _: click.Parameter, value: tuple[str, ...]) -> Chosen:
+    def choose(ctx: click.Context, _: click.Parameter, value: tuple[str, ...]) -> Chosen:
         names = (*value, *ctx.meta["named"])
         given = Chosen(names, ctx.meta["fleet"], ctx.meta["every"])
         if given.every and (names or given.fleet):
@@ -112,9 +112,11 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
         (("--fleet",), {"help": "every live lease of that fleet"}),
         (("--all", "every"), {"is_flag": True, "help": "every live lease"}),
     ):
-        option = click.option(*declared, expose_value=False, is_eager=True, callback=noted, **more)
+        option = click.option(
+            *declared, expose_value=False, is_eager=True, callback=note_value, **more
+        )
         function = option(function)
-    return click.argument("leases", nargs=-1, callback=chosen, metavar="[LEASE|FLEET]...")(function)
+    return click.argument("leases", nargs=-1, callback=choose, metavar="[LEASE|FLEET]...")(function)
 
 
 class WithCommand(click.Command):

@@ -101,9 +101,18 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
 @verb("doctor")
 @as_json
 async def doctor(as_json: bool) -> None:
-    async with output.tenancy(purpose="look") as tenancy:
-        checkup = await tenancy.doctor()
-        output.answer(checkup, as_json, output.checkup)
+    try:
+        async with output.tenancy(purpose="look") as tenancy:
+            checkup = await tenancy.doctor()
+        is_damaged = any(x.subject == "ledger" and x.level == "blocker" for x in checkup.findings)
+    except LedgerCorrupt:
+        is_damaged = True
+    if is_damaged:
+        # Whoever hears that needs to know what can be read, and what stands, more than anything else.
+        async with output.tenancy(purpose="salvage") as tenancy:
+            output.answer(await tenancy.doctor(), as_json, output.checkup)
+        sys.exit(LedgerCorrupt.exit_status)
+    output.answer(checkup, as_json, output.checkup)
     if not checkup.healthy:
         sys.exit(1)
 

@@ -52,12 +52,18 @@ _limit_option = click.option(
 @click.option("--gpus", type=click.IntRange(1, 1024), help="how many GPUs the job needs")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
 @click.option("--disk-gib", type=GIB, help="free disk the job needs")
+@click.option(
+    "--burn",
+    type=click.IntRange(20, 60),
+    help="put the GPUs under load, and hold them against what was rented; all in at most so many seconds",
+)
 @as_json
 async def audit(
     leases: Chosen,
     gpus: int | None,
     vram_gib: float | None,
     disk_gib: float | None,
+    burn: int | None,
     as_json: bool,
 ) -> None:
     """Each finding is ok, a warning or a blocker, with the reason."""
@@ -65,7 +71,7 @@ async def audit(
         await on_each(
             leases,
             tenancy,
-            lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib),
+            lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib, burn or 0),
             as_json=as_json,
             words=output.audit,
             brief=brief_lines.audit_line,
@@ -454,9 +460,9 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
             return
         purpose = "to destroy the box and lose all of this"
 
-        async def waived() -> TornDown:
+        async def waive_it() -> TornDown:
             with bars.waits("waive"):
                 return await tenancy.waive(lease)
 
-        ended = await sign.with_signature(tenancy, purpose, waived)
+        ended = await sign.with_signature(tenancy, purpose, waive_it)
         output.answer(ended, as_json, output.receipt)

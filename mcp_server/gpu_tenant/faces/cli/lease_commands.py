@@ -62,6 +62,41 @@ async def smoke(
         sys.exit(1)
 
 
+@verb("init")
+@click.argument("directory", type=click.Path(), default=".")
+@click.option("--schema", is_flag=True, help="print the file's JSON schema, and write nothing")
+async def init(directory: str, schema: bool) -> None:
+    """It has every part of an order in a comment, and orders nothing yet. A file that is there stays as it is."""
+    from pathlib import Path
+
+    from gpu_tenant.files.order_file import SCHEMA, write_first
+
+    if schema:
+        click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
+        return
+    path = write_first(Path(directory))
+    click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
+
+
+def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str:
+    """Return the order that was named, or else that of this directory."""
+    if named is not None:
+        return named
+    from pathlib import Path
+
+    from gpu_tenant.files.order_file import NAME, find_order
+
+    return NAME if find_order(Path()) else ""
+
+
+_order = click.option(
+    "--order",
+    metavar="FILE",
+    callback=_in_force,
+    help="image, disk and variables of the box; gpu-tenant.toml of this directory; `none`",
+)
+
+
 @verb("offers")
 @click.option(
     "--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', best first; any when left out"
@@ -71,11 +106,24 @@ async def smoke(
     type=HOURS,
     default=1,
     show_default=True,
-    help="how long the work takes",
+    help="how long the work takes on the GPU that is named first",
+)
+@click.option("--hours-on", metavar="GPU", help="the GPU that the hours are for, if not the first")
+@click.option(
+    "--like",
+    metavar="LEASE",
+    help="the same command as that lease's newest job: hours are for its GPU, speeds as you measured them",
+)
+@click.option(
+    "--limited-by",
+    type=click.Choice(["memory", "fp32", "tf32", "bf16", "fp16"]),
+    default="memory",
+    show_default=True,
+    help="by which of their datasheets' figures other GPUs are faster at it",
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
-@click.option("--disk-gb", type=click.IntRange(8, 100_000), default=40, show_default=True)
+@click.option("--disk-gb", type=click.IntRange(8, 100_000), help="40, or what the order says")
 @click.option("--region", help="part of a region's name")
 @click.option(
     "--trust",
@@ -90,6 +138,7 @@ async def smoke(
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
 @click.option("--provider", help="only this one")
+@click.option("--host", help="only this one, as in vastai:41, whatever it did (`gpu-tenant hosts`)")
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
 @click.option(
@@ -99,22 +148,28 @@ async def smoke(
     metavar="DURATION",
     help="stays so long, until something is offered; nothing is rented (`provision --wait` does)",
 )
+@_order
 @as_json
 async def offers(
     gpu: str | None,
     hours: float,
+    hours_on: str | None,
+    like: str | None,
+    limited_by: str,
     max_price_usd_h: Decimal | None,
     vram_gib: float | None,
-    disk_gb: int,
+    disk_gb: int | None,
     region: str | None,
     trust: Trust,
     interruptible: Literal["no", "yes", "either"],
     upload_gb: float,
     download_gb: float,
     provider: str | None,
+    host: str | None,
     limit: int,
     explain: bool,
     wait_h: float | None,
+    order: str,
     as_json: bool,
 ) -> None:
     """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
@@ -125,20 +180,25 @@ async def offers(
         found = await search_offers(
             tenancy,
             wait_h,
-            lambda: tenancy.find_offers(
+            lambda: tenancy.search_offers(
                 gpu,
-                hours,
-                max_price_usd_h,
-                vram_gib,
-                disk_gb,
-                region,
-                trust,
-                interruptible,
-                upload_gb,
-                download_gb,
-                provider,
-                "explain" if explain else "",
-                limit,
+                provider=provider,
+                explain="explain" if explain else "",
+                limit=limit,
+                hours=hours,
+                hours_on=hours_on,
+                like=like,
+                limited_by=limited_by,
+                max_price_usd_h=max_price_usd_h,
+                vram_gib=vram_gib,
+                disk_gb=disk_gb,
+                region=region,
+                trust=trust,
+                interruptible=interruptible,
+                upload_gb=upload_gb,
+                download_gb=download_gb,
+                host=host,
+                order=order,
             ),
         )
         output.answer(
@@ -174,7 +234,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
         ),
-        click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
+        click.option(
+            "--budget-usd", type=USD, help="total cap, which a watchdog holds, the end included"
+        ),
         click.option(
             "--idle-h",
             type=HOURS_OR_NONE,
@@ -183,7 +245,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
         *_DONE,
         click.option(
-            "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
+            "--rescue-usd",
+            type=USD,
+            help="past the end, if you sign ahead for what is then lost; a day's cost",
         ),
         click.option(
             "--store",
@@ -225,6 +289,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="so long, until a box like the quotes, or like the wish of a search that found none, can be had "
     "under the price cap at any provider; it goes on without this command, by the watchdog",
 )
+@_order
 @as_json
 async def provision(
     quotes: tuple[str, ...],
@@ -246,7 +311,7 @@ async def provision(
     async with output.tenancy() as tenancy:
         before = tenancy.ledger.lease_ids()
 
-        async def provisioned(wait_s: float) -> Card:
+        async def provision_waiting(wait_s: float) -> Card:
             with bars.waits("provision"):
                 return await tenancy.provision(
                     provider,
@@ -262,7 +327,9 @@ async def provision(
         try:
             card = await as_owner(
                 tenancy,
-                lambda: wait_for_box(tenancy, quotes, provisioned, is_wait=wait_h is not None),
+                lambda: wait_for_box(
+                    tenancy, quotes, provision_waiting, is_wait=wait_h is not None
+                ),
             )
         except asyncio.CancelledError:
             for line in _what_stands(tenancy, before):
@@ -419,7 +486,9 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @click.option("--max-price-usd-h", type=USD, help="price cap")
 @click.option("--budget-usd", type=USD, help="total cap")
 @click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
-@click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@click.option(
+    "--rescue-usd", type=USD, help="past the end, if you sign ahead for what is then lost"
+)
 @_DONE[0]
 @_DONE[1]
 @as_json

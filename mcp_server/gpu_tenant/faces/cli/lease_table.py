@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.wording import some, span
-from gpu_tenant.faces.cli.output import card, columns, complain, print_list, until, usd
+from gpu_tenant.domain.wording import some, span, usd_words
+from gpu_tenant.faces.cli.output import card, columns, complain, print_list, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -81,7 +80,9 @@ def _table(shown: Leases) -> None:
             "-" if row.deadline_in_s is None else until(row.deadline_in_s),
             rate_words(row),
             spent_words(row),
-            usd(row.forecast_deadline_usd) if row.bills in ("box", "disk", "unknown") else "-",
+            usd_words(row.forecast_deadline_usd)
+            if row.bills in ("box", "disk", "unknown")
+            else "-",
             ", ".join(row.jobs) or "-",
         )
         for row in shown.leases
@@ -107,7 +108,7 @@ def rate_words(row: Card) -> str:
 
 def spent_words(row: Card) -> str:
     """What it has cost so far, in a column."""
-    return NOBODY if row.bills == "nobody" and not row.cost_usd else usd(row.cost_usd)
+    return NOBODY if row.bills == "nobody" and not row.cost_usd else usd_words(row.cost_usd)
 
 
 def sum_line(shown: Leases) -> str:
@@ -120,8 +121,8 @@ def sum_line(shown: Leases) -> str:
     return "; ".join(
         (
             f"{boxes if burning else 'no box burns'}{_in_all(shown, burning)}",
-            f"parked and left over: {_sum(shown.leaking_usd_month)} USD a month",
-            f"spent in all {_sum(shown.spent_usd)} USD",
+            f"parked and left over: {usd_words(shown.leaking_usd_month)} a month",
+            f"spent in all {usd_words(shown.spent_usd)}",
             *([f"not counted: {', '.join(lacks)}"] if lacks else []),
         )
     )
@@ -133,9 +134,4 @@ def _in_all(shown: Leases, burning: Sequence[Card]) -> str:
     if not burning and not disks:
         return ""
     held = f" with the disks of {some(disks, 'stopped box')}" if disks else ""
-    return f"{',' if not burning else ''} {_sum(shown.burning_usd_h)} USD/h{held}"
-
-
-def _sum(amount: Decimal | None) -> str:
-    """Write the sum in USD with two decimals, or with four if it is below 1. `unknown` for None."""
-    return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"
+    return f"{',' if not burning else ''} {usd_words(shown.burning_usd_h)}/h{held}"

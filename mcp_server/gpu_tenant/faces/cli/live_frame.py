@@ -17,7 +17,7 @@ from rich.text import Text
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.domain.wording import size, some, span
+from gpu_tenant.domain.wording import size, some, span, usd_words
 from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line, to_do
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
@@ -127,7 +127,7 @@ class Frame:
         yield from _with_title("JOBS", list(self._jobs(shown.leases)))
         yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
         leaks = [
-            f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
+            f"{card.lease}: {card.phase}, {usd_words(card.leaking_usd_month)} a month"
             for card in shown.leases
             if card.leaking_usd_month is not None
         ]
@@ -170,7 +170,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
     ("USD/H", lambda card, seen, past_s: Text(rate_words(card))),
     ("SPENT", lambda card, seen, past_s: Text(_spent_words(card, past_s))),
-    ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
+    ("BY DEADLINE", lambda card, seen, past_s: Text(usd_words(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
 """The columns that are left out first on a narrow terminal. All other columns are always shown."""
@@ -225,7 +225,7 @@ def _course(card: Card, past_s: float) -> str:
     left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
     if card.forecast_job_usd is None:
         return left
-    return f"{left}, at {_money(card.forecast_job_usd)} USD at most"
+    return f"{left}, at about {usd_words(card.forecast_job_usd)}"
 
 
 def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
@@ -336,14 +336,10 @@ def _rate(usd_h: Decimal | None) -> str:
     return "unknown" if usd_h is None else f"{usd_h.normalize():f}"
 
 
-def _money(amount: Decimal | None) -> str:
-    return "unknown" if amount is None else f"{amount:.4f}"
-
-
 def _spent_words(card: Card, past_s: float) -> str:
     if card.cost_usd is None or card.bills == "nobody":
         return spent_words(card)
-    return _money(card.cost_usd + _since(card, past_s))
+    return usd_words(card.cost_usd + _since(card, past_s))
 
 
 def _since(card: Card, past_s: float) -> Decimal:

@@ -124,6 +124,8 @@ def _usd(amount: Decimal | None) -> str:
 
 
 def _rest(shown: Found) -> None:
+    if shown.order:
+        click.echo(f"ordered: {'; '.join(shown.order)}")
     if shown.cheapest:
         click.echo(f"cheapest by the hour: {shown.cheapest}")
     if shown.unfit:

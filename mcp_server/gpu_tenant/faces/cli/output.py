@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 from unicodedata import east_asian_width
 
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.wording import size, some, span, with_dates
+from gpu_tenant.domain.wording import size, some, span, usd_words, with_dates
 
 # What a verb shows is imported only by the command of that verb.
 if TYPE_CHECKING:
@@ -71,11 +70,6 @@ def _print_finding(level: str, words: str) -> None:
 def until(seconds: float) -> str:
     """Write a time that is `seconds` ahead, or past if negative, in words."""
     return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
-
-
-def usd(amount: Decimal | None) -> str:
-    """Write a sum for a person. Unknown is never shown as 0."""
-    return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
 def step(words: str) -> str:
@@ -142,7 +136,7 @@ def card(shown: Card) -> None:
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
-        rows.insert(2, ("budget", usd(shown.budget_usd)))
+        rows.insert(2, ("budget", usd_words(shown.budget_usd)))
     if shown.forecast_deadline_usd is not None:
         rows.insert(2, ("forecast", _foretold(shown)))
     if shown.counts:
@@ -157,10 +151,8 @@ def card(shown: Card) -> None:
 def _foretold(shown: Card) -> str:
     job = ""
     if shown.job_ends_in_s is not None:
-        job = (
-            f"; {usd(shown.forecast_job_usd)} when its job is done, in {span(shown.job_ends_in_s)}"
-        )
-    return f"{usd(shown.forecast_deadline_usd)} by its deadline{job}"
+        job = f"; {usd_words(shown.forecast_job_usd)} when its job is done, in {span(shown.job_ends_in_s)}"
+    return f"{usd_words(shown.forecast_deadline_usd)} by its deadline{job}"
 
 
 def policy(shown: Policy) -> None:
@@ -240,7 +232,7 @@ def print_watched(shown: Watched) -> None:
     ]
     rows += [
         ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
-        ("cost so far", usd(shown.cost_usd)),
+        ("cost so far", usd_words(shown.cost_usd)),
         ("deadline", until(shown.deadline_in_s)),
         *([("alarm", shown.alarm)] if shown.alarm else []),
         *([("together", shown.gang)] if shown.gang else []),
@@ -308,8 +300,8 @@ def receipt(shown: TornDown) -> None:
             "handed back" if r.left_behind else "seen gone",
             f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
         ),
-        ("cost", usd(r.cost_usd) + (f": {r.counts}" if r.counts else "")),
-        *([("billed", f"{usd(r.billed_usd)} so far")] if r.billed_usd is not None else []),
+        ("cost", usd_words(r.cost_usd) + (f": {r.counts}" if r.counts else "")),
+        *([("billed", f"{usd_words(r.billed_usd)} so far")] if r.billed_usd is not None else []),
     ]
     rows += [("given up", words) for words in r.given_up[:5]]
     rows += [("not proved", words) for words in r.not_proved[:5]]

@@ -77,7 +77,7 @@ class _OnFailure(click.ParamType[str]):
         from gpu_tenant.domain.terms import OnFailure
 
         try:
-            return OnFailure.said(str(value)).words
+            return OnFailure.parse(str(value)).words
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

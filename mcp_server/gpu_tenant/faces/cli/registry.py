@@ -18,6 +18,7 @@ _MODULES = {
         "rehearse",
         "serve",
     ),
+    "hosts": ("hosts",),
     "install": ("install",),
     "job_commands": (
         "audit",
@@ -31,6 +32,7 @@ _MODULES = {
     ),
     "lease_commands": (
         "smoke",
+        "init",
         "offers",
         "provision",
         "call-off",

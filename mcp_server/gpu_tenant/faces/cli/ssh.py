@@ -73,7 +73,8 @@ async def ssh(
             remedy="install OpenSSH (`apt-get install openssh-client`), then run the same command",
         )
     if not command:
-        click.echo(f"the work directory is ~/{login.directory}", err=True)
+        at = login.directory if login.directory.startswith("/") else f"~/{login.directory}"
+        click.echo(f"the work directory is {at}", err=True)
     options = ["-o", "ExitOnForwardFailure=yes", *wanted] if wanted else []
     line = [join_words(command)] if command else []
     _become(["ssh", "-F", login.config, *options, "--", login.lease, *line])

@@ -12,6 +12,7 @@ import click
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen, as_json, join_words, verb
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gpu_tenant.sweeps.status import CellRow, Reckoning
 
 _SHOWN = 40
+_METRICS = 3
+"""So many of what its cells told stand in the table, what it is sorted by first."""
 _OPTIONS = ("matrix", "cells", "attempts", "slots")
 
 
@@ -148,6 +151,7 @@ def _read_list(path: str) -> list[dict[str, object]]:
     "--settle", is_flag=True, help="accept exactly what is wrong now, so that its boxes may end"
 )
 @click.option("--watch", is_flag=True, help="stay until nothing more may run")
+@click.option("--by", metavar="METRIC", help="sort by it; by what most cells tell, if left out")
 @as_json
 async def sweep(
     sweep: str | None,
@@ -157,6 +161,7 @@ async def sweep(
     rest: bool,
     settle: bool,
     watch: bool,
+    by: str | None,
     as_json: bool,
 ) -> None:
     """Every cell and what became of it. To look is to tend: what a dead client left half done is done, and
@@ -173,7 +178,7 @@ async def sweep(
 
     async with output.tenancy() as tenancy:
         chosen = sweep or _newest(tenancy)
-        tended = await tend(tenancy.context, chosen)
+        tended = await tend(tenancy.context, chosen, by=by)
         if add:
             tended = await add_to_sweep(
                 tenancy.context, chosen, Chosen(add, None, every=False).leases(tenancy)
@@ -185,7 +190,7 @@ async def sweep(
         while watch and tended.table.still_open:
             click.echo(tended.table.words, err=True)
             await asyncio.sleep(5)
-            tended = await tend(tenancy.context, chosen)
+            tended = await tend(tenancy.context, chosen, by=by)
         if settle:
 
             async def accept() -> Reckoning:
@@ -211,7 +216,10 @@ def _newest(tenancy: Tenancy) -> str:
 
 
 def table(shown: SweepReport) -> None:
-    """Print the cells, first those that a person must look at, then what is wrong, and what comes next."""
+    """Print the cells, the best first, then what is wrong, and what comes next.
+
+    Cells that told no metric follow, first those that a person must look at.
+    """
     found = shown.table
     order = (
         "failed",
@@ -224,25 +232,61 @@ def table(shown: SweepReport) -> None:
         "given_up",
         "verified",
     )
-    rows = sorted(found.rows, key=lambda row: order.index(row.state))
+    metrics = [*dict.fromkeys(name for row in found.rows for name in row.metrics)]
+    if found.by is not None:
+        metrics.sort(key=lambda name: name != _metric(found))
+    rows = [row for row in found.rows if row.metrics]
+    rows += sorted(
+        (row for row in found.rows if not row.metrics), key=lambda row: order.index(row.state)
+    )
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     drawn = Table(box=None, pad_edge=False)
-    for column in ("CELL", "STATE", "BOX", "RUNS", "WHY"):
+    shown_metrics = metrics[:_METRICS]
+    for column in (
+        "CELL",
+        "STATE",
+        *map(escape, shown_metrics),
+        "TIME",
+        "COST",
+        "BOX",
+        "RUNS",
+        "WHY",
+    ):
         drawn.add_column(column, no_wrap=True)
     for row in rows[:_SHOWN]:
-        said = row.cell, row.state, row.lease or "-", str(row.attempts), row.why or ""
+        told_by_log = (row.metrics.get(name) for name in shown_metrics)
+        said = (
+            row.cell,
+            row.state,
+            *("-" if value is None else f"{value:g}" for value in told_by_log),
+            "-" if row.took_s is None else span(row.took_s),
+            "-" if row.cost_usd is None else usd_words(row.cost_usd),
+            row.lease or "-",
+            str(row.attempts),
+            row.why or "",
+        )
         drawn.add_row(*map(escape, said))
     Console(highlight=False).print(drawn)
     if len(rows) > _SHOWN:
         click.echo(f"and {len(rows) - _SHOWN} more; --json has them all")
-    told: list[tuple[str, object]] = [("cells", found.words), ("boxes", ", ".join(found.leases))]
+    sorted_by = [("sorted by", found.by), ("best", found.best)] if found.by else []
+    told: list[tuple[str, object]] = [
+        *sorted_by,
+        ("cells", found.words),
+        ("boxes", ", ".join(found.leases)),
+    ]
     told += [("wrong", words) for words in found.wrong]
     told += [("accepted", f"by {found.settled_by}")] if found.settled_by else []
     told += [("not now", words) for words in shown.troubles]
     output.print_list(f"{found.sweep}: {found.command}", [*told, ("next", next_step(found))])
+
+
+def _metric(found: Reckoning) -> str:
+    """The metric that the table is sorted by."""
+    return (found.by or "").rpartition(", the ")[0]
 
 
 def next_step(found: Reckoning) -> str:

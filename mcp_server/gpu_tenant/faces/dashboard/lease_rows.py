@@ -9,6 +9,7 @@ from gpu_tenant.box.caretaker import ENDED, JobState
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.survival import stop_keeps
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
@@ -141,7 +142,7 @@ def row_of(
         title=profile.title,
         kind=profile.kind,
         gpu=gpu_of(lease, job),
-        park=profile.park,
+        park=_park(profile, lease),
         park_how=profile.park_how,
         blind=blind,
         job=job,
@@ -149,6 +150,13 @@ def row_of(
         others_running=job.others_running if job else 0,
         verbs=_verbs(card, profile, job),
     )
+
+
+def _park(profile: Profile, lease: Lease) -> Literal["keeps", "wipes", "none"]:
+    """What a stop does to the work on this very box."""
+    if profile.park == "none":
+        return "none"
+    return "wipes" if stop_keeps(profile, lease) == "nothing" else "keeps"
 
 
 def is_old(card: Card, job: Working | None, blind: str | None) -> bool:

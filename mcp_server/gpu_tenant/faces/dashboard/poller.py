@@ -59,11 +59,11 @@ _HISTORY = 500
 """At most this many ended leases are shown on the page."""
 
 Told = asyncio.Queue[PageEvent | None]
-"""The news for one page. None ends them."""
+"""The news for one page. A None in the queue ends the page's stream."""
 
 
 class ChangedRows(Sums):
-    """The rows that have changed, and what is about all of them."""
+    """The rows that have changed, with the sums and the alarms of all rows."""
 
     rows: tuple[LeaseRow, ...]
 
@@ -80,7 +80,7 @@ class Looks:
         self.blind: dict[str, str] = {}
         self._working: dict[str, Working] = {}
         self._states: dict[str, dict[str, LastSeen]] = {}
-        """Each job's state on its box, by lease, where there are several."""
+        """The state of each job on its box, for every lease with several jobs."""
         self._seen: Leases | None = None
         self._at: datetime | None = None
         self._trouble: Trouble | None = None
@@ -113,16 +113,16 @@ class Looks:
         return None if job is None else job.id
 
     def states_on(self, lease: str) -> Mapping[str, LastSeen]:
-        """How each of several jobs there stands, by the box's own list; empty if it was not asked."""
+        """Return the state of each job of that lease, as the box listed it. Empty if the box was not asked."""
         return self._states.get(lease, {})
 
     def others_on(self, lease: str) -> int:
-        """How many other jobs run there."""
+        """Return how many jobs run on that lease's box besides the job that is shown."""
         job = self._working.get(lease)
         return 0 if job is None else job.others_running
 
     def declared_id(self, lease: str, run: str) -> str:
-        """The id in the ledger of the job that the box knows by that run."""
+        """Return the ledger's id of the job. `run` is the name of the job's run on the box."""
         known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
         return run if run in known else run.rpartition(".")[0]
 
@@ -154,7 +154,7 @@ class Looks:
             self._hearers.discard(news)
 
     def tell(self, event: str, content: Record) -> None:
-        """Every open page is told. A page that is too far behind gets the whole state instead."""
+        """Tell every open page. A page that is too far behind gets the whole state instead."""
         for news in self._hearers:
             if news.full():
                 while not news.empty():
@@ -167,18 +167,18 @@ class Looks:
             news.put_nowait(PageEvent(event, content))
 
     def end(self) -> None:
-        """Every open page's stream ends."""
+        """End the stream of every open page."""
         for news in self._hearers:
             if news.full():
                 news.get_nowait()
             news.put_nowait(None)
 
     def want(self) -> None:
-        """Everything will be looked at again soon."""
+        """Ask for a new look at everything soon."""
         self._wanted.set()
 
     def sees(self, lease: str, job: Working) -> None:
-        """The job shown for that lease is `job`, and its box answered."""
+        """Record that the lease's box answered, and that `job` is shown for the lease. Tell the pages of a change."""
         before = self._working.get(lease)
         changed = before is None or before.model_copy(update={"at": job.at}) != job
         changed = changed or lease in self.blind
@@ -188,7 +188,7 @@ class Looks:
             self._tell_row(lease)
 
     def is_blind(self, lease: str, words: str) -> None:
-        """The box of that lease could not be asked."""
+        """Record that the box of that lease could not be asked. Tell the pages of a change."""
         if self.blind.get(lease) != words:
             self.blind[lease] = words
             self._tell_row(lease)
@@ -199,7 +199,7 @@ class Looks:
             self.tell("rows", ChangedRows(**dict(self._sums(self._seen)), rows=(row,)))
 
     def take_tenancy(self) -> None:
-        """The tenancy was opened again and knows keys that were added. Users of the old one may go on with it."""
+        """Open the tenancy again, so that it knows added keys. Calls that still use the old tenancy may finish."""
         fresh = self._opened()
         self._before.append(self.tenancy)
         self.tenancy = fresh
@@ -240,7 +240,7 @@ class Looks:
                 self.want()
 
     async def _look(self) -> None:
-        """Every provider was asked, or the reason why not is recorded here. The open pages were told."""
+        """Ask every provider, or record why that failed. Tell the open pages."""
         self._wanted.clear()
         async with self._looking:
             if _now_s() - self._looked_s < _LEAST_S / 2:
@@ -307,7 +307,8 @@ class Looks:
         if len(jobs) == 1:
             return []
         there, now = await standing_of(self.tenancy.context, lease), self.tenancy.clock.now()
-        # Runs of one job differ in the number at the end: of two, the longer or greater is newer.
+        # The names of one job's runs differ in the number at their end. The newest run has the greatest number,
+        # so it comes last, and its state is kept.
         self._states[lease] = {
             self.declared_id(lease, brief.job): LastSeen(at=now, state=brief.state)
             for brief in sorted(there.jobs, key=lambda brief: (len(brief.job), brief.job))
@@ -323,7 +324,7 @@ async def _insist(turn: Callable[[], Awaitable[None]]) -> None:
         try:
             await turn()
         except Exception:  # noqa: BLE001 - logged, and looked again
-            _log.exception("the dashboard looks on after a failure")
+            _log.exception("a part of the dashboard failed, and is tried again")
         await asyncio.sleep(_LEAST_S)
 
 

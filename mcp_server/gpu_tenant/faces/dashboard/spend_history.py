@@ -115,7 +115,7 @@ def _past(tenancy: Tenancy, lease: Lease, now: datetime) -> Past:
         began_at=lease.active_at or lease.created_at,
         ended_at=lease.ended_at,
         state=lease.state,
-        cost_usd=receipt.cost_usd if receipt else lease.cost_usd(now),
+        cost_usd=tenancy.ledger.cost_usd(lease, now),
         billed_usd=receipt.billed_usd if receipt else None,
         kept_files=receipt.kept_files if receipt else None,
         kept_bytes=receipt.kept_bytes if receipt else None,

@@ -108,10 +108,10 @@ class StrictTool(Tool):
         assert isinstance(tool, cls)
         answer = tool.fn
 
-        async def told(**arguments: Any) -> Any:
+        async def answer_agent(**arguments: Any) -> Any:
             return _to_agent(await answer(**arguments))
 
-        tool.fn = told
+        tool.fn = answer_agent
         # The SDK drops unknown arguments silently, but a misspelt cap must not count as a missing
         # cap.
         model = tool.fn_metadata.arg_model

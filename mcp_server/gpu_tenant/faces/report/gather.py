@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.billing import BYTES
+from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
 from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
@@ -32,7 +32,7 @@ from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
-from gpu_tenant.leases.billing import counted_words, disagreement, newest_bill
+from gpu_tenant.leases.billing import counted_words, disagreement
 from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
 
@@ -119,7 +119,8 @@ def _standing_words(lease: Lease, now: datetime) -> str:
 
 
 def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -> Cost:
-    until = min(lease.ended_at or now, now)
+    # A box bills until it is first seen gone; the second look only proves that.
+    until = receipt.first_absent_at if receipt else min(lease.ended_at or now, now)
     billed = newest_bill(events)
     ends = [rate.at for rate in lease.rates[1:]] + [until]
     rates = [
@@ -134,8 +135,7 @@ def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
     return Cost(
-        # If the box was not watched to its end, the receipt has a better estimate than the rates give.
-        spent_usd=receipt.cost_usd if receipt and receipt.cost_most_usd else lease.cost_usd(now),
+        spent_usd=counted_usd(lease, now, billed=billed, receipt=receipt),
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
         rates=tuple(rates),

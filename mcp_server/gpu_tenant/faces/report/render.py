@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.domain.wording import size, some, span
+from gpu_tenant.domain.wording import size, some, span, usd_words
 from gpu_tenant.faces.report.chart_svg import Across, Curve, Up, amount, chart, shade
 from gpu_tenant.faces.report.records import JobTold, Report
 from gpu_tenant.jobs.metrics import Series
@@ -99,7 +99,8 @@ def _templates() -> Environment:
 def _words() -> dict[str, object]:
     """The functions with which a template formats values."""
     return {
-        "usd": _usd,
+        "usd": usd_words,
+        "usd_h": _usd_h,
         "when": _when,
         "size": size,
         "span": span,
@@ -108,8 +109,9 @@ def _words() -> dict[str, object]:
     }
 
 
-def _usd(amount_usd: Decimal | None) -> str:
-    return "unknown" if amount_usd is None else f"{amount_usd} USD"
+def _usd_h(rate_usd_h: Decimal | None) -> str:
+    """A rate as it was stated: rounded, its sum could not be checked."""
+    return "unknown" if rate_usd_h is None else f"{rate_usd_h} USD/h"
 
 
 def _when(at: datetime | None) -> str:

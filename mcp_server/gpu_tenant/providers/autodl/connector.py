@@ -22,8 +22,9 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, order_of, owners_word
 from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejection, words
@@ -114,9 +115,9 @@ class AutodlConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. The command that the box runs when it starts installs our key."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
-        owner, what = self._owner(), order_of(quote.offer.id)
+        owner, what, ordered = self._owner(), order_of(quote.offer.id), quote.wish.order
         if what is None:
             raise NoCapacity(
                 f"AutoDL has no offer {quote.offer.id}", remedy=f"{Command('offers')} has others"
@@ -124,8 +125,8 @@ class AutodlConnector:
         order: dict[str, Json] = {
             "req_gpu_amount": what.gpu_count,
             "gpu_spec_uuid": what.spec,
-            "image_uuid": owner.image,
-            "cuda_v_from": owner.cuda_v_from,
+            "image_uuid": ordered.image_at("autodl").template or owner.image,
+            "cuda_v_from": _cuda_number(ordered.cuda) or owner.cuda_v_from,
             "expand_system_disk_by_gb": 0,
             "instance_name": lease.mark,
             "start_command": _lets_in(self._public_key()),
@@ -151,6 +152,12 @@ class AutodlConnector:
             address=None,
             price_usd_h=Decimal(0),
         )
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: public and private images, by their id."""
+        if source.image is None:
+            return None
+        return "its containers start from its own images: name one by its id, as `template` in [provider.autodl]"
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every instance Pro, except those that AutoDL calls released."""
@@ -466,6 +473,11 @@ def _lets_in(public_key: str) -> str:
         f"mkdir -p /root/.ssh; grep -qsF {text} {file} || (echo; echo {kind} {text}) >> {file}; "
         f"chmod 700 /root/.ssh; chmod 600 {file}"
     )
+
+
+def _cuda_number(version: str | None) -> int | None:
+    """Write a version such as `12.4` in AutoDL's form, which is 124."""
+    return None if version is None else int(version.replace(".", ""))
 
 
 def connect(setting: Setting) -> AutodlConnector:

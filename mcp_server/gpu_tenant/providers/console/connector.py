@@ -12,11 +12,13 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import OwnerMustAct, PartlyListed
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
 from gpu_tenant.domain.offers import Leftover, Offer, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import (
     Accounted,
     Asking,
     Connector,
+    Imaging,
     Market,
     Outlived,
     Parking,
@@ -89,6 +91,12 @@ class Both:
     def __init__(self, api: Connector, by_hand: ByHand) -> None:
         self._api = api
         self._by_hand = by_hand
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`, for the boxes that the API makes."""
+        if isinstance(self._api, Imaging):
+            return self._api.refused_image(source)
+        return "its boxes start from no image that a tenant names"
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`."""

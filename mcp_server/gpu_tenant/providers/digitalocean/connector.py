@@ -15,8 +15,9 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -34,6 +35,10 @@ _OUTBOUND_USD_GB = Decimal("0.01")
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 
+_NO_CONTAINER = (
+    "a Droplet is a virtual machine: name a machine image by its slug or number, as `template` "
+    "in [provider.digitalocean]"
+)
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
 _TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
 """All refused creates have the same status. Only the words tell what was wrong."""
@@ -171,14 +176,14 @@ class DigitalOceanConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         size, region, image = quote.offer.id.split("@")
         order: Json = {
             "name": re.sub(r"[^a-z0-9.-]", "-", lease.id),
             "region": region,
             "size": size,
-            "image": image,
+            "image": _ordered_image(quote.wish.order.image_at("digitalocean").template) or image,
             "ssh_keys": [await self._key_id()],
             "tags": [lease.mark],
         }
@@ -229,6 +234,10 @@ class DigitalOceanConnector:
         )
         if reply.status == 404 and _code(reply) != "not_found":
             raise self._wire.trouble("DELETE", path, reply)
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: a Droplet is a virtual machine, made from a machine image."""
+        return _NO_CONTAINER if source.image else None
 
     # --- what can be rented, and what is left
 
@@ -397,7 +406,7 @@ def _incomplete(path: str, why: str) -> ProviderSilent:
 
 def _subject(row: Mapping[str, object]) -> Subject:
     tags = row.get("tags") or []
-    return Subject.told(row.get("id"), tags if isinstance(tags, list) else [tags])
+    return Subject.of_row(row.get("id"), tags if isinstance(tags, list) else [tags])
 
 
 def _mark(tags: Sequence[str] | None) -> str | None:
@@ -448,6 +457,11 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
         if model is not None and each in (None, model.vram_gib):
             return model.name, model.vram_gib
     return plain(gpu.model), amount if gpu.count == 1 else None
+
+
+def _ordered_image(template: str | None) -> str | int | None:
+    """Return the image that is ordered: public ones have a slug, private ones a number."""
+    return int(template) if template is not None and template.isdigit() else template
 
 
 def _image(gpu: _Gpu) -> str:

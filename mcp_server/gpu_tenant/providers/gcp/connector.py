@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from gpu_tenant.domain.address import ssh_address
@@ -23,6 +23,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting
 from gpu_tenant.domain.timestamps import instant
@@ -69,6 +70,21 @@ _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not checked"
 _ENDPOINT = "https://compute.googleapis.com"
 
 
+_ONE_IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<image>[^/]+)")
+_NO_CONTAINER = (
+    "a box is a virtual machine: name an image family, PROJECT/FAMILY, or one image, as `template` "
+    "in [provider.gcp]"
+)
+
+
+class _Image(NamedTuple):
+    """A machine image, and the smallest disk that it fits on."""
+
+    project: str
+    name: str
+    disk_size_gb: int
+
+
 class GcpConnector:
     """Rents, stops and deletes VMs with GPUs in one project.
 
@@ -97,7 +113,8 @@ class GcpConnector:
         sold = sold_as(lease.quote.offer.id) if lease.quote else None
         if lease.quote is None or sold is None:
             raise BadRequest(f"{lease.id} has no offer of Google's", remedy=str(Command("offers")))
-        body = self._body(lease, sold, await self._image(), lease.quote.offer.disk_gb)
+        image = await self._image(lease.quote.wish.order)
+        body = self._body(lease, sold, image, lease.quote.offer.disk_gb)
         refused = await self._insert_with_notice(lease, sold.zone, body)
         try:
             instance = await self._calls.ask(
@@ -154,7 +171,7 @@ class GcpConnector:
             raise refused
         return refused
 
-    def _body(self, lease: Lease, sold: Sold, image: Message, disk_gb: int) -> dict[str, Any]:
+    def _body(self, lease: Lease, sold: Sold, image: _Image, disk_gb: int) -> dict[str, Any]:
         zone, labels = f"zones/{sold.zone}", {_LABEL: _label(lease.mark)}
         scheduling: dict[str, Any] = {
             "provisioning_model": sold.model.upper(),
@@ -185,7 +202,7 @@ class GcpConnector:
                     "boot": True,
                     "auto_delete": True,
                     "initialize_params": {
-                        "source_image": f"projects/{_IMAGES}/global/images/{image.name}",
+                        "source_image": f"projects/{image.project}/global/images/{image.name}",
                         "labels": labels,
                         "disk_size_gb": max(disk_gb, image.disk_size_gb),
                         "disk_type": f"{zone}/diskTypes/{sold.disk_type}",
@@ -207,12 +224,41 @@ class GcpConnector:
             ]
         return body
 
-    async def _image(self) -> Message:
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: a box is a virtual machine, made from a machine image."""
+        return _NO_CONTAINER if source.image else None
+
+    async def _image(self, order: Order) -> _Image:
+        """Return the machine image that is ordered, or else the newest one with drivers.
+
+        Raises:
+            BadRequest: there is no such image, or this account may not use it.
+        """
+        named = order.image_at("gcp").template
+        if named is not None:
+            project, _, name = named.rpartition("/")
+            single = _ONE_IMAGE.fullmatch(named)
+            try:
+                if single:
+                    where = {"project": single["project"], "image": single["image"]}
+                    found = await self._calls.ask("Images", "get", where)
+                else:
+                    where = {"project": project or _IMAGES, "family": name}
+                    found = await self._calls.ask("Images", "get_from_family", where)
+            except Rejected as error:
+                if error.status not in (400, 403, 404):
+                    raise
+                raise BadRequest(
+                    f"Google shows no image {named!r} to this account: {error.message}",
+                    remedy="name a family, PROJECT/FAMILY, or projects/PROJECT/global/images/IMAGE",
+                ) from error
+            return _Image(where["project"], found.name, found.disk_size_gb)
         for family in _FAMILIES:
             try:
-                return await self._calls.ask(
+                found = await self._calls.ask(
                     "Images", "get_from_family", {"project": _IMAGES, "family": family}
                 )
+                return _Image(_IMAGES, found.name, found.disk_size_gb)
             except Rejected as error:
                 if error.status != 404:
                     raise
@@ -333,7 +379,7 @@ class GcpConnector:
             self._calls.pages("AcceleratorTypes", "accelerator_types"),
             self._calls.pages("Regions"),
             self._calls.ask("Projects", "get", {}),
-            self._image(),
+            self._image(wish.order),
         )
         by_region = {region.name: quotas_of(region) for region in regions}
         disk_gb = max(wish.disk_gb, image.disk_size_gb)

@@ -10,6 +10,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
@@ -71,7 +72,7 @@ class KubernetesConnector:
     def _calls(self) -> KubernetesClient:
         return KubernetesClient(self._where.context, self._kubeconfig)
 
-    async def _noted(self) -> Identity:
+    async def _identify(self) -> Identity:
         """Return the namespace that is asked. The leases are in it, or no namespace is noted yet.
 
         Raises:
@@ -91,9 +92,11 @@ class KubernetesConnector:
             lease.mark,
             self._where,
             gpu_count=quote.offer.gpu_count,
+            image=quote.wish.order.image_at("kubernetes").image,
+            disk_gb=quote.wish.order.disk_gb,
         )
         where = {"namespace": self._where.namespace}
-        note_once(await self._noted(), self._note_of_cluster)
+        note_once(await self._identify(), self._note_of_cluster)
         try:
             made = await self._calls.ask("BatchV1Api", "create_namespaced_job", body=asked, **where)
         except Rejected as refused:
@@ -122,7 +125,7 @@ class KubernetesConnector:
         pod in its place, that pod is not the box.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
-        here = await self._noted()
+        here = await self._identify()
         # The Jobs come first. Then a pod whose Job is not listed was made between the two calls.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
@@ -136,7 +139,7 @@ class KubernetesConnector:
         """Implement `Connector.destroy`: delete the Job and its pod. The claim, its disk and the node stay."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
-        await self._noted()
+        await self._identify()
         try:
             await self._calls.ask(
                 "BatchV1Api",
@@ -228,6 +231,10 @@ class KubernetesConnector:
             taken=seen.taken,
             created_at=instant(metadata.get("creationTimestamp")),
         )
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: any image that the cluster can pull, with sh and python3."""
+        return "a cluster has no templates: name an image" if source.template else None
 
     # --- what can be had, and what is left
 

@@ -143,8 +143,18 @@ def mark_on(shown: Shown) -> str | None:
     return str(told) if metadata["name"] == job_name(told) else None
 
 
-def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
+def job(
+    mark: str,
+    where: Cluster,
+    *,
+    gpu_count: int,
+    image: str | None = None,
+    disk_gb: int | None = None,
+) -> dict[str, object]:
     """Return the Job for that mark: one pod, and never a second.
+
+    The image is the order's, or else the owner's. A disk that is ordered is asked of the node, and a pod that passes
+    it is evicted.
 
     The Job has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
     `ttlSecondsAfterFinished`, so that its outcome can be read until it is torn down.
@@ -152,6 +162,7 @@ def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
     labels = {MARK: label(mark)}
     annotations = {MARK: mark}
     queue = {"kueue.x-k8s.io/queue-name": where.queue} if where.queue else {}
+    disk = {} if disk_gb is None else {"ephemeral-storage": f"{disk_gb}G"}
     mounts = [
         {"name": "scratch", "mountPath": "/scratch"},
         {"name": "shm", "mountPath": _SHM},
@@ -173,9 +184,9 @@ def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
         "containers": [
             {
                 "name": CONTAINER,
-                "image": where.image,
+                "image": image or where.image,
                 "command": ["sh", "-c", _INIT],
-                "resources": {"limits": {"nvidia.com/gpu": str(gpu_count), **where.limits}},
+                "resources": {"limits": {"nvidia.com/gpu": str(gpu_count), **where.limits, **disk}},
                 "volumeMounts": mounts,
             }
         ],

@@ -21,8 +21,9 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -44,6 +45,11 @@ _TERMINATE_WITHIN_S = 300
 _ASK_AGAIN_S = 15
 _NO_SUCH_OBJECT = "global/object-does-not-exist"
 
+_IMAGE_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NO_CONTAINER = (
+    "an instance is a virtual machine: name a machine image by its id or family, as `template` in "
+    "[provider.lambda_cloud]"
+)
 _DESCRIPTION = re.compile(r"(?:\d+x )?(?:Tesla )?(?P<model>.+) \((?P<gb>\d+) GB ?(?P<form>\w*)\)")
 
 
@@ -156,13 +162,14 @@ class LambdaCloudConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         instance_type, _, region = quote.offer.id.partition("@")
         order: Json = {
             "region_name": region,
             "instance_type_name": instance_type,
             "ssh_key_names": [await self._key_name()],
+            **_image(quote.wish.order.image_at("lambda_cloud").template),
             "name": lease.mark[:_MOST_NAME_CHARS],
             "tags": [
                 {"key": _MARK_TAG, "value": lease.mark},
@@ -244,6 +251,10 @@ class LambdaCloudConnector:
             # The request succeeded for no instance, which shows only in its empty list.
             raise told
         return plain(shown.actions.terminate.reason_code or "") or told.message
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: an instance is a virtual machine, made from a machine image."""
+        return _NO_CONTAINER if source.image else None
 
     # --- what can be rented, and what is left
 
@@ -381,6 +392,13 @@ def _code(reply: Reply) -> str | None:
         return None
 
 
+def _image(template: str | None) -> dict[str, Json]:
+    """Return the field for the image that is ordered: its id, or the newest image of a family."""
+    if template is None:
+        return {}
+    return {"image": {"id" if _IMAGE_ID.fullmatch(template) else "family": template}}
+
+
 def _tag(shown: _Instance, key: str) -> str | None:
     return next((tag.value for tag in shown.tags or [] if tag.key == key), None)
 
@@ -392,7 +410,7 @@ def _subject(row: Mapping[str, object]) -> Subject:
         if isinstance(tags, list)
         else [0]
     )
-    return Subject.told(row.get("id"), [row.get("name"), *told])
+    return Subject.of_row(row.get("id"), [row.get("name"), *told])
 
 
 def _usd_h(kind: _Type) -> Decimal:

@@ -11,7 +11,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LocalAddress
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Setting, marked
+from gpu_tenant.domain.ports import Setting, find_marked
 from gpu_tenant.files.remove_tree import Mounted, remove_tree, require_unmounted
 
 BOX_VARIABLE = "GPU_TENANT_BOX"
@@ -28,7 +28,7 @@ class LocalConnector:
 
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. The box appears by a rename, so it is either complete or not there."""
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
         being_made = self._boxes / f".new-{lease.id}"
         try:

@@ -17,8 +17,9 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
+from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -46,8 +47,29 @@ _IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 _CUDA = "12.8"
 """The lowest version that the image runs on. A host with an older driver would never start the image."""
 
-_VOLUME_GB = 10
-"""The smallest size that can be asked for. The volume bills double while stopped, and does not hold the home."""
+_STARTS_SSHD = (
+    "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; "
+    'has() { command -v "$1" >/dev/null 2>&1; }; wanted="openssh-server python3"; '
+    "has sshd && has python3 || if has apt-get; then apt-get update; "
+    "DEBIAN_FRONTEND=noninteractive apt-get install -y $wanted; "
+    "elif has apk; then apk add --no-cache openssh python3; "
+    "elif has microdnf; then microdnf install -y $wanted; "
+    "elif has dnf; then dnf install -y $wanted; else yum install -y $wanted; fi; "
+    'mkdir -p "$HOME/.ssh" /run/sshd; chmod 700 "$HOME/.ssh"; '
+    'echo "$PUBLIC_KEY" >>"$HOME/.ssh/authorized_keys"; '
+    'env | grep -E "^[A-Za-z_][A-Za-z0-9_]*=" '
+    '| grep -vE "^(HOME|PWD|OLDPWD|SHLVL|_|PUBLIC_KEY|wanted)=" >"$HOME/.ssh/environment"; '
+    'chmod 600 "$HOME/.ssh/authorized_keys" "$HOME/.ssh/environment"; ssh-keygen -A; '
+    'exec "$(command -v sshd)" -D -e -o PermitUserEnvironment=yes'
+)
+"""Starts an image that has no sshd of RunPod's: sshd comes from the image's own package manager.
+
+A login gets the image's variables, such as the PATH on which its python is. There is no `'` in it: it stands in two.
+"""
+_OWN_IMAGES = "runpod/"
+
+_LEAST_VOLUME_GB, _CONTAINER_GB = 10, 20
+"""The smallest volume that can be asked for, and RunPod's own size of a container's disk, which holds the home."""
 
 _MONTH_H = 720
 """The hours of the shortest month, so that the price shown is never less than the bill."""
@@ -85,9 +107,9 @@ class RunpodConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self.list_boxes()):
+        if ours := find_marked(lease, await self.list_boxes()):
             return ours
-        order = self._order(lease.mark, quote.offer.id, quote.wish.disk_gb)
+        order = self._order(lease.mark, quote.offer.id, quote.wish)
         try:
             reply = await self._wire.call(
                 "POST", "/v2/pods", body=order, expect=(200, 201, 202, 403)
@@ -166,17 +188,22 @@ class RunpodConnector:
             if no.status != 409 or (await self._wire.get(pod)).fields.get("status") not in done:
                 raise
 
-    def _order(self, mark: str, offer: str, disk_gb: int) -> Object:
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: any image of any registry, and any template, public or one's own."""
+        return None
+
+    def _order(self, mark: str, offer: str, wish: Wish) -> Object:
         """Return the body of a create."""
         cloud, count, gpu, places = _parts(offer)
         return {
             "name": mark,
-            "image": _IMAGE,
+            **_source(wish.order),
             "cloud": cloud,
-            "gpu": {"id": gpu, "count": count, "minCudaVersion": _CUDA},
+            "gpu": {"id": gpu, "count": count, **_cuda(wish.order)},
             **({"dataCenterIds": list(places)} if places else {}),
-            "disk": disk_gb,
-            "mounts": {"persistent": {"size": _VOLUME_GB, "path": "/workspace"}},
+            # The work lies on the volume, which outlives a stop. So the room that was asked for is there.
+            "disk": _CONTAINER_GB,
+            "mounts": {"persistent": {"size": _volume_gb(wish.disk_gb), "path": "/workspace"}},
             "ports": ["22/tcp"],
             "startSsh": True,
             # The mark is in the environment, because the name can be changed in the console. Our key is
@@ -221,7 +248,7 @@ class RunpodConnector:
                 "product": "POD",
                 "count": str(wish.gpu_count),
                 "cloud": cloud,
-                "minCudaVersion": _CUDA,
+                **_cuda(wish.order),
             }
             gpus = (await self._wire.get("/v2/catalog/gpus", query=asked)).fields.get("gpus")
             found += [_offer(gpu, wish, cloud) for gpu in _objects(gpus, "GPUs")]
@@ -277,6 +304,28 @@ class RunpodConnector:
             query = {**query, "cursor": cursor}
 
 
+# --- asking
+
+
+def _source(order: Order) -> Object:
+    """Return what a pod is started from. sshd comes with us where the image is not RunPod's own."""
+    source = order.image_at("runpod")
+    if source.template is not None:
+        return {"templateId": source.template}
+    if source.image is None:
+        return {"image": _IMAGE}
+    if source.image.startswith(_OWN_IMAGES):
+        return {"image": source.image}
+    return {"image": source.image, "args": f"sh -c '{_STARTS_SSHD}'"}
+
+
+def _cuda(order: Order) -> dict[str, str]:
+    """Return the lowest CUDA version that the host must have. Only of our own image we know it ourselves."""
+    if order.cuda is not None:
+        return {"minCudaVersion": order.cuda}
+    return {"minCudaVersion": _CUDA} if order.image_at("runpod") == AtProvider() else {}
+
+
 # --- reading
 
 
@@ -301,7 +350,7 @@ def _mark(pod: Object) -> str | None:
 
 
 def _subject(pod: Object) -> Subject:
-    return Subject.told(pod.get("id"), [pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK")])
+    return Subject.of_row(pod.get("id"), [pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK")])
 
 
 def _direct(pod: Object) -> SshAddress | None:
@@ -355,11 +404,12 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     ):
         return None
     each = _usd(_at(gpu, "price", cloud.lower()))
-    stop = f"a stop keeps /workspace ({_VOLUME_GB} GB) and wipes the home directory"
+    kept_gb = _volume_gb(wish.disk_gb)
+    stop = f"a stop keeps /workspace ({kept_gb} GB) and wipes the home directory"
     price = Price(
         gpu_usd_h=None if each is None else each * wish.gpu_count,
-        disk_usd_h=_disk_usd_h(wish.disk_gb + _VOLUME_GB),
-        parked_usd_h=(_STOPPED_USD_MONTH * _VOLUME_GB / _MONTH_H).quantize(CENT),
+        disk_usd_h=_disk_usd_h(_CONTAINER_GB + kept_gb),
+        parked_usd_h=(_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(CENT),
         upload_usd_gb=Decimal(0),
         download_usd_gb=Decimal(0),
         source="api",
@@ -372,7 +422,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         vram_gib=vram_gib,
         region=", ".join(within) or None,
         price=price,
-        disk_gb=wish.disk_gb,
+        disk_gb=kept_gb,
         interruptible=False,
         reliability=None,
         max_hours=None,
@@ -431,6 +481,10 @@ def _objects(value: Json, what: str) -> list[Object]:
     if len(objects) != len(value):
         raise _unreadable(f"a list of {what} with something else in it")
     return objects
+
+
+def _volume_gb(disk_gb: int) -> int:
+    return max(_LEAST_VOLUME_GB, disk_gb)
 
 
 def _disk_usd_h(size_gb: int) -> Decimal:

@@ -1,6 +1,7 @@
 """Boxes at Vast.ai: containers on other people's machines, rented by the second or by a bid."""
 
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -17,8 +18,9 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
-from gpu_tenant.domain.ports import Asking, Setting, marked, wanted_quote
+from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
@@ -38,6 +40,11 @@ from gpu_tenant.providers.vastai.billing import (
 
 # The provider's default: it picks the CUDA version that the host's driver can run.
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
+_HAS_PYTHON = (
+    "; command -v python3 >/dev/null || (apt-get update && apt-get install -y python3)"
+    " || apk add --no-cache python3"
+)
+"""What works on a box is written in Python. Vast.ai itself brings sshd into any image."""
 _SPACING = (
     Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
     Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
@@ -49,8 +56,8 @@ _SPACING = (
     Spacing("GET", CHARGES, 1.0),
 )
 _SETUP_S = 240
-# A create's answer is read whatever its status is, because an error may name a box that was made. A
-# 429 never does.
+# A create's answer is read whatever its status is, because an error may name a box that was made.
+# Only a 429 never names a box.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
 _GONE = ("not_found", "no_such_instance")
 _BID = ":bid"
@@ -122,13 +129,15 @@ class VastConnector:
         )
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. If a refusal names a box, return that box as it is, to be given back.
+        """Implement `Connector.create`.
 
-        Whether the box is interruptible is taken from the provider's answer and not from the order: a request that
-        loses its bid on the way rents at the full price, without any notice.
+        If the provider refuses but names a box, that box is returned as it is, so that the caller gives it back.
+
+        Whether the box is interruptible is taken from the provider's answer, not from the order. If the bid is lost
+        on the way to the provider, the request rents a box at the full price, and nothing reports that.
         """
         quote = wanted_quote(lease)
-        if ours := marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
+        if ours := find_marked(lease, await self._boxes({"label": {"in": [lease.mark]}})):
             return ours
         ask, _, _ = quote.offer.id.partition(":")
         path = f"/api/v0/asks/{ask}/"
@@ -262,12 +271,16 @@ class VastConnector:
         if ends is not None and ends <= self._setting.clock.now().timestamp():
             told.append(_ENDED)
         elif state is BoxState.PARKED and row.get("intended_status") == "running":
-            told.append("it waits for its GPU, and starts, and bills, as soon as that is free")
+            told.append("it waits for its GPU; as soon as the GPU is free, it starts and bills")
         elif state is BoxState.PARKED and row.get("is_bid") is True:
             told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
             told += [f"Vast.ai calls it {plain(word)}", words(str(row.get("status_msg") or ""))]
         return "; ".join(filter(None, told)) or None
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: any image of any registry, and any template, by its hash."""
+        return None
 
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
         """Return the body of a create. A bid is the quote's price, and never above the quote's cap."""
@@ -280,9 +293,11 @@ class VastConnector:
                     remedy=f"{Command('offers')} shows what the cap allows",
                 )
         key = shlex.quote(self._setting.public_key())
+        source = quote.wish.order.image_at("vastai")
         return {
             "client_id": "me",
-            "image": _IMAGE,
+            # What is stated beside a template replaces what the template says.
+            **({} if source.template else {"image": source.image or _IMAGE}),
             "env": {},
             "label": mark,
             "price": None if bid is None else float(bid),
@@ -290,7 +305,8 @@ class VastConnector:
             # The first command keeps logins out of tmux. The rest installs our key even if the call
             # that attaches the key is lost.
             "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
-            f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
+            f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys"
+            + ("" if source == AtProvider() else _HAS_PYTHON),
             # Otherwise an offer that is gone leaves behind a stopped box, whose disk bills.
             "cancel_unavail": True,
             "runtype": "ssh_direc ssh_proxy",
@@ -301,12 +317,12 @@ class VastConnector:
             "jupyter_dir": None,
             "extra": None,
             "image_login": None,
-            "template_hash_id": None,
+            "template_hash_id": source.template,
             "user": None,
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`, with two requests if a bid is as good as a firm price."""
+        """Implement `Market.offers`. If the wish allows both a bid and a firm price, each is requested."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
             return []
@@ -326,7 +342,10 @@ class VastConnector:
         return [leftover(row) for row in rows if not row.get("instances")]
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
-        """Implement `Billing.ask_bill`. The charges name each contract, and cannot be requested for one alone."""
+        """Implement `Billing.ask_bill`.
+
+        The charges of one contract alone cannot be requested. Each charge names its contract.
+        """
         now = self._setting.clock.now()
         query = charges_query(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
@@ -420,6 +439,8 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         "limit": 100,
         "allocated_storage": float(wish.disk_gb),
     }
+    if wish.order.cuda is not None:
+        asked["cuda_max_good"] = {"gte": float(wish.order.cuda)}
     if wish.trust != "any":
         asked["verified"] = {"eq": True}
     if wish.trust == "datacenter":
@@ -436,7 +457,8 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     ram_mb = _number(row.get("cpu_ram"))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
-    ask, count = row.get("id"), row.get("num_gpus")
+    score = _number(row.get("dlperf"))
+    ask, count, machine = row.get("id"), row.get("num_gpus"), row.get("machine_id")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
         or wish.preference(name) is None
@@ -452,6 +474,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     return Offer(
         provider="vastai",
         id=f"{ask}{_BID}" if kind == "bid" else str(ask),
+        host=str(machine) if isinstance(machine, int) else None,
         gpu=name,
         gpu_count=count,
         vram_gib=vram,
@@ -460,7 +483,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
             parked_usd_h=None if disk is None else disk.quantize(CENT),
-            # Their figures are as seen from the box: what is uploaded to the box is what it downloads.
+            # Vast.ai counts from the side of the box. Our upload is the box's download.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
             source="api",
@@ -477,6 +500,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         setup_s=_SETUP_S,
         download_mbps=_number(row.get("inet_down")),
         upload_mbps=_number(row.get("inet_up")),
+        dlperf=score if score is not None and 0 < score < math.inf else None,
         cpus=_number(row.get("cpu_cores_effective")),
         ram_gib=None if ram_mb is None else ram_mb / 1024,
         notes=tuple(notes),

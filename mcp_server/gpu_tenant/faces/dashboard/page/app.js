@@ -13,6 +13,7 @@ import {html, render, useEffect} from "./vendor/htm-preact.js";
 import {t, useLang} from "./words.js";
 
 // The overview writes its title itself, with how many leases need somebody.
+/** @type {Record<string, {view: Function, title?: (id: string | null) => string | null}>} */
 const VIEWS = {
   overview: {view: Overview},
   lease: {view: LeasePage, title: (id) => id},

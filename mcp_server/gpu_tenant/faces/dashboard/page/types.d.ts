@@ -34,7 +34,7 @@ export interface Card {
   budget_usd: string | null;
   cost_usd: string | null;
   forecast_deadline_usd: string | null;
-  /** at its job's end, at most */
+  /** about, at its job's end */
   forecast_job_usd: string | null;
   job_ends_in_s: number | null;
   /** bills though nothing runs */
@@ -222,6 +222,8 @@ export interface Found {
   unfit: Record<string, number>;
   /** providers that did not answer, and what to do */
   troubles: Record<string, string>;
+  /** what `gpu-tenant.toml` asks for */
+  order: string[];
   /** what `provision` waits for */
   wish: string | null;
   next: string;
@@ -607,6 +609,8 @@ export interface Snapshot {
   names: string[];
   /** complete, and left for the next look */
   left_out: number;
+  /** of artifacts on the box that are not here yet, as far as it says */
+  to_come_bytes: number;
   unfinished_files: number;
   /** still being written, or of what is */
   unfinished: string[];

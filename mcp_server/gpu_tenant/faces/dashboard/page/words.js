@@ -10,6 +10,7 @@ import signatures from "./chinese/signatures.js";
 import {useEffect, useState} from "./vendor/htm-preact.js";
 
 const KEPT = "gpu-tenant.language";
+/** @type {Record<string, string>} */
 const CHINESE = {
   ...actions,
   ...frame,
@@ -45,8 +46,10 @@ export const locale = () => (lang === "zh" ? "zh-CN" : "en-GB");
  */
 export function t(key, values = {}) {
   const sentence = (lang === "zh" && CHINESE[key]) || key;
-  return sentence.replace(/\{(\w+)\}/g, (whole, name) =>
-    name in values ? String(values[name]) : whole,
+  return sentence.replace(
+    /\{(\w+)\}/g,
+    (/** @type {string} */ whole, /** @type {string} */ name) =>
+      name in values ? String(values[name]) : whole,
   );
 }
 

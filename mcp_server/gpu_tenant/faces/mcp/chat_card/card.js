@@ -3,6 +3,9 @@
 // ever set as text. It asks for nothing but another look.
 
 /** @import {Card, Collected, Leases, Snapshot, TornDown, Watched} from "./types.d.ts" */
+/** @typedef {string | number | null | undefined} Usd */
+/** @typedef {number | null | undefined} Count A number of bytes, of files or of seconds; null is unknown. */
+/** @typedef {HTMLElement | string | null | undefined} Child */
 
 const VERSION = "2026-01-26";
 const LOG_LINES = 40;
@@ -14,13 +17,20 @@ const host = window.parent;
 const waiting = new Map();
 let asked = 0;
 let canAsk = false;
+/** @type {Record<string, any>} */
 let input = {};
 
+/** @param {Record<string, unknown>} message */
 function send(message) {
   // No host tells its origin; nothing secret is said here.
   host.postMessage({jsonrpc: "2.0", ...message}, "*");
 }
 
+/**
+ * @param {string} method
+ * @param {Record<string, unknown>} params
+ * @returns {Promise<any>}
+ */
 function ask(method, params) {
   return new Promise((resolve, reject) => {
     asked += 1;
@@ -29,6 +39,7 @@ function ask(method, params) {
   });
 }
 
+/** @type {Record<string, (params: any) => void>} */
 const heard = {
   "ui/notifications/tool-input": (params) => {
     input = params.arguments ?? {};
@@ -55,6 +66,7 @@ window.addEventListener("message", ({source, data}) => {
   }
 });
 
+/** @param {any} context */
 function dress(context) {
   const root = document.documentElement;
   if (typeof context.locale === "string")
@@ -87,6 +99,11 @@ function measure() {
 
 // Looking again
 
+/**
+ * @param {string} tool
+ * @param {Record<string, unknown>} args
+ * @param {HTMLButtonElement} button
+ */
 async function look(tool, args, button) {
   const status = /** @type {HTMLElement} */ (document.getElementById("heard"));
   button.disabled = true;
@@ -103,9 +120,14 @@ async function look(tool, args, button) {
   }
 }
 
+/**
+ * @param {string} words
+ * @param {string} tool
+ * @param {Record<string, unknown>} args
+ */
 function again(words, tool, args) {
   if (!canAsk) return null;
-  const button = part("button", {type: "button"}, t(words));
+  const button = /** @type {HTMLButtonElement} */ (part("button", {type: "button"}, t(words)));
   button.addEventListener("click", () => look(tool, args, button));
   return button;
 }
@@ -114,6 +136,11 @@ const allLeases = (words = "All leases") => again(words, "list_leases", {});
 
 // Words
 
+/**
+ * @param {string} tag
+ * @param {Record<string, string>} attributes
+ * @param {(Child | Child[])[]} children
+ */
 function part(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -121,6 +148,7 @@ function part(tag, attributes, ...children) {
   return made;
 }
 
+/** @param {Usd} usd */
 function money(usd) {
   if (usd == null) return t("unknown");
   const amount = Number(usd);
@@ -129,11 +157,17 @@ function money(usd) {
     : String(usd);
 }
 
+/** @param {Usd} usd */
 const rate = (usd) => (usd == null ? t("unknown") : t("{usd}/h", {usd: money(usd)}));
 
+/**
+ * @param {Usd} usd
+ * @param {string | null | undefined} counts
+ */
 const counted = (usd, counts) =>
   counts ? t("{sum}: {counts}", {sum: money(usd), counts}) : money(usd);
 
+/** @param {Count} count */
 function size(count) {
   if (count == null) return t("unknown");
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -146,15 +180,30 @@ function size(count) {
   return `${amount.toFixed(unit ? 1 : 0)} ${units[unit]}`;
 }
 
+/**
+ * @param {Count} count
+ * @param {Count} whole
+ */
 const outOf = (count, whole) => t("{size} of {whole}", {size: size(count), whole: size(whole)});
 
+/** @param {number} count */
 const files = (count) => (count === 1 ? t("1 file") : t("{n} files", {n: count}));
 
+/**
+ * @param {number} count
+ * @param {Count} bytes
+ */
 const heap = (count, bytes) => t("{files}, {size}", {files: files(count), size: size(bytes)});
 
+/**
+ * @param {number} count
+ * @param {Count} bytes
+ * @param {string} where
+ */
 const lying = (count, bytes, where) =>
   t("{files}, {size}, in {where}", {files: files(count), size: size(bytes), where});
 
+/** @param {Count} seconds */
 function span(seconds) {
   if (seconds == null) return t("unknown");
   if (seconds < 120) return t("{n} s", {n: Math.round(seconds)});
@@ -162,18 +211,21 @@ function span(seconds) {
   return t("{n} h", {n: (seconds / 3600).toFixed(1)});
 }
 
+/** @param {number} seconds */
 function clock(seconds) {
   const whole = Math.floor(seconds);
-  const two = (count) => String(count).padStart(2, "0");
+  const two = (/** @type {number} */ count) => String(count).padStart(2, "0");
   return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 }
 
 // The countdown runs only after a look of the card's own: a host draws an old answer again as it was,
 // and nothing in it tells how old it is.
+/** @type {(() => void)[]} */
 let ticking = [];
 let shownAt = 0;
 let shownHow = "told";
 
+/** @param {Count} seconds */
 function deadline(seconds) {
   if (seconds == null) return t("unknown");
   const words = part("span", {});
@@ -192,6 +244,7 @@ setInterval(() => {
   if (shownHow === "looked") for (const tell of ticking) tell();
 }, 1000);
 
+/** @param {(any[] | null | false | undefined | "")[]} rows */
 function facts(rows) {
   const list = part("dl", {});
   for (const row of rows) {
@@ -200,9 +253,14 @@ function facts(rows) {
   return list;
 }
 
+/** @param {string} words */
 const alarm = (words) =>
   part("p", {class: "alarm"}, part("strong", {class: "bad"}, t("Alarm: ")), words);
 
+/**
+ * @param {string} title
+ * @param {readonly string[] | null | undefined} lines
+ */
 function bullets(title, lines) {
   if (!lines?.length) return null;
   return part(
@@ -217,6 +275,10 @@ function bullets(title, lines) {
   );
 }
 
+/**
+ * @param {string} title
+ * @param {object} [values]
+ */
 function heading(title, values) {
   const how =
     shownHow === "looked"
@@ -234,6 +296,10 @@ function heading(title, values) {
 
 let opened = new Set();
 
+/**
+ * @param {any} answer
+ * @param {"told" | "looked"} how
+ */
 function show(answer, how) {
   const told = answer?.structuredContent;
   shownAt = performance.now();
@@ -243,7 +309,9 @@ function show(answer, how) {
     Array.from(document.querySelectorAll("details[open] h2"), (name) => name.textContent),
   );
   if (answer?.isError || !told) {
-    const words = (answer?.content ?? []).map((piece) => piece.text ?? "").join("\n");
+    const words = (answer?.content ?? [])
+      .map((/** @type {{text?: string}} */ piece) => piece.text ?? "")
+      .join("\n");
     const title = answer?.isError ? "Refused, or it did not work" : "The answer";
     draw([
       part(
@@ -269,16 +337,19 @@ function show(answer, how) {
   );
 }
 
+/** @param {(HTMLElement | null)[]} parts */
 function draw(parts) {
   const card = /** @type {HTMLElement} */ (document.getElementById("card"));
   card.replaceChildren(...parts.filter((drawn) => drawn !== null));
 }
 
+/** @param {(HTMLElement | null)[]} buttons */
 function actions(...buttons) {
   const given = buttons.filter((button) => button !== null);
   return given.length ? part("div", {class: "actions"}, given) : null;
 }
 
+/** @type {Record<string, string>} */
 const UNBILLED = {nobody: "nobody bills", "no more": "bills no more"};
 
 /**
@@ -292,6 +363,10 @@ const rateOf = (card) =>
 const spentOf = (card) =>
   card.bills === "nobody" && card.cost_usd === null ? t("nothing") : money(card.cost_usd);
 
+/** @type {Record<string, string>} */
+const JOB_PILLS = {running: "good", failed: "bad", killed: "bad"};
+
+/** @type {Record<string, string>} */
 const PILLS = {good: "good", accent: "good", warn: "warn", bad: "bad", still: "warn"};
 
 /**
@@ -348,7 +423,7 @@ function lease(card, open, told) {
       ? null
       : [
           "job's end",
-          t("in {span}, {sum} at most", {
+          t("in {span}, about {sum}", {
             span: span(card.job_ends_in_s),
             sum: money(card.forecast_job_usd),
           }),
@@ -362,13 +437,15 @@ function lease(card, open, told) {
     live && card.jobs.length
       ? again("Look at its job", "monitor", {lease: card.lease, wait_s: 0})
       : null;
-  const shown = part(
-    "details",
-    {class: "lease"},
-    summary,
-    card.alarm && told !== "above" ? alarm(card.alarm) : null,
-    rows,
-    actions(job),
+  const shown = /** @type {HTMLDetailsElement} */ (
+    part(
+      "details",
+      {class: "lease"},
+      summary,
+      card.alarm && told !== "above" ? alarm(card.alarm) : null,
+      rows,
+      actions(job),
+    )
   );
   shown.open = open || Boolean(card.alarm) || opened.has(card.lease);
   return shown;
@@ -416,6 +493,7 @@ function one(card) {
   ];
 }
 
+/** @param {string} log */
 function fromBox(log) {
   const fenced = /^<untrusted-([0-9A-Za-z]+)[^>\n]*>\n([\s\S]*)\n<\/untrusted-\1>$/.exec(log);
   return (fenced ? fenced[2] : log).replace(/\n+$/, "").split("\n").slice(-LOG_LINES).join("\n");
@@ -459,7 +537,7 @@ function watched(told) {
     told.exit_code == null
       ? told.state
       : t("{state}, status {code}", {state: told.state, code: told.exit_code});
-  const kind = {running: "good", failed: "bad", killed: "bad"}[told.state] ?? "soft";
+  const kind = JOB_PILLS[told.state] ?? "soft";
   return [
     heading("{job} on {lease}", told),
     part(

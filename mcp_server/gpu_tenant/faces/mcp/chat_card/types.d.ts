@@ -19,7 +19,7 @@ export interface Card {
   budget_usd: string | null;
   cost_usd: string | null;
   forecast_deadline_usd: string | null;
-  /** at its job's end, at most */
+  /** about, at its job's end */
   forecast_job_usd: string | null;
   job_ends_in_s: number | null;
   /** bills though nothing runs */
@@ -188,6 +188,8 @@ export interface Snapshot {
   names: string[];
   /** complete, and left for the next look */
   left_out: number;
+  /** of artifacts on the box that are not here yet, as far as it says */
+  to_come_bytes: number;
   unfinished_files: number;
   /** still being written, or of what is */
   unfinished: string[];

@@ -1,4 +1,5 @@
 // The card's own words, in English or Chinese; what an answer says stays as it was said.
+/** @type {Record<string, string>} */
 const CHINESE = {
   unknown: "未知",
   nothing: "无",
@@ -62,7 +63,7 @@ const CHINESE = {
   spent: "已花费",
   "by its deadline": "到截止时",
   "job's end": "任务结束",
-  "in {span}, {sum} at most": "还需 {span}，最多 {sum}",
+  "in {span}, about {sum}": "还需 {span}，约 {sum}",
   "if this computer dies": "本机停机或断网时",
   jobs: "任务",
   next: "下一步",
@@ -121,10 +122,16 @@ const CHINESE = {
 };
 
 // A sentence of the card's own in the host's language, with `{name}` filled in; it is never an answer's.
+/**
+ * @param {string} sentence
+ * @param {object} [values]
+ */
 function t(sentence, values = {}) {
   const chinese = document.documentElement.lang === "zh-Hans" && Object.hasOwn(CHINESE, sentence);
-  return (chinese ? CHINESE[sentence] : sentence).replace(/\{(\w+)\}/g, (hole, name) =>
-    Object.hasOwn(values, name) ? String(values[name]) : hole,
+  return (chinese ? CHINESE[sentence] : sentence).replace(
+    /\{(\w+)\}/g,
+    (/** @type {string} */ hole, /** @type {string} */ name) =>
+      Object.hasOwn(values, name) ? String(/** @type {any} */ (values)[name]) : hole,
   );
 }
 

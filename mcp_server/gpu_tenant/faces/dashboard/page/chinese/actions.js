@@ -45,7 +45,7 @@ export default {
   "The GPU is no longer billed. The disk is, every hour, until the lease is torn down.":
     "GPU 不再计费。磁盘仍按小时计费，直到租约销毁。",
   "It does not end the lease, and the deadline still comes.": "租约不会结束，截止时间照常到来。",
-  "This platform may empty the disk of a stopped box: it is refused once the box was used.":
+  "A stop may empty the disk that the work is on: it is refused once the box was used.":
     "该平台可能清空已关停机器的磁盘：机器用过之后会拒绝此操作。",
   "It is refused while a job runs.": "任务运行时会拒绝。",
   "Nobody promises that a GPU is free when you resume.": "再开机时不保证有空闲 GPU。",
@@ -124,7 +124,7 @@ export default {
   "Destroyed over a person's signature; the provider has twice shown the box gone.":
     "经人签字后销毁；平台两次确认机器已消失。",
   "It cost an unknown sum.": "费用未知。",
-  "It cost ${sum}.": "费用 ${sum}。",
+  "It cost {sum}.": "费用 {sum}。",
   "Kept: {files}, {size}, in {where}.": "保留：{files}，{size}，位于 {where}。",
   "Kept: {files}, {size}.": "保留：{files}，{size}。",
   "Not proved: {list}": "未能验证：{list}",
@@ -144,13 +144,13 @@ export default {
   "Did not read back whole: {list}": "读回不完整：{list}",
   "No room here for: {list}": "本机空间不足：{list}",
   "an unknown rate": "未知费率",
-  "${sum} an hour": "每小时 ${sum}",
+  "{sum} an hour": "每小时 {sum}",
   "The deadline has moved.": "截止时间已更改。",
   "Parked: it bills {rate} now.": "已关机保留：现按{rate}计费。",
   "Started again: it bills {rate}.": "已重新开机：按{rate}计费。",
   "Under a lease now, at {rate}.": "已纳入租约，{rate}。",
   "It goes on under {lease}, at {rate}.": "在 {lease} 下继续，{rate}。",
-  "By its deadline it will have cost ${sum}.": "到截止时间共花费 ${sum}。",
+  "By its deadline it will have cost {sum}.": "到截止时间共花费 {sum}。",
   "The job has ended by itself.": "任务已自行结束。",
   "The job has ended with an error.": "任务出错结束。",
   "The job has ended as asked.": "任务已按请求结束。",

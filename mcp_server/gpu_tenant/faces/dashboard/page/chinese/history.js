@@ -13,13 +13,13 @@ export default {
   "In the last 30 days": "最近 30 天",
   "Spent by day (UTC)": "每日花费（UTC）",
   "Leases that have ended": "已结束的租约",
-  "Spent by day, from {first} to {last}: ${total} in all, ${most} on the dearest day":
-    "{first} 至 {last} 每日花费：共 ${total}，最多一天 ${most}",
+  "Spent by day, from {first} to {last}: {total} in all, {most} on the dearest day":
+    "{first} 至 {last} 每日花费：共 {total}，最多一天 {most}",
   "The same as a table": "以表格显示",
   "Day (UTC)": "日期（UTC）",
   Sum: "合计",
   "Burn rate": "每小时花费",
-  "Burn rate: ${most} an hour at the most, ${now} now": "每小时花费：最高 ${most}，现在 ${now}",
+  "Burn rate: {most} an hour at the most, {now} now": "每小时花费：最高 {most}，现在 {now}",
   now: "现在",
   "The browser did not let it be copied": "浏览器不允许复制",
   "Copy as CSV": "复制为 CSV",

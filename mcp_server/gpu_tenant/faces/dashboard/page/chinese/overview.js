@@ -49,7 +49,7 @@ export default {
   "1 more job runs": "另有 1 个任务在运行",
   "{n} more jobs run": "另有 {n} 个任务在运行",
   "of {usd}": "预算 {usd}",
-  "{usd} at its job's end, at most": "到任务结束时最多 {usd}",
+  "about {usd} at its job's end": "到任务结束时约 {usd}",
   "{usd} at the deadline": "到截止时 {usd}",
   "Alarm:": "警报：",
   "The box does not answer.": "机器没有应答。",

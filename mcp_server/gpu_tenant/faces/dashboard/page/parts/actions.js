@@ -249,6 +249,7 @@ function Underway({begun, row, onWaiver, onClose}) {
 
 // -- what is asked ----------------------------------------------------------
 
+/** @type {Record<string, (row: TimedRow) => Record<string, any>>} */
 const START = {
   extend: ({card}) => ({hours: Math.max(0, Math.ceil((card.deadline_in_s ?? 0) / 3600)) + 4}),
   resume: ({card}) => ({hours: (card.deadline_in_s ?? 0) > 0 ? undefined : 4}),
@@ -285,6 +286,7 @@ function Hours({value, change, hint, required}) {
   <//>`;
 }
 
+/** @type {Record<string, Function>} */
 const FIELDS = {
   /**
    * @param {{row: TimedRow, body: Record<string, any>,
@@ -363,14 +365,14 @@ const FIELDS = {
    *   change: (news: Record<string, any>) => void}} properties
    */
   stop({row, body, change}) {
-    const jobs = row.card.jobs.filter((job) => !job.includes(" "));
+    const jobs = row.card.jobs.filter((/** @type {string} */ job) => !job.includes(" "));
     return html`<div class="asked">
       ${
         jobs.length > 1 &&
         html`<${Field} label=${t("Job")}>
           <select onChange=${(event) => change({job: event.target.value || undefined})}>
             <option value="">${t("The newest")}</option>
-            ${jobs.map((job) => html`<option key=${job}>${job}</option>`)}
+            ${jobs.map((/** @type {string} */ job) => html`<option key=${job}>${job}</option>`)}
           </select>
         <//>`
       }

@@ -10,6 +10,7 @@ import {Button, Shape, Words} from "./widgets.js";
 
 const KEPT = "gpu-tenant.notify";
 const TOLD = "gpu-tenant.notified";
+/** @type {TimedRow[]} */
 const NONE = [];
 
 /**

@@ -43,6 +43,7 @@ const PALETTE = [
   [0, 255, 255],
   [255, 255, 255],
 ];
+/** @type {Record<string, string>} */
 const SHOWN = {
   bold: "a-bold",
   dim: "a-dim",

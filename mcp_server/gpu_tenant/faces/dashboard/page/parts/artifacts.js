@@ -8,6 +8,7 @@ import {Button, Bytes, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js
 
 const PAGE = 200; // rows that are drawn at first; more as they are asked for
 
+/** @type {Record<string, {rank: number, kind: Tone, words: () => string}>} */
 const STANDINGS = {
   problem: {rank: 0, kind: "bad", words: () => t("broken")},
   unproved: {rank: 1, kind: "bad", words: () => t("not proved")},
@@ -130,6 +131,7 @@ function Sealed({files, keptIn}) {
 
 /** @param {Judged[]} shown */
 function tally(shown) {
+  /** @type {Record<string, number>} */
   const counts = {};
   for (const {standing} of shown) {
     counts[standing] = (counts[standing] ?? 0) + 1;

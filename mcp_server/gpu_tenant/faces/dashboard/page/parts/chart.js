@@ -190,7 +190,7 @@ const columns = ({xs, series}) => /** @type {any} */ ([xs, ...series.map(({value
  * Everything that is drawn takes its colour from the style sheet.
  * @param {any} newest
  * @param {HTMLElement} host
- * @returns {any}
+ * @returns {uPlot.Options}
  */
 function options(newest, host) {
   const style = getComputedStyle(host);
@@ -239,11 +239,14 @@ function options(newest, host) {
     ],
     series: [
       {},
-      ...series.map((_, at) => ({
+      ...series.map((/** @type {Drawn} */ _, /** @type {number} */ at) => ({
         stroke: colour(`--series-${at % COLOURS}`),
         width: series.length > 1 ? 1.25 : 1.75,
         fill: series.length > 1 ? undefined : colour("--series-fill"),
-        points: {show: (made, index) => made.data[index].length < 3},
+        points: {
+          show: (/** @type {uPlot} */ made, /** @type {number} */ index) =>
+            made.data[index].length < 3,
+        },
         spanGaps: false,
       })),
     ],
@@ -255,6 +258,7 @@ function options(newest, host) {
  * A scale for a single reading, which has no width of its own.
  * @param {"step" | "time"} over
  * @param {number} x
+ * @returns {[number, number]}
  */
 const around = (over, x) => (over === "time" ? [x - 30, x + 30] : [x - 1, x + 1]);
 
@@ -262,6 +266,7 @@ const around = (over, x) => (over === "time" ? [x - 30, x + 30] : [x - 1, x + 1]
  * @param {number | null} least
  * @param {number | null} most
  * @param {{top?: number | undefined, from0: boolean}} given
+ * @returns {[number | null, number | null]}
  */
 function reach(least, most, {top, from0}) {
   if (least === null || most === null) return [0, top ?? 1];

@@ -6,19 +6,20 @@ import {t} from "../words.js";
 import {verbWords} from "./plans.js";
 import {
   Ago,
-  amount,
   Button,
   bytesWords,
   Progress,
   Shape,
   SpanTicking,
   Step,
+  usdWords,
   Words,
 } from "./widgets.js";
 
 /** @import {Card, Collected, Errand, Receipt, Snapshot} from "../types.d.ts" */
 
 const KINDS = {running: "wait", done: "good", failed: "bad"};
+/** @type {Record<string, () => string>} */
 const STATES = {
   running: () => t("under way"),
   done: () => t("done"),
@@ -72,7 +73,7 @@ function receiptWords(receipt) {
     GROUNDS[receipt.ground](),
     receipt.cost_usd === null
       ? t("It cost an unknown sum.")
-      : t("It cost ${sum}.", {sum: amount(receipt.cost_usd)}),
+      : t("It cost {sum}.", {sum: usdWords(receipt.cost_usd)}),
     receipt.kept_in
       ? t("Kept: {files}, {size}, in {where}.", kept)
       : t("Kept: {files}, {size}.", kept),
@@ -134,7 +135,7 @@ function cardWords(verb, card) {
   const rate =
     card.price_usd_h === null
       ? t("an unknown rate")
-      : t("${sum} an hour", {sum: amount(card.price_usd_h)});
+      : t("{sum} an hour", {sum: usdWords(card.price_usd_h)});
   const first = {
     extend: () => t("The deadline has moved."),
     park: () => t("Parked: it bills {rate} now.", {rate}),
@@ -145,11 +146,14 @@ function cardWords(verb, card) {
   const then = card.forecast_deadline_usd;
   return [
     ...(first ? [first()] : []),
-    ...(then === null ? [] : [t("By its deadline it will have cost ${sum}.", {sum: amount(then)})]),
+    ...(then === null
+      ? []
+      : [t("By its deadline it will have cost {sum}.", {sum: usdWords(then)})]),
     ...(card.alarm ? [card.alarm] : []),
   ];
 }
 
+/** @type {Record<string, () => string>} */
 const JOB_ENDS = {
   finished: () => t("The job has ended by itself."),
   failed: () => t("The job has ended with an error."),

@@ -13,22 +13,26 @@ import {
   Shape,
   Span,
   Trouble,
+  usdWords,
   useLoaded,
   Waiting,
   When,
 } from "./widgets.js";
 
+/** @import {Tone} from "../known.d.ts" */
 /** @import {Burning, Day, History, Past} from "../types.d.ts" */
 
 const DAY_MS = 86_400_000;
 const FEWEST_DAYS = 14;
 const COLOURS = 6;
 
+/** @type {Record<string, {kind: Tone, words: () => string}>} */
 const GROUNDS = {
   verified: {kind: "good", words: () => t("verified")},
   never_used: {kind: "soft", words: () => t("never used")},
   waived: {kind: "warn", words: () => t("waived")},
 };
+/** @type {Record<string, {kind: Tone, words: () => string}>} */
 const STATES = {
   gone: {kind: "soft", words: () => t("gone, no receipt")},
   void: {kind: "soft", words: () => t("never came")},
@@ -36,7 +40,7 @@ const STATES = {
 };
 /** @param {Past} lease */
 const howEnded = (lease) =>
-  GROUNDS[lease.ground] ?? STATES[lease.state] ?? {kind: "soft", words: () => lease.state};
+  GROUNDS[lease.ground ?? ""] ?? STATES[lease.state] ?? {kind: "soft", words: () => lease.state};
 
 export function History() {
   const [past, problem, again] = useLoaded(() => get("/api/history"), "history");
@@ -151,6 +155,7 @@ function Days({days, titles}) {
   const shown = calendar(days);
   const most = Math.max(...shown.map(({sum}) => sum));
   if (most === 0) return null;
+  /** @type {Record<string, number>} */
   const sums = {};
   for (const {usd} of shown)
     for (const [provider, value] of Object.entries(usd))
@@ -176,12 +181,12 @@ function Days({days, titles}) {
         preserveAspectRatio="none"
         role="img"
         aria-label=${t(
-          "Spent by day, from {first} to {last}: ${total} in all, ${most} on the dearest day",
+          "Spent by day, from {first} to {last}: {total} in all, {most} on the dearest day",
           {
             first: shown[0].day,
             last: shown[shown.length - 1].day,
-            total: total.toFixed(2),
-            most: most.toFixed(2),
+            total: usdWords(total),
+            most: usdWords(most),
           },
         )}
       >
@@ -253,9 +258,9 @@ function Bar({day, x, most, providers, named}) {
   let top = 100;
   const said = providers
     .filter((one) => Number(day.usd[one] ?? 0) > 0)
-    .map((one) => `${named(one)} $${Number(day.usd[one]).toFixed(2)}`);
+    .map((one) => `${named(one)} ${usdWords(day.usd[one])}`);
   return html`<g>
-    <title>${`${day.day}: ${said.join(", ") || "$0"}`}</title>
+    <title>${`${day.day}: ${said.join(", ") || usdWords(0)}`}</title>
     <rect class="under" x=${x} y="0" width="1" height="100" />
     ${providers.map((provider, at) => {
       const height = (100 * Number(day.usd[provider] ?? 0)) / most;
@@ -301,9 +306,9 @@ function Burning({burning}) {
         viewBox="0 0 1000 100"
         preserveAspectRatio="none"
         role="img"
-        aria-label=${t("Burn rate: ${most} an hour at the most, ${now} now", {
-          most: most.toFixed(2),
-          now: points[points.length - 1][1].toFixed(2),
+        aria-label=${t("Burn rate: {most} an hour at the most, {now} now", {
+          most: usdWords(most),
+          now: usdWords(points[points.length - 1][1]),
         })}
       >
         <path class="area" d=${`${steps}H1000V100H0Z`} />
@@ -320,6 +325,7 @@ function Burning({burning}) {
 
 // -- leases that have ended -------------------------------------------------
 
+/** @type {(keyof Past)[]} */
 const COLUMNS = [
   "lease",
   "provider",

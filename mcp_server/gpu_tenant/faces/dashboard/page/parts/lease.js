@@ -247,7 +247,7 @@ function useCloseLook(lease, job) {
       },
     },
   );
-  const heard = useCallback((tell) => {
+  const heard = useCallback((/** @type {(piece: any) => void} */ tell) => {
     tellers.current.add(tell);
     return () => tellers.current.delete(tell);
   }, []);

@@ -4,10 +4,9 @@ import {getFile} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
-import {BudgetLine} from "./leaserow.js";
+import {BudgetLine, capWords} from "./leaserow.js";
 import {isFree, isLive, isStill, phaseOf} from "./standing.js";
 import {
-  amount,
   Button,
   Countdown,
   known,
@@ -20,15 +19,13 @@ import {
   Step,
   spanWords,
   Trouble,
+  usdWords,
   When,
   Words,
 } from "./widgets.js";
 
-/** @import {TimedDetail, TimedRow, Usd} from "../known.d.ts" */
+/** @import {TimedDetail, TimedRow, Tone} from "../known.d.ts" */
 /** @import {JobMoment, Sight} from "../types.d.ts" */
-
-/** @param {Usd} usd */
-const dollars = (usd) => `$${amount(usd)}`;
 
 // -- who it is --------------------------------------------------------------
 
@@ -130,6 +127,7 @@ function Report({lease}) {
 
 // -- what a person must hear ------------------------------------------------
 
+/** @type {Record<string, Tone>} */
 const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
 /**
@@ -309,19 +307,19 @@ function Spent({row}) {
             budget=${budget}
           />`
         }
-        ${t("of a budget of {usd}", {usd: dollars(budget)})}
+        ${t("of a budget of {usd}", {usd: usdWords(budget)})}
       </dd>`
     }
     ${
       known(card.forecast_job_usd) &&
       html`<dd class="below">
-        ${t("{usd} at its job's end, at most", {usd: dollars(card.forecast_job_usd)})}
+        ${t("about {usd} at its job's end", {usd: usdWords(card.forecast_job_usd)})}
       </dd>`
     }
     ${
       known(card.forecast_deadline_usd) &&
       html`<dd class="below">
-        ${t("{usd} at the deadline", {usd: dollars(card.forecast_deadline_usd)})}
+        ${t("{usd} at the deadline", {usd: usdWords(card.forecast_deadline_usd)})}
       </dd>`
     }
     ${
@@ -330,16 +328,6 @@ function Spent({row}) {
       html`<dd class="below soft"><${Words} text=${card.counts} /></dd>`
     }
   </div>`;
-}
-
-/**
- * As many places as tell the cap from the rate.
- * @param {{price_usd_h: Usd, max_price_usd_h: Usd}} properties
- */
-function capWords({price_usd_h: rate, max_price_usd_h: cap}) {
-  const alike =
-    known(rate) && Number(rate) !== Number(cap) && amount(rate, "h") === amount(cap, "h");
-  return alike ? `$${Number(cap).toFixed(4)}` : `$${amount(cap, "h")}`;
 }
 
 /** @param {{row: TimedRow}} properties */
@@ -362,7 +350,7 @@ function Rate({row}) {
     }
     ${
       known(card.max_price_usd_h) &&
-      html`<dd class="below">${t("capped at {usd}", {usd: `${capWords(card)}${t("/h")}`})}</dd>`
+      html`<dd class="below">${t("capped at {usd}", {usd: capWords(card)})}</dd>`
     }
   </div>`;
 }

@@ -16,6 +16,7 @@ import {
   Shape,
   Span,
   SpanTicking,
+  usdWords,
   When,
   Words,
 } from "./widgets.js";
@@ -138,24 +139,20 @@ function Job({job, card, others, isOld}) {
 
 // -- the money --------------------------------------------------------------
 
-/** @param {Usd} usd */
-const dollars = (usd) => `$${amount(usd)}`;
-
 /**
  * Four places for the rate and its cap, where fewer would not tell one from the other.
  * @param {{max_price_usd_h: Usd, price_usd_h: Usd}} properties
  */
 export function ratePlaces({max_price_usd_h: cap, price_usd_h: rate}) {
   if (!known(cap) || !known(rate) || Number(rate) === Number(cap)) return undefined;
-  return amount(rate, "h") === amount(cap, "h") ? 4 : undefined;
+  return amount(rate) === amount(cap) ? 4 : undefined;
 }
 
 /**
- * "$0.23/h"
+ * "0.2300 USD/h"
  * @param {Card} card
  */
-export const capWords = (card) =>
-  `$${amount(card.max_price_usd_h, "h", ratePlaces(card))}${t("/h")}`;
+export const capWords = (card) => usdWords(card.max_price_usd_h, "h", ratePlaces(card));
 
 /** @param {{row: TimedRow}} properties */
 function Rate({row}) {
@@ -198,17 +195,17 @@ export function BudgetLine({spent, told, budget}) {
 }
 
 /**
- * ["of $220.00", "$212.33 at the deadline"]; the end of the job is what counts where it comes first.
+ * ["of 220.00 USD", "212.33 USD at the deadline"]; the end of the job is what counts where it comes first.
  * @param {Card} card
  */
 function courseWords(card) {
-  const words = known(card.budget_usd) ? [t("of {usd}", {usd: dollars(card.budget_usd)})] : [];
+  const words = known(card.budget_usd) ? [t("of {usd}", {usd: usdWords(card.budget_usd)})] : [];
   const jobFirst =
     known(card.job_ends_in_s) && card.job_ends_in_s < (card.deadline_in_s ?? Infinity);
   if (jobFirst && known(card.forecast_job_usd)) {
-    words.push(t("{usd} at its job's end, at most", {usd: dollars(card.forecast_job_usd)}));
+    words.push(t("about {usd} at its job's end", {usd: usdWords(card.forecast_job_usd)}));
   } else if (known(card.forecast_deadline_usd)) {
-    words.push(t("{usd} at the deadline", {usd: dollars(card.forecast_deadline_usd)}));
+    words.push(t("{usd} at the deadline", {usd: usdWords(card.forecast_deadline_usd)}));
   }
   return words;
 }

@@ -280,11 +280,11 @@ class Reading {
     this.changed = changed;
     this.can = {
       toEnd: () => this.toEnd(),
-      jump: (at) => this.jump(at),
+      jump: (/** @type {number} */ at) => this.jump(at),
       again: () => this.toEnd(),
       settle: () => this.settle(),
       onScroll: () => this.scrolled(),
-      onKey: (event) => this.key(event),
+      onKey: (/** @type {KeyboardEvent} */ event) => this.key(event),
       inSight: () => this.inSight(),
     };
   }

@@ -91,7 +91,7 @@ export function Offers() {
  */
 function Wish({wish, platforms, change, onAsk}) {
   /** @param {string} name */
-  const text = (name) => (event) => change({[name]: event.target.value});
+  const text = (name) => (/** @type {any} */ event) => change({[name]: event.target.value});
   /**
    * @param {string} name
    * @param {object} more

@@ -9,6 +9,7 @@ import {Button, Dialog, Money, Shape, Trouble} from "./widgets.js";
 
 /** @import {Stray} from "../types.d.ts" */
 
+/** @type {Stray[]} */
 const NONE = [];
 
 export function Orphans() {
@@ -45,7 +46,9 @@ export function Orphans() {
                     box.deployment &&
                     html`<p class="whose">
                       <${Shape} kind="warn" />
-                      ${t("of another gpu-tenant ({deployment}), which looks after it", box)}
+                      ${t("of another gpu-tenant ({deployment}), which looks after it", {
+                        deployment: box.deployment,
+                      })}
                     </p>`
                   }
                 </th>

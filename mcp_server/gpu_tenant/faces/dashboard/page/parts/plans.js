@@ -1,10 +1,11 @@
 // What each verb will do, what it costs and what it does not do, in plain words, before it is done.
 import {t} from "../words.js";
 import {isFree} from "./standing.js";
-import {amount, known} from "./widgets.js";
+import {known, usdWords} from "./widgets.js";
 /** @import {TimedRow, Usd} from "../known.d.ts" */
 /** @import {Card} from "../types.d.ts" */
 
+/** @type {Record<string, () => string>} */
 export const VERBS = {
   extend: () => t("Extend"),
   park: () => t("Park"),
@@ -23,7 +24,7 @@ export const verbWords = (verb) => VERBS[verb]?.() ?? verb;
 
 /** @param {Usd} value */
 const usd = (value) =>
-  value === null || value === undefined ? t("an unknown sum") : `$${amount(value)}`;
+  value === null || value === undefined ? t("an unknown sum") : usdWords(value);
 /** @param {{card: Card}} properties */
 const goesOn = ({card}) =>
   known(card.price_usd_h)
@@ -62,6 +63,7 @@ export function extension({card}, hours) {
   };
 }
 
+/** @type {Record<string, () => string>} */
 const PARKING = {
   api: () => t("The provider stops the box, and its disk is kept."),
   in_box: () => t("A command on the box stops it, and its disk is kept."),
@@ -91,6 +93,7 @@ function billEnds(row) {
     : t("The bill ends. You get a receipt once the provider has twice shown the box gone.");
 }
 
+/** @type {Record<string, (row: TimedRow) => {will?: any[], costs?: any[], wont?: any[], runbook?: boolean}>} */
 const PLANS = {
   extend: () => ({
     will: [t("The deadline moves. The guard on the box, where there is one, is told first.")],
@@ -108,9 +111,7 @@ const PLANS = {
     wont: [
       t("It does not end the lease, and the deadline still comes."),
       row.park === "wipes"
-        ? t(
-            "This platform may empty the disk of a stopped box: it is refused once the box was used.",
-          )
+        ? t("A stop may empty the disk that the work is on: it is refused once the box was used.")
         : t("It is refused while a job runs."),
       t("Nobody promises that a GPU is free when you resume."),
     ],

@@ -93,6 +93,7 @@ export function ReceiptView({detail}) {
 }
 
 // A machine of its owner's stays where it is; of what a console rents a person says that it was ended.
+/** @type {Record<string, {label: () => string, steps: (provider: string, box: string) => string[]}>} */
 const ENDINGS = {
   deleted: {
     label: () => t("The proof that the box is gone"),

@@ -7,6 +7,7 @@ import {Field, Pill, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
 
 /** @import {Platform} from "../types.d.ts" */
 
+/** @type {Record<string, () => string>} */
 const KINDS = {
   container: () => t("Containers"),
   vm: () => t("Virtual machines"),

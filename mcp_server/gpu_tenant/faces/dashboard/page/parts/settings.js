@@ -131,6 +131,7 @@ function Key({platform, onChange}) {
   </li>`;
 }
 
+/** @type {Record<string, {words: () => string, label: () => string, hint: () => string}>} */
 const FORMS = {
   env: {
     words: () => t("An environment variable"),

@@ -23,6 +23,7 @@ const VIEWS = [
 
 // -- the two switches -------------------------------------------------------
 
+/** @type {Record<string, {next: string, words: () => string, path: string}>} */
 const THEMES = {
   auto: {
     next: "light",

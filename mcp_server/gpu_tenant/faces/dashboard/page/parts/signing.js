@@ -227,7 +227,7 @@ export function Signatures() {
       html`${known.open.length === 0 && html`<p>${t("Nothing waits for a signature.")}</p>`}
       <ul class="keys">
         ${known.open.map(
-          (asked) => html`<li class="key" key=${asked.code}>
+          (/** @type {SignatureRequest} */ asked) => html`<li class="key" key=${asked.code}>
             <div class="whose">
               <strong>${asked.subject}</strong>
               <span class="soft">${asked.would}</span>
@@ -252,7 +252,7 @@ export function Signatures() {
               "With a passkey nothing is signed without you: a program that runs as you can play a terminal, and cannot touch your key.",
             )}
           </p>`
-          : html`<ul>${known.passkeys.map((words) => html`<li key=${words}>${words}</li>`)}</ul>`
+          : html`<ul>${known.passkeys.map((/** @type {string} */ words) => html`<li key=${words}>${words}</li>`)}</ul>`
       }
       <p>
         ${

@@ -31,6 +31,7 @@ export const rateOf = (rows) =>
 export const leftOf = ({card, at}) =>
   (card.deadline_in_s ?? Infinity) - (now() - Date.parse(at)) / 1000;
 
+/** @type {Record<string, Standing>} */
 const PHASES = {
   intended: {kind: "wait", words: () => t("Ordered")},
   booting: {kind: "wait", words: () => t("Starting")},
@@ -74,6 +75,7 @@ export const isOver = (state) => `job ${state}` in OVER;
 /** @param {TimedRow} row */
 export const isFailed = ({card}) => ["job failed", "job killed"].includes(card.condition.word);
 
+/** @type {Record<string, Standing>} */
 const JOBS = {
   absent: {kind: "soft", words: () => t("not there")},
   starting: {kind: "wait", words: () => t("starting")},

@@ -5,7 +5,9 @@ import {now} from "./ticking.js";
 import {Button, Empty, memo, Shape, spanWords, Words} from "./widgets.js";
 
 /** @import {Line} from "../types.d.ts" */
+/** @typedef {Line & {key: number}} Keyed */
 
+/** @type {Record<string, string[]>} */
 const KINDS = {
   good: ["ready", "resumed", "verified", "stored", "collected", "recovered", "prepared", "receipt"],
   bad: ["taken", "refused"],
@@ -109,8 +111,9 @@ const agoWords = (seconds) =>
 const apart = (one, other) =>
   other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0;
 
-/** @param {Line[]} lines */
+/** @param {Keyed[]} lines */
 function byDay(lines) {
+  /** @type {{day: string, lines: Keyed[]}[]} */
   const days = [];
   for (const line of lines) {
     const day = new Date(line.at).toLocaleDateString(locale(), {
@@ -119,8 +122,9 @@ function byDay(lines) {
       month: "long",
       year: "numeric",
     });
-    if (days.at(-1)?.day !== day) days.push({day, lines: []});
-    days.at(-1).lines.push(line);
+    const last = days.at(-1);
+    if (last?.day === day) last.lines.push(line);
+    else days.push({day, lines: [line]});
   }
   return days;
 }

@@ -18,19 +18,14 @@ import {useNow, useSecondsSince} from "./ticking.js";
 const PER = {h: "/h", month: "/month"};
 
 /**
- * 12.3 -> "12.30"; a small amount keeps four places, and a small rate does, so that a cheap box is not free.
+ * 12.3 -> "12.30", 0.0352 -> "0.0352": as the terminal, the report and the card in a chat round it.
  * @param {Usd} usd
- * @param {"h" | "month" | null} [per]
  * @param {number} [wanted]
  */
-export function amount(usd, per, wanted) {
+export function amount(usd, wanted) {
   const value = Number(usd);
-  const small = Math.abs(value) >= 0.00005 && Math.abs(value) < (per ? 0.1 : 0.01);
-  const places = wanted ?? (small ? 4 : 2);
-  return value.toLocaleString("en-US", {
-    minimumFractionDigits: places,
-    maximumFractionDigits: places,
-  });
+  const places = wanted ?? (Math.abs(value) < 1 ? 4 : 2);
+  return value.toFixed(places);
 }
 
 /**
@@ -80,6 +75,14 @@ const absent = (value) => value === null || value === undefined;
 export const known = (value) => value !== null && value !== undefined;
 
 /**
+ * "12.30 USD", "0.4500 USD/h": the one form in which every face writes money.
+ * @param {Usd} usd
+ * @param {"h" | "month" | null} [per]
+ * @param {number} [places]
+ */
+export const usdWords = (usd, per, places) => `${amount(usd, places)} USD${per ? t(PER[per]) : ""}`;
+
+/**
  * An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
  * @param {{usd: Usd, per?: "h" | "month" | null | undefined,
  *   places?: number | undefined}} properties
@@ -87,9 +90,7 @@ export const known = (value) => value !== null && value !== undefined;
 export function Money({usd, per, places}) {
   if (absent(usd)) return html`<${Unknown} />`;
   return html`<span class="money">
-    <span class="unit">$</span>
-    ${amount(usd, per, places)}
-    ${per && html`<span class="unit">${t(PER[per])}</span>`}
+    ${amount(usd, places)}${" "}<span class="unit">USD${per && t(PER[per])}</span>
   </span>`;
 }
 
@@ -206,6 +207,7 @@ function Moments({text}) {
 
 // -- state ------------------------------------------------------------------
 
+/** @type {Record<string, any>} */
 const SHAPES = {
   good: html`<circle cx="6" cy="6" r="4.5" />`,
   warn: html`<path d="M6 .8 11.6 11H.4Z" />`,

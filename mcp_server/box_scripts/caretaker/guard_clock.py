@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LEAP_LOOK_S = 0.05
 
 
-def elapsed() -> float:
+def elapsed_s() -> float:
     """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -23,7 +23,7 @@ def elapsed() -> float:
         return time.monotonic()
 
 
-class Passing:
+class GuardClock:
     """The seconds that have passed, and the wait for more.
 
     The rehearsal's leaps count only where the tenant says that its ledger is a rehearsal's, and a file in the
@@ -40,31 +40,31 @@ class Passing:
         """Whether the time of this box leaps with its rehearsal's."""
         return bool(self._leaps)
 
-    def elapsed(self) -> float:
+    def elapsed_s(self) -> float:
         """As the function of that name, and all leaps so far."""
-        return elapsed() + self._leaps_so_far()
+        return elapsed_s() + self._leaps_so_far()
 
-    def begins_round(self) -> float:
+    def begin_round(self) -> float:
         """The same. The next wait ends with the first leap from now on."""
         self._at_round = self._leaps_so_far()
-        return elapsed() + self._at_round
+        return elapsed_s() + self._at_round
 
-    def waits(
-        self, wait: Callable[[float], object], seconds: float, seen: float, due: float | None
+    def wait(
+        self, listen: Callable[[float], object], seconds: float, seen: float, due: float | None
     ) -> object:
-        """So much time has passed by `wait`, or it said something, or time has leapt. What it said.
+        """So much time has passed by `listen`, or it said something, or time has leapt. What it said.
 
         A rehearsal is told what was `seen`, and when something is `due` here: its time stops there.
         """
         if not self._leaps:
-            return wait(seconds)
+            return listen(seconds)
         self._tell(seen, due)
         until = time.monotonic() + seconds
         while True:
             left_s = until - time.monotonic()
             if left_s <= 0 or self._leaps_so_far() != self._at_round:
                 return None
-            said = wait(min(LEAP_LOOK_S, left_s))
+            said = listen(min(LEAP_LOOK_S, left_s))
             if said:
                 return said
 

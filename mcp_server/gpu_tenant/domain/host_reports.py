@@ -1,0 +1,102 @@
+"""What was seen of a host, and how long that counts against it."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.record import Line, Record
+
+Misdeed = Literal["never ready", "failed audit", "host lost", "vanished", "stopped", "throttled"]
+"""What a host can do. The words are stored, and never change."""
+
+_LEAVES_OUT: frozenset[Misdeed] = frozenset({"never ready", "failed audit", "host lost"})
+"""After one of these, work on the host would most likely be lost, or never begin."""
+
+HELD = timedelta(days=14)
+DEARER = Decimal("0.25")
+_MOST = 4
+"""So many reports make a host twice as dear. More say nothing new."""
+
+RULE = (
+    "a host that was never ready, failed an audit or was lost is left out for 14 days; each time that one vanished, "
+    "stopped or throttled counts as 25 % of its price for as long"
+)
+
+
+class HostReport(Record):
+    """One thing that a host did, with the lease that saw it."""
+
+    provider: str
+    host: Line = Field(description="the machine's number at its provider")
+    what: Misdeed
+    words: Line
+    lease_id: str
+    at: AwareDatetime
+
+    @property
+    def name(self) -> str:
+        """The machine's name in this program."""
+        return host_name(self.provider, self.host)
+
+    @property
+    def held_until(self) -> datetime:
+        """Until when this counts."""
+        return self.at + HELD
+
+    @property
+    def short(self) -> str:
+        """What was seen, when, and by which lease."""
+        return f"{self.what} on {self.at:%Y-%m-%d} ({self.lease_id})"
+
+
+class HostRecord(NamedTuple):
+    """Everything that counts against one host now, oldest first."""
+
+    reports: tuple[HostReport, ...]
+
+    @property
+    def left_out_until(self) -> datetime | None:
+        """Until when the host is not rented unasked. None if it may be rented."""
+        until = (report.held_until for report in self.reports if report.what in _LEAVES_OUT)
+        return max(until, default=None)
+
+    @property
+    def dearer(self) -> Decimal:
+        """The share of its price that the host counts as dearer."""
+        return DEARER * min(len(self.reports), _MOST)
+
+    @property
+    def words(self) -> str:
+        """What counts against the host, and until when."""
+        last = self.reports[-1]
+        until = self.left_out_until
+        seen = ", ".join(dict.fromkeys(report.short for report in self.reports[-3:]))
+        end = (
+            f"counts as {self.dearer:.0%} dearer until {last.held_until:%Y-%m-%d}"
+            if until is None
+            else f"left out until {until:%Y-%m-%d}"
+        )
+        return f"host {last.name}: {seen}; {end}"
+
+
+HostRecords = Mapping[str, HostRecord]
+"""What counts against each host, by its name."""
+
+
+NO_RECORDS: HostRecords = {}
+
+
+def host_name(provider: str, host: str) -> str:
+    """Return the name by which a person asks for a machine: `vastai:41`."""
+    return f"{provider}:{host}"
+
+
+def records_of(reports: Iterable[HostReport]) -> HostRecords:
+    """Return what counts against each host that was reported."""
+    found: dict[str, list[HostReport]] = {}
+    for report in sorted(reports, key=lambda report: report.at):
+        found.setdefault(report.name, []).append(report)
+    return {name: HostRecord(tuple(each)) for name, each in found.items()}

@@ -1,0 +1,132 @@
+"""What a box is to be beside its GPU: image, disk, and which variables its jobs get."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from gpu_tenant.domain.record import Record
+
+_IMAGE = re.compile(
+    r"(?:(?:[a-zA-Z0-9][a-zA-Z0-9-]*(?:\.[a-zA-Z0-9-]+)+|localhost|[a-zA-Z0-9.-]+(?=:))(?::\d{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+"""An image as the registries write it: name, tag and digest."""
+_TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
+
+
+def _image(said: str) -> str:
+    if len(said) > 400 or not _IMAGE.fullmatch(said):
+        raise ValueError(f"{said[:80]!r} is not an image such as `ghcr.io/me/train:1.2`")
+    return said
+
+
+def _template(said: str) -> str:
+    if not _TEMPLATE.fullmatch(said):
+        raise ValueError(f"{said[:80]!r} is not the id of a template or of a machine image")
+    return said
+
+
+def _version(said: str) -> str:
+    if not _VERSION.fullmatch(said):
+        raise ValueError(f"{said[:20]!r} is not a version such as `12.4`")
+    return said
+
+
+def _names(said: dict[str, str]) -> dict[str, str]:
+    for name in said:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name[:40]!r} is not the name of a variable")
+    return said
+
+
+def _text(form: re.Pattern[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{form.pattern})$"})
+
+
+Image = Annotated[str, AfterValidator(_image), _text(_IMAGE)]
+Template = Annotated[str, AfterValidator(_template), _text(_TEMPLATE)]
+Version = Annotated[str, AfterValidator(_version), _text(_VERSION)]
+
+
+class AtProvider(Record):
+    """What differs at one platform."""
+
+    image: Image | None = Field(default=None, description="a container image, only at this one")
+    template: Template | None = Field(
+        default=None,
+        description="the platform's own template or machine image, by its id; it goes before `image`",
+    )
+
+
+class Order(Record):
+    """What a box is to be beside its GPU. What is left out is as its platform has it."""
+
+    image: Image | None = Field(
+        default=None, description="a container image of any registry, as `name:tag`"
+    )
+    disk_gb: int | None = Field(default=None, ge=8, le=100_000, description="the box's own disk")
+    region: str | None = Field(
+        default=None, min_length=1, max_length=100, description="part of a region's name"
+    )
+    cuda: Version | None = Field(
+        default=None, description="the lowest CUDA version that the driver must run"
+    )
+    python: Version | None = Field(default=None, description="the lowest version of python3")
+    env: Annotated[dict[str, str], AfterValidator(_names)] = Field(
+        default={},
+        description="variables of every job, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+    )
+    provider: dict[str, AtProvider] = Field(
+        default={}, description="what differs at one platform, by its id"
+    )
+
+    @property
+    def env_from(self) -> tuple[str, ...]:
+        """The variables as `NAME=reference`."""
+        return tuple(f"{name}={reference}" for name, reference in self.env.items())
+
+    def image_at(self, provider: str) -> AtProvider:
+        """Return what the box is to be started from at that platform. Empty: its usual image."""
+        own = self.provider.get(provider, AtProvider())
+        if own.template is not None:
+            return AtProvider(template=own.template)
+        return AtProvider(image=own.image or self.image)
+
+    def is_same_box(self, other: "Order") -> bool:
+        """Whether both make the same box. Disk and region are left out: a search may state its own."""
+        plain = {"disk_gb": None, "region": None}
+        return self.model_copy(update=plain) == other.model_copy(update=plain)
+
+    def words(self, provider: str | None = None) -> tuple[str, ...]:
+        """Return what is ordered, a part each. `provider` is the platform of the box, if it is chosen."""
+        said = []
+        if provider is not None:
+            said += _from(self.image_at(provider), "")
+        else:
+            said += _from(AtProvider(image=self.image), "")
+            for name, own in self.provider.items():
+                said += _from(self.image_at(name), f" at {name}") if own != AtProvider() else []
+        for name, told in (("CUDA", self.cuda), ("Python", self.python)):
+            said += [f"{name} {told} or newer"] if told else []
+        if self.env:
+            # A work tree may be a stranger's: whoever rents sees what of theirs its jobs will get.
+            said += [f"{name} from {reference}" for name, reference in self.env.items()]
+        return tuple(said)
+
+
+def _from(source: AtProvider, where: str) -> list[str]:
+    named = {"template": source.template, "image": source.image}
+    return [f"{kind} {name}{where}" for kind, name in named.items() if name]
+
+
+def is_older(version: str, wanted: str) -> bool:
+    """Whether a version such as `12.4` is older than the wanted one."""
+    return _parts(version) < _parts(wanted)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -1,0 +1,105 @@
+"""What outlives a stop of a lease's box: all of it, the lease's own directory, or nothing that counts."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gpu_tenant.domain.model import Lease, Profile, WorkPlace
+
+HOME = "~"
+"""The login home, as a profile names it."""
+
+Kept = Literal["all", "work", "nothing"]
+"""What a stop keeps. `work`: the lease's directory and what lies beside it, and not everything else."""
+
+
+def work_place(profile: Profile, lease: Lease) -> str:
+    """Return the path, as the profile names it, in which the lease's directory is, or will be.
+
+    Where the first contact is still to come, this is the platform's best place.
+    """
+    if lease.place is not None:
+        return lease.place.path
+    return profile.work_places[0] if profile.work_places else HOME
+
+
+def accounted_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
+    """Return the paths where a destroy loses bytes, as a command on the lease's box reaches them."""
+    return tuple(_reached_path(path, lease.place) for path in profile.accounted_paths)
+
+
+def _reached_path(path: str, place: WorkPlace | None) -> str:
+    return place.at if place is not None and place.at and path == place.path else path
+
+
+def lost_by_a_stop(profile: Profile) -> tuple[str, ...]:
+    """Return the accounted paths that a stop empties, or may empty."""
+    return tuple(
+        place.path
+        for place in profile.places
+        if place.path in profile.accounted_paths and _fate(profile, place.path) != "yes"
+    )
+
+
+def kept_by_a_stop(profile: Profile) -> tuple[str, ...]:
+    """Return the accounted paths that outlive a stop."""
+    lost = lost_by_a_stop(profile)
+    return tuple(path for path in profile.accounted_paths if path not in lost)
+
+
+def kept_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
+    """Return the paths that outlive a stop, as a command on the lease's box reaches them."""
+    return tuple(_reached_path(path, lease.place) for path in kept_by_a_stop(profile))
+
+
+def stop_keeps(profile: Profile, lease: Lease) -> Kept:
+    """Return what a stop of the lease's box keeps, as far as that is known.
+
+    With `work`, whoever stops the box has to look first whether what would be lost holds anything that counts.
+    """
+    if profile.park == "none":
+        return "nothing"
+    if profile.park == "keeps" and not lost_by_a_stop(profile):
+        return "all"
+    return "work" if _fate(profile, work_place(profile, lease)) == "yes" else "nothing"
+
+
+def may_keep(profile: Profile) -> bool:
+    """Whether a stop at that platform keeps at least the work, if its box is as the platform documents it."""
+    if profile.park == "none":
+        return False
+    if profile.park == "keeps":
+        return True
+    return _fate(profile, profile.work_places[0] if profile.work_places else HOME) == "yes"
+
+
+def kept_words(profile: Profile, lease: Lease) -> str:
+    """Say in one line what each verb keeps of what is on this very box, and what that costs an hour."""
+    ends = "hands the machine back as it is" if profile.destroy == "hands_back" else "keeps nothing"
+    stays = [p.path for p in profile.places if p.survives["destroy"] == "yes"]
+    if stays and profile.destroy == "deletes":
+        ends = f"keeps {_all_of(stays)} alone"
+    return f"park {_parked_words(profile, lease)}; teardown {ends}"
+
+
+def _parked_words(profile: Profile, lease: Lease) -> str:
+    if profile.park == "none":
+        return "is not possible there"
+    rate = lease.quote.offer.price.parked_usd_h if lease.quote else None
+    at = "at an unknown rate" if rate is None else f"at {rate} USD/h"
+    match stop_keeps(profile, lease):
+        case "all":
+            return f"keeps every disk {at}"
+        case "work":
+            kept = _all_of(kept_by_a_stop(profile))
+            return f"keeps {kept} {at}, and is refused while work lies elsewhere"
+        case "nothing":
+            why = f" ({lease.place.why})" if lease.place and lease.place.why else ""
+            return f"keeps nothing for certain{why}, and is refused once the box was used"
+
+
+def _all_of(paths: Sequence[str]) -> str:
+    return " and ".join(paths)
+
+
+def _fate(profile: Profile, path: str) -> str:
+    return next((x.survives["park"] for x in profile.places if x.path == path), "unknown")

@@ -1,0 +1,144 @@
+"""Reads `gpu-tenant.toml`, the order for a box that a work tree brings along, and writes a first one."""
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest, SecretRefused
+from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.files.secret_scan import find_secrets
+
+NAME = "gpu-tenant.toml"
+SCHEMA = Path(__file__).with_name("gpu-tenant.schema.json")
+"""The form of such a file as a JSON schema, for editors. `make docs` writes it from the order's own fields."""
+_MOST_BYTES = 64 << 10
+
+FIRST = """\
+# The box that this work needs, for `gpu-tenant offers` and `gpu-tenant provision`.
+# A line that is left out leaves it as the platform has it. A flag on the command line goes before this file.
+
+# A container image of any registry. Where a platform rents virtual machines, name its template below.
+# image = "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-devel"
+
+# disk_gb = 80            # the box's own disk
+# region = "EU"           # part of a region's name
+# cuda = "12.4"           # the driver runs at least this; the audit checks it
+# python = "3.10"         # python3 on the box is at least this; the audit checks it
+
+# Variables of every job, by reference. No value is stored:
+# env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
+# [env]
+# HF_TOKEN = "env:HF_TOKEN"
+
+# What differs at one platform: another image, or its own template or machine image by its id.
+# [provider.runpod]
+# template = "30zmvf89kd"
+# [provider.gcp]
+# template = "common-cu129-ubuntu-2404-nvidia-580"
+"""
+
+
+def find_order(directory: Path) -> Path | None:
+    """Return the order of a work tree. None if it has none."""
+    path = directory / NAME
+    return path if path.is_file() else None
+
+
+def read_order(path: Path, platforms: Sequence[str]) -> Order:
+    """Read an order. `path` is the file, or the directory that has it.
+
+    Raises:
+        BadRequest: there is no such file, or it has something that no order has.
+        SecretRefused: it has something that looks like a secret.
+    """
+    file = path / NAME if path.is_dir() else path
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise _wrong(file, f"it is larger than {_MOST_BYTES} bytes")
+        said = tomllib.loads(content.decode())
+        if found := find_secrets(file.name, content):
+            raise SecretRefused(
+                f"{file} holds what looks like a secret ({found[0]})",
+                remedy='refer to it instead, below `[env]`: `NAME = "env:NAME"`; no value is stored',
+            )
+    except OSError as error:
+        raise BadRequest(
+            f"{file} cannot be read: {error.strerror}",
+            remedy=f"{Command('init')} writes a first one",
+        ) from None
+    except ValueError as error:
+        raise _wrong(file, str(error)) from None
+    _must_be_known(file, said, platforms)
+    try:
+        return Order.model_validate(said)
+    except ValidationError as error:
+        # The input is left out: it may be a secret that somebody wrote into the file.
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    raise _wrong(file, f"`{field}`: {first['msg'].removeprefix('Value error, ')}")
+
+
+def write_first(directory: Path) -> Path:
+    """Write a first order with comments, which orders nothing yet. A file that is there stays as it is.
+
+    Raises:
+        BadRequest: there is a file, or none can be written.
+    """
+    path = directory / NAME
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(FIRST)
+    except FileExistsError:
+        raise BadRequest(
+            f"{path} is there already, and was left as it is", remedy="edit that file"
+        ) from None
+    except OSError as error:
+        raise BadRequest(
+            f"{path} cannot be written: {error.strerror}", remedy="name a directory of your own"
+        ) from None
+    return path
+
+
+def schema() -> dict[str, object]:
+    """Return the form of an order as a JSON schema."""
+    told = Order.model_json_schema()
+    told.pop("title", None)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": NAME,
+        **told,
+    }
+
+
+def _must_be_known(file: Path, said: dict[str, object], platforms: Sequence[str]) -> None:
+    _keys_of(file, said, Order, "")
+    own = said.get("provider")
+    if not isinstance(own, dict):
+        return
+    for name, table in own.items():
+        _must_be_one_of(file, f"provider.{name}", name, platforms)
+        if isinstance(table, dict):
+            _keys_of(file, table, AtProvider, f"provider.{name}.")
+
+
+def _keys_of(file: Path, said: dict[str, object], form: type[BaseModel], before: str) -> None:
+    for key in said:
+        _must_be_one_of(file, f"{before}{key}", key, list(form.model_fields))
+
+
+def _must_be_one_of(file: Path, where: str, key: str, known: Sequence[str]) -> None:
+    if key in known:
+        return
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    meant = f"did you mean `{near[0]}`?" if near else f"it takes {', '.join(known)}"
+    raise _wrong(file, f"nothing is called `{where[:80]}`; {meant}")
+
+
+def _wrong(file: Path, why: str) -> BadRequest:
+    return BadRequest(f"{file} is no order: {why}", remedy="correct that file")

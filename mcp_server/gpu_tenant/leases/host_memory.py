@@ -1,0 +1,68 @@
+"""Remembers what the host of a lease's box did, where the host is known."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.host_reports import Misdeed
+from gpu_tenant.domain.interruption import Taken
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.order import AtProvider
+from gpu_tenant.domain.protection import Armed
+from gpu_tenant.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gpu_tenant.box.audit import Audit
+
+_OWN_FAULT = re.compile(
+    r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu \d+ |link ).*|clock|writing in .*"
+)
+"""The blockers of an audit that no order and no image brings about."""
+_SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")
+
+
+def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None:
+    """Record what the host of the lease's box did. Nothing is recorded where the offer named no machine."""
+    offer = lease.quote.offer if lease.quote else None
+    if offer is not None and offer.host is not None:
+        ledger.report_host(
+            lease.id, what, words, provider=offer.provider, host=offer.host, at=ledger.now()
+        )
+
+
+def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
+    """Record that the box never let us in.
+
+    Two things are not the host's doing: a box that only did not come back from a stop, and one that was started from
+    an image of the tenant's own, which may be what fails.
+    """
+    if lease.terms.order.image_at(lease.provider) != AtProvider():
+        return
+    if not any(isinstance(event, timeline.Resumed) for _, event in ledger.events(lease.id)):
+        remember(lease, "never ready", words, ledger=ledger)
+
+
+def remember_fate(lease: Lease, met: Taken, armed: Armed | None, *, ledger: Ledger) -> None:
+    """Record a fate that is the host's doing. A lost bid, a spent balance and an agreed end are not.
+
+    `armed` is what the guard on the box promised. It may have stopped the box because its work was done.
+    """
+    match met.fate:
+        case "host_lost":
+            remember(lease, "host lost", met.words, ledger=ledger)
+        case "stopped_by_provider" if armed is None or not armed.when_done:
+            remember(lease, "stopped", met.words, ledger=ledger)
+        case _:
+            pass
+
+
+def remember_audit(lease: Lease, audit: Audit, *, ledger: Ledger) -> None:
+    """Record what an audit found that is the host's doing, and not the image's or the order's."""
+    for finding in audit.findings:
+        words = f"{finding.subject}: {finding.seen}"
+        if finding.level == "blocker" and _OWN_FAULT.fullmatch(finding.subject):
+            remember(lease, "failed audit", words, ledger=ledger)
+        elif finding.level == "warning" and _SLOW.fullmatch(finding.subject):
+            remember(lease, "throttled", words, ledger=ledger)

@@ -1,0 +1,76 @@
+"""Which order is in force for a search, and for a lease."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.files.order_file import read_order
+from gpu_tenant.leases.context import Context
+from gpu_tenant.providers.credentials import must_be_references, resolve_all
+
+NONE = "none"
+"""What is said instead of a file when no order is meant."""
+
+
+def order_of(context: Context, named: str) -> Order:
+    """Return the order in the named file, or in the file of that directory. Without a name, nothing is ordered.
+
+    Raises:
+        BadRequest: there is no such file, or it has something that no order has.
+        SecretRefused: a variable has a secret in place of a reference.
+    """
+    if named in ("", NONE):
+        return Order()
+    order = read_order(Path(named).expanduser(), sorted(context.profiles))
+    must_be_references(order.env_from)
+    return order
+
+
+def order_for(context: Context, provider: str, quotes: Sequence[str], named: str) -> Order:
+    """Return the order for a box that is had now. A quote has its own, and what was quoted is what is rented.
+
+    Raises:
+        BadRequest: a quote is for another order, or the box at that platform cannot be as ordered. Nothing was rented.
+    """
+    order = order_of(context, named)
+    if quotes:
+        if named not in ("", NONE):
+            _must_be_quoted(context, quotes, order, named)
+        for quote in filter(None, map(context.ledger.quote, quotes)):
+            _must_lead_somewhere(context, quote.wish.order)
+        return Order()
+    _must_lead_somewhere(context, order)
+    source = order.image_at(provider)
+    if source != AtProvider():
+        part = "template" if source.template else "image"
+        raise BadRequest(
+            f"a box at {context.profile(provider).title} that is had without a quote is as it is, and the order names "
+            f"{'a' if source.template else 'an'} {part}",
+            remedy=f"{Option('order', NONE)} goes without the order; {Command('offers')} rents a box by it",
+        )
+    return order
+
+
+def _must_lead_somewhere(context: Context, order: Order) -> None:
+    """Check that each variable has a value now, before a box bills that cannot be worked on. No value is kept."""
+    resolve_all(order.env_from, context.environ, account=context.account)
+
+
+def with_ordered(lease: Lease, env: Sequence[str]) -> list[str]:
+    """Return the variables of a job, as `NAME=reference`. What the call names goes before what the order names."""
+    named = {entry.partition("=")[0] for entry in env}
+    ordered = lease.terms.order.env
+    return [*(f"{k}={v}" for k, v in ordered.items() if k not in named), *env]
+
+
+def _must_be_quoted(context: Context, quotes: Sequence[str], order: Order, named: str) -> None:
+    for quote in filter(None, map(context.ledger.quote, quotes)):
+        if not quote.wish.order.is_same_box(order):
+            said = "; ".join(quote.wish.order.words(quote.offer.provider)) or "no order"
+            raise BadRequest(
+                f"{quote.id} was quoted for another order than {named} has now ({said}); nothing was rented",
+                remedy=f"{Command('offers', order=named)} makes quotes for it; {Option('order', NONE)} rents what was quoted",
+            )
