@@ -15,7 +15,7 @@ _AGAIN_S, _WAITS_S = 0.01, 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class GuardTask:
     """Something that the guard on a box has to do, in seconds of that box."""
 
     told: Path
@@ -34,7 +34,7 @@ class BoxTime:
         self._root = root
         self.leaps = root / "leapt"
         self._leapt = 0.0
-        self._given_up: set[Due] = set()
+        self._given_up: set[GuardTask] = set()
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._write()
 
@@ -50,14 +50,14 @@ class BoxTime:
     def _write(self) -> None:
         replace_file(self.leaps, repr(self._leapt), durable="none")
 
-    def next_due(self) -> tuple[Due, float] | None:
+    def next_due(self) -> tuple[GuardTask, float] | None:
         """What is due first, and in how many seconds; None if no guard waits for anything."""
         now = _elapsed_s() + self._leapt
         dues = [due for due in self._dues() if due not in self._given_up]
         first = min(dues, key=lambda due: due.at, default=None)
         return None if first is None else (first, max(0.0, first.at - now))
 
-    async def wait_until_done(self, due: Due) -> None:
+    async def wait_until_done(self, due: GuardTask) -> None:
         """The guard has done what was due, or is no more, or takes too long."""
         until = asyncio.get_running_loop().time() + _WAITS_S
         while due in self._dues():
@@ -66,7 +66,7 @@ class BoxTime:
                 return
             await asyncio.sleep(_AGAIN_S)
 
-    def _dues(self) -> Iterator[Due]:
+    def _dues(self) -> Iterator[GuardTask]:
         for told in self._root.glob("*/due.json"):
             try:
                 said = json.loads(told.read_bytes())
@@ -75,7 +75,7 @@ class BoxTime:
             except (OSError, ValueError, KeyError, TypeError):
                 continue  # it has ended, with its box or by itself
             if isinstance(at, float | int):
-                yield Due(told, pid, float(at))
+                yield GuardTask(told, pid, float(at))
 
 
 def _elapsed_s() -> float:
