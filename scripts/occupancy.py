@@ -105,7 +105,7 @@ def answer(argv):
     # By its real path: a login home may be a link.
     home = os.path.realpath(os.path.expanduser(asked.home))
     if asked.verb == "where":
-        return usable(request["places"])
+        return usable(request["places"], request.get("rehearsed") is True)
     if asked.verb == "leave":
         return left(home)
     reply = marked(home, request)
@@ -117,17 +117,17 @@ def answer(argv):
 # --- the place ----------------------------------------------------------------------------------
 
 
-def usable(places):
+def usable(places, rehearsed):
     """The first of these places that is a disk of this box, and why the others are not.
 
     What the platform says of a place holds for the disk that it mounts there: not for a directory of that name on
     the container's own disk, not for a link to somewhere else, and not for a disk that other boxes may share.
     """
-    rehearsed = stand_ins()
+    others = stand_ins() if rehearsed else {}
     why = []
     for place in places:
-        at = place if rehearsed is None else rehearsed.get(place)
-        reason = "this rehearsal has none" if at is None else unusable(at, rehearsed is not None)
+        at = others.get(place) if rehearsed else place
+        reason = "this rehearsal has none" if at is None else unusable(at, rehearsed)
         if reason is None:
             return {"path": place, "at": at, "why": ""}
         why.append("{}: {}".format(place, reason))
@@ -135,10 +135,11 @@ def usable(places):
 
 
 def stand_ins():
-    """By place, what stands for it in a rehearsal; None on a real box. No real path may be taken for it there."""
+    """By place, what stands for it in a rehearsal. No real path may be taken for it there.
+
+    Anybody on a box can write that file. So only the tenant says whether it counts.
+    """
     marker = os.path.join(os.path.expanduser("~"), ".rehearsal.json")
-    if not os.path.lexists(marker):
-        return None
     found = (read_json(marker) or {}).get("places")
     return found if isinstance(found, dict) else {}
 

@@ -106,7 +106,7 @@ def test_a_directory_that_is_no_disk_and_a_link_to_elsewhere_are_refused_by_name
     Path(plain).mkdir()
     Path(link).symlink_to(plain)
 
-    found = occupancy.usable([missing, link, plain])
+    found = occupancy.usable([missing, link, plain], rehearsed=False)
 
     assert found["path"] == ""
     assert f"{missing}: it is not there" in found["why"]
@@ -122,7 +122,7 @@ def test_a_rehearsal_takes_no_real_path_for_a_place(
     (home / ".rehearsal.json").write_text(json.dumps({"places": {}}), encoding="utf-8")
     monkeypatch.setenv("HOME", str(home))
 
-    assert occupancy.usable(["/"]) == {
+    assert occupancy.usable(["/"], rehearsed=True) == {
         "path": "",
         "at": "",
         "why": "/: this rehearsal has none",
@@ -150,6 +150,22 @@ async def test_a_place_that_cannot_be_used_is_said_and_the_home_is_used(
     assert found.place.why is not None
     assert found.place.why.startswith("/workspace: ")
     assert ledger.events(LEASE)[-1].kind == "placed"
+
+
+async def test_a_file_that_anybody_on_a_real_box_can_write_makes_no_place(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    active(ledger)
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    (tmp_path / "home").mkdir()
+    said = {"places": {"/workspace": str(trap)}}
+    (tmp_path / "home" / ".rehearsal.json").write_text(json.dumps(said), encoding="utf-8")
+
+    found = await settled(ledger, tmp_path / "home")
+
+    assert found.place is not None
+    assert found.place.path == "~", "a stop would empty that directory"
 
 
 async def test_a_place_is_settled_once(ledger: Ledger, tmp_path: Path) -> None:

@@ -196,10 +196,11 @@ async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
     lease, places = session.lease, session.profile.work_places
     if lease.place is not None or not places:
         return lease
-    asked: dict[str, JsonValue] = {"places": list(places)}
+    asked: dict[str, JsonValue] = {"places": list(places), "rehearsed": ledger.is_rehearsed}
     ask = Caretaker(lease, session.transport, script("occupancy.py")).ask_ours
     found = await ask("where", asked, _Place, timeout_s=60)
-    if found.path in places and found.at:
+    # Only in a rehearsal does another directory stand for the place, and only we say that this is one.
+    if found.path in places and found.at and (ledger.is_rehearsed or found.at == found.path):
         place = WorkPlace(path=found.path, at=plain(found.at))
     else:
         place = WorkPlace(path=HOME, why=plain(found.why)[:300] or "the box does not say why")

@@ -1,7 +1,8 @@
 """What a GPU should do under load: its maker's figures, and the share of them that a sound card reaches.
 
-Figures are of `providers/gpu_speeds.py`, where each row names its document. Cards without a row there have figures here, of
-the makers' data sheets as they were known on 2026-11-23: TFLOPS without sparsity, with sums in 32 bits, and GB/s.
+The figures come from `providers/gpu_speeds.py`, where each row names its document. The table here is for the other cards. Its
+figures are the commonly known ones, and were not compared with the data sheets: TFLOPS without sparsity, with sums in 32 bits,
+and GB/s. The shares are estimates: none was measured on a card.
 """
 
 from typing import NamedTuple
@@ -22,7 +23,7 @@ class Speed(NamedTuple):
     tensor_reach: float = 0.8
 
 
-SOURCE = "its maker's data sheet"
+SOURCE = "its maker's figure"
 MEMORY_REACH = 0.85
 """The share of the memory's figure that a copy within the GPU reaches."""
 LINK_REACH = 0.75
