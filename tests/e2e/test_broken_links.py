@@ -172,8 +172,7 @@ async def test_an_sshd_that_restarts_within_a_verb_costs_a_repetition_at_most(
         await restarted_within(tenancy.monitor(lease, wait_s=2), after_bytes=500)
         heavy.let_it_end()
         assert (await over(tenancy, lease)).state == "finished"
-        collected = await restarted_within(tenancy.collect(lease), after_bytes=1_000_000)
-        assert isinstance(collected, BoxUnreachable)
+        await restarted_within(tenancy.collect(lease), after_bytes=1_000_000)
         await tenancy.collect(lease)
         # It may say what would be lost then: all that is on a box that does not answer.
         await restarted_within(tenancy.verify_and_teardown(lease), after_bytes=500)
