@@ -75,7 +75,7 @@ def may_keep(profile: Profile) -> bool:
 def kept_words(profile: Profile, lease: Lease) -> str:
     """Say in one line what each verb keeps of what is on this very box, and what that costs an hour."""
     ends = "hands the machine back as it is" if profile.destroy == "hands_back" else "keeps nothing"
-    stays = [p.path for p in profile.places if p.survives["destroy"] == "yes"]
+    stays = [p.path for p in profile.places if p.survives.get("destroy") == "yes"]
     if stays and profile.destroy == "deletes":
         ends = f"keeps {_all_of(stays)} alone"
     return f"park {_parked_words(profile, lease)}; teardown {ends}"
