@@ -69,7 +69,7 @@ async def test_terms_that_only_a_watchdog_holds_are_said_to_be_so_while_none_loo
 
         told = " / ".join(card.terms)
         assert (
-            "at most 5 USD in all: ended before that is passed, by a watchdog alone, and none looks"
+            "budget 5 USD: ended while it still pays for the end, by a watchdog alone, and none looks"
             in told
         )
         assert "when its work is done: torn down" in told

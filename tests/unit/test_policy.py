@@ -63,7 +63,7 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
 
     for words in (
         "2026-",
-        "budget 30 USD: ended by the watchdog while what its end takes can still be paid",
+        "budget 30 USD: ended while it still pays for the end, by the watchdog",
         "the most that it costs: 30 USD, if its work is proved or its box parked by then; if not, no sum",
         "its rescue sum of 7 USD ends nothing until its owner signs ahead: `gpu-tenant waive",
         "dearer than 2.5 USD/h",

@@ -50,9 +50,7 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
     if terms.budget_usd is not None:
-        yield (
-            f"budget {terms.budget_usd} USD: ended {by} while what its end takes can still be paid"
-        )
+        yield f"budget {terms.budget_usd} USD: ended while it still pays for the end, {by}"
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
         guarded = only and terms.when_idle == "end" and way_out(profile, lease) is not None
