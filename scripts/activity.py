@@ -478,7 +478,7 @@ def read_json(path):
     """The object in the file; empty if none can be read."""
     try:
         found = json.loads(text(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -547,7 +547,7 @@ def kept_looks(home):
             one = json.loads(line, parse_constant=_no_number)
             if is_look(one):
                 found.append(one)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             continue
     return found
 

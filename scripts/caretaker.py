@@ -481,7 +481,7 @@ def _fits(value: object, types: Any) -> bool:
     return isinstance(value, types)
 
 
-def _json_value(raw: bytes) -> Any:
+def json_value(raw: bytes) -> Any:
     """Return the value of that JSON.
 
     Raises:
@@ -499,7 +499,7 @@ def journal_line(raw: bytes) -> dict:
     Raises:
         ValueError: it is not whole.
     """
-    line = _json_value(raw)
+    line = json_value(raw)
     kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
     if not is_whole(line, JOURNAL[kinds[0]] if kinds else {}):
         raise ValueError("it is no record, or a field is missing or of another type")
@@ -516,7 +516,7 @@ def read_record(path: str, fields: dict) -> dict | None:
     record: dict | None
     try:
         with open(path, "rb") as file:
-            record = _json_value(file.read())
+            record = json_value(file.read())
     except FileNotFoundError:
         return None
     except ValueError:
@@ -2057,7 +2057,7 @@ def _is_of_form(path: bytes, form: str) -> bool:
         with open(path, "rb") as file:
             content = file.read()
         parts = content.splitlines() if form == "lines" else [content] if content.strip() else []
-        return all(isinstance(json.loads(part.decode()), dict) for part in parts if part.strip())
+        return all(isinstance(json_value(part), dict) for part in parts if part.strip())
     except (OSError, ValueError):
         return False
 
@@ -3789,7 +3789,7 @@ def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
         with open(path, encoding="utf-8") as file:
             at = urlsplit(json.load(file)["metadata"])
         port = at.port
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
     if at.scheme != "http" or at.hostname != "127.0.0.1" or port is None:
         return None
@@ -3984,7 +3984,7 @@ def _told_at(home: str) -> tuple[str, str]:
         with open(marker, encoding="utf-8") as file:
             said = json.load(file)
         leaps, dues = said["leaps"], said["dues"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return "", ""
     known = isinstance(leaps, str) and isinstance(dues, str)
     return (leaps, dues) if known and os.path.isabs(leaps) and os.path.isabs(dues) else ("", "")

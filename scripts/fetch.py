@@ -378,7 +378,7 @@ class Partial:
                 return 0
             known = 2 if head["boot_id"] == boot_id() else 3
             rows = [[first, end, row[known], row[3]] for row in rows for first, end in [row[:2]]]
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, IndexError):
             return 0
         starts, ends = [row[0] for row in rows], [row[1] for row in rows]
         tiled = [*starts, identity["size"]] == [0, *ends]

@@ -80,7 +80,7 @@ def rehearsed():
                 said = json.load(file)
             addresses = [urllib.parse.urlsplit(said[name]) for name in ("api", "power_off")]
             whole = dict(said["environ"]) == said["environ"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             whole = False
         if not whole or any(address.hostname != "127.0.0.1" for address in addresses):
             raise Cannot("this is a rehearsal, and %s cannot be read" % path)
@@ -201,7 +201,7 @@ class Api:
                 break
         try:
             said = json.loads(raw.decode("utf-8", "replace"))
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         return status, said if isinstance(said, dict) else {}
 

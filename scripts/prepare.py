@@ -653,7 +653,7 @@ def _held(path: str) -> dict | None:
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -111,7 +111,7 @@ def records(home):
         try:
             with open(os.path.join(top, name, "started.json"), encoding="utf-8") as file:
                 record = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(record, dict) and all(isinstance(record.get(n), int) for n in NUMBERS):
             yield dict(record, job=name, home=home)

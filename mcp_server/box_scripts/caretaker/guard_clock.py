@@ -97,7 +97,7 @@ def _told_at(home: str) -> tuple[str, str]:
         with open(marker, encoding="utf-8") as file:
             said = json.load(file)
         leaps, dues = said["leaps"], said["dues"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return "", ""
     known = isinstance(leaps, str) and isinstance(dues, str)
     return (leaps, dues) if known and os.path.isabs(leaps) and os.path.isabs(dues) else ("", "")

@@ -41,7 +41,7 @@ def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
         with open(path, encoding="utf-8") as file:
             at = urlsplit(json.load(file)["metadata"])
         port = at.port
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
     if at.scheme != "http" or at.hostname != "127.0.0.1" or port is None:
         return None

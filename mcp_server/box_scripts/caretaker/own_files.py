@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
 
 from box_scripts.caretaker.paths import is_below
 from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, Sent
-from box_scripts.caretaker.records import SPARE_BYTES
+from box_scripts.caretaker.records import SPARE_BYTES, json_value
 
 TENANT_SCRIPT = re.compile(
     rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
@@ -125,7 +124,7 @@ def _is_of_form(path: bytes, form: str) -> bool:
         with open(path, "rb") as file:
             content = file.read()
         parts = content.splitlines() if form == "lines" else [content] if content.strip() else []
-        return all(isinstance(json.loads(part.decode()), dict) for part in parts if part.strip())
+        return all(isinstance(json_value(part), dict) for part in parts if part.strip())
     except (OSError, ValueError):
         return False
 

@@ -125,7 +125,7 @@ def _fits(value: object, types: Any) -> bool:
     return isinstance(value, types)
 
 
-def _json_value(raw: bytes) -> Any:
+def json_value(raw: bytes) -> Any:
     """Return the value of that JSON.
 
     Raises:
@@ -143,7 +143,7 @@ def journal_line(raw: bytes) -> dict:
     Raises:
         ValueError: it is not whole.
     """
-    line = _json_value(raw)
+    line = json_value(raw)
     kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
     if not is_whole(line, JOURNAL[kinds[0]] if kinds else {}):
         raise ValueError("it is no record, or a field is missing or of another type")
@@ -160,7 +160,7 @@ def read_record(path: str, fields: dict) -> dict | None:
     record: dict | None
     try:
         with open(path, "rb") as file:
-            record = _json_value(file.read())
+            record = json_value(file.read())
     except FileNotFoundError:
         return None
     except ValueError:
