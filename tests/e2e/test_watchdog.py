@@ -318,7 +318,7 @@ async def test_checkpoints_are_here_while_the_job_still_writes(tmp_path: Path) -
 
 async def test_each_look_is_on_the_box_and_one_look_is_no_idleness(tmp_path: Path) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
-        await scene.rent(idle_h=0.001, hours=24)
+        await scene.rent(idle_h=0.01, hours=24)
         await scene.work("mkdir out; echo done > out/a.txt")
         await scene.ends()
 
