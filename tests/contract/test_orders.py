@@ -87,7 +87,7 @@ def shown(staged: Staged, box_id: str) -> tuple[object, float]:
     facts: Any = staged.stage.world.state.things[box_id].facts
     match staged.stage.provider:
         case "runpod":
-            return facts["asked"]["image"], facts["asked"]["disk"]
+            return facts["asked"]["image"], facts["asked"]["mounts"]["persistent"]["size"]
         case "vastai":
             return facts["image"], float(facts["disk"])
         case "gcp":
