@@ -198,8 +198,8 @@ async def test_an_argument_that_no_command_can_have_is_refused(box: Box) -> None
 
 
 async def test_more_output_than_we_would_hold_is_refused(box: Box) -> None:
-    with pytest.raises(BoxTrouble, match="64 MiB"):
-        await box.transport.run(["head", "-c", str(65 * MIB), "/dev/zero"], timeout_s=30)
+    with pytest.raises(BoxTrouble, match="192 MiB"):
+        await box.transport.run(["head", "-c", str(193 * MIB), "/dev/zero"], timeout_s=120)
 
 
 async def test_a_command_that_does_not_end_in_time_leaves_the_box_unknown(box: Box) -> None:

@@ -14,7 +14,8 @@ from gpu_tenant.domain.ports import Listener
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
-MAX_OUTPUT_BYTES = 64 << 20
+MAX_OUTPUT_BYTES = 192 << 20
+"""As much as the list of some 600,000 files takes. A box may send it, so it is all held in memory here."""
 
 
 class Sink(Protocol):
@@ -80,7 +81,7 @@ async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
     """Return everything that comes from `source`. `listener` is given each piece as it comes.
 
     Raises:
-        BoxTrouble: more than 64 MiB came.
+        BoxTrouble: more than `MAX_OUTPUT_BYTES` came.
     """
     said = bytearray()
     while chunk := await source.read(CHUNK_BYTES):
@@ -90,7 +91,8 @@ async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
         if len(said) > MAX_OUTPUT_BYTES:
             raise BoxTrouble(
                 f"the command printed more than {MAX_OUTPUT_BYTES >> 20} MiB",
-                remedy=f"let it write to a file, and run {Command('collect')}",
+                remedy="let it write to a file, or pack very many small files into one; then "
+                f"{Command('collect')}",
             )
     return bytes(said)
 

@@ -47,7 +47,7 @@ class LocalTransport:
 
         Raises:
             BoxUnreachable: the directory is gone, or `timeout_s` passed and the command was killed.
-            BoxTrouble: the command printed more than 64 MiB, and was killed.
+            BoxTrouble: the command printed more than `MAX_OUTPUT_BYTES`, and was killed.
         """
         self._check_home()
         _require_command(argv)

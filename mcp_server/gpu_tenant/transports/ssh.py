@@ -104,7 +104,7 @@ class SshTransport:
         Raises:
             BoxUnreachable: there is no connection, the link broke, or `timeout_s` passed.
             HostKeyChanged: the host key is not the pinned one; nothing was sent.
-            BoxTrouble: the box accepted none of our keys, or the command printed more than 64 MiB.
+            BoxTrouble: the box accepted none of our keys, or the command printed more than `MAX_OUTPUT_BYTES`.
         """
         async with _within(
             timeout_s, f"the command did not end within {timeout_s:g} s, and may still be running"

@@ -62,7 +62,7 @@ class PodTransport:
         Raises:
             BoxUnreachable: there is no such pod, the link broke, or `timeout_s` passed and the command was told to
                 end.
-            BoxTrouble: exec is not allowed, the image has no python3, or more than 64 MiB was printed.
+            BoxTrouble: exec is not allowed, the image has no python3, or more than `MAX_OUTPUT_BYTES` was printed.
         """
         try:
             async with asyncio.timeout(timeout_s):
