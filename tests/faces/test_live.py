@@ -348,9 +348,9 @@ def test_it_tells_what_the_job_will_cost_and_what_a_parked_lease_leaks() -> None
 
     shown = drawn(seen, after_s=3600, width=120, height=40)
 
-    assert any(line.strip() == "ends in 60 min, at 7.2000 USD at most" for line in shown)
+    assert any(line.strip() == "ends in 60 min, at about 7.20 USD" for line in shown)
     assert any(line.strip() == "its loss is [b]no number[/b]" for line in shown)
-    assert any(line.strip() == "tiny-b: parked, 72.0000 USD a month" for line in shown)
+    assert any(line.strip() == "tiny-b: parked, 72.00 USD a month" for line in shown)
 
 
 def test_every_line_fits_the_terminal() -> None:
