@@ -21,7 +21,7 @@ from arranged import (
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, Verdict
+from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, Verdict, WorkPlace
 from gpu_tenant.domain.ports import Asking
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.sweep_grid import grid_of
@@ -255,6 +255,20 @@ def wish_ended(ledger: Ledger) -> None:
     """A wish stood, and was called off."""
     wished(ledger)
     ledger._db.execute("UPDATE wishes SET ended_at='t', outcome='called off'")
+
+
+def remembered(ledger: Ledger) -> None:
+    """A host failed, and its owner forgot that."""
+    active(ledger)
+    ledger.report_host(
+        LEASE, "never ready", "it never let us in", provider="vastai", host="41", at=NOON
+    )
+    ledger.forget_host("vastai:41", at=NOON)
+
+
+def placed(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.note_place(LEASE, WorkPlace(path="~"), at=NOON)
 
 
 BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
@@ -542,6 +556,11 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         "UPDATE rehearsals SET seq = 1",
         "law: rehearsals are never changed",
     ),
+    "a lease's directory somewhere else": (
+        placed,
+        """UPDATE leases SET place='{"path":"/workspace"}'""",
+        "law: a lease keeps its place on its box",
+    ),
     "a rehearsal's ledger that is real now": (
         rehearsed,
         "DELETE FROM rehearsals",
@@ -567,6 +586,7 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
             (all_signed, SIGNED),
             (with_a_passkey, ("passkeys", "passkey_ends_withdrawn")),
             (rented, ("askings",)),
+            (remembered, ("host_reports", "hosts_forgotten")),
         )
         for table in tables
         for done, statement in (

@@ -112,7 +112,8 @@ class Sites:
         replace_file(directory / _RENTED_FILE, gpus.model_dump_json(), durable="none")
         waiting = self._root / _FAULTS_FILE
         if first and waiting.exists():
-            waiting.replace(directory / _FAULTS_FILE)
+            replace_file(directory / _FAULTS_FILE, waiting.read_text("utf-8"), durable="none")
+            waiting.unlink()
         _show_gpus(directory)
 
     def befall(self, box_id: str | None, fault: GpuFault) -> None:
