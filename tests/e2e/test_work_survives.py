@@ -69,6 +69,19 @@ async def test_work_outside_of_the_volume_is_an_objection_by_name(tmp_path: Path
         assert tenant.thing(card.box).phase == "parked"
 
 
+async def test_an_audit_looks_at_the_disk_that_the_work_is_on(tmp_path: Path) -> None:
+    async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+
+        audited = await tenant.tenancy.audit(card.lease, disk_gib=1e6)
+
+        too_small = [found.subject for found in audited.findings if "job needs" in found.reason]
+        assert ["disk-workspace" in subject for subject in too_small] == [True]
+        assert not [x for x in audited.findings if x.subject.startswith("platform's")], (
+            "it is there"
+        )
+
+
 def eventually_parked(tenant: Tenant, box: str | None) -> bool:
     return eventually(lambda: tenant.thing(box).phase == "parked")
 

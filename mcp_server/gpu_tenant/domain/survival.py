@@ -24,10 +24,11 @@ def work_place(profile: Profile, lease: Lease) -> str:
 
 def accounted_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
     """Return the paths where a destroy loses bytes, as a command on the lease's box reaches them."""
-    return tuple(_reached_path(path, lease.place) for path in profile.accounted_paths)
+    return tuple(reached_path(path, lease.place) for path in profile.accounted_paths)
 
 
-def _reached_path(path: str, place: WorkPlace | None) -> str:
+def reached_path(path: str, place: WorkPlace | None) -> str:
+    """Return how a command on a box reaches that path of the profile's. In a rehearsal another directory stands for it."""
     return place.at if place is not None and place.at and path == place.path else path
 
 
@@ -48,7 +49,7 @@ def kept_by_a_stop(profile: Profile) -> tuple[str, ...]:
 
 def kept_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
     """Return the paths that outlive a stop, as a command on the lease's box reaches them."""
-    return tuple(_reached_path(path, lease.place) for path in kept_by_a_stop(profile))
+    return tuple(reached_path(path, lease.place) for path in kept_by_a_stop(profile))
 
 
 def stop_keeps(profile: Profile, lease: Lease) -> Kept:

@@ -17,6 +17,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.survival import reached_path
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.skill_files import script
 
@@ -61,7 +62,13 @@ async def audit(
     asked_at = clock.now()
     argv = ["python3", "-E", "-"]
     argv += ["--reach", *REACHED_FOR]
-    caps = {place.path: place.inode_cap for place in session.profile.places if place.path != "/"}
+    caps = {
+        reached_path(place.path, lease.place): place.inode_cap
+        for place in session.profile.places
+        if place.path != "/"
+    }
+    # Where the lease's directory is not in the login home, the disk that the job needs is not the home's.
+    argv += ["--work", lease.work_directory] if lease.place and lease.place.at else []
     argv += ["--place", *caps] if caps else []
     argv += ["--count", *(path for path, cap in caps.items() if cap)]
     wait_for(
