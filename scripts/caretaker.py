@@ -1811,19 +1811,41 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 
 def far_mounts(mountinfo: str) -> set[bytes]:
     """Return the places where something is mounted that is another machine's disk, or no disk at all."""
-    found = set()
+    no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
+    found = mounted_systems(mountinfo).items()
+    return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
+
+
+def mounted_systems(mountinfo: str) -> dict[bytes, str]:
+    """Return the type of the file system at each place where one is mounted. The last one there covers the others."""
+    found = {}
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system) or system.split(" ")[0] in (
-            "proc",
-            "sysfs",
-            "cgroup",
-            "cgroup2",
-            "devtmpfs",
-        ):
+        if system:
             place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found.add(os.fsencode(place))
+            found[os.fsencode(place)] = system.split(" ")[0]
     return found
+
+
+class Outliving:
+    """The directories that outlive a stop. What is mounted below one of them is another disk, and does not count."""
+
+    def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
+        """Each of `disks` has to be a disk that is mounted at that very place now."""
+        mounted = mounted_systems(mountinfo)
+        gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
+        self._kept = [os.path.realpath(place) for place in kept if place not in gone]
+        self._others = [
+            place
+            for place in mounted
+            if any(is_below(place, top) and place != top for top in self._kept)
+        ]
+
+    def has(self, path: bytes) -> bool:
+        """Whether the file outlives a stop."""
+        return any(is_below(path, top) for top in self._kept) and not any(
+            is_below(path, other) for other in self._others
+        )
 
 
 ELSEWHERE = re.compile(
@@ -2714,13 +2736,14 @@ def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: di
     """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
     if "kept" not in request:
         return None
-    kept = [os.path.realpath(place) for place in request["kept"]]
+    mountinfo = text_of("/proc/self/mountinfo")
+    outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # What cannot be read may be anything.
     found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
     sizes: dict[str, int] = {}
     for size, at in found:
-        if not any(is_below(unescape_path(at), place) for place in kept):
+        if not outliving.has(unescape_path(at)):
             sizes[at] = max(size, sizes.get(at, 0))
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     return {
@@ -3596,7 +3619,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere kept restarted"
+    " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -3640,6 +3663,7 @@ FIELDS = {  # the kind of each argument, and help for a person
         "paths",
         "directory that outlives a stop: tell what counts outside of it (repeatable)",
     ),
+    "kept_disks": ("paths", "one of these that has to be a disk of its own (repeatable)"),
     "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),

@@ -11,6 +11,7 @@ import pytest
 from arranged import LEASE, NOON, active, lease, quote
 from contract.staged import PROFILES
 
+from box_scripts.caretaker.mounts import Outliving
 from box_scripts.caretaker.survey import Survey
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.ownership import settle_place
@@ -269,6 +270,33 @@ def test_what_a_start_writes_into_an_emptied_home_is_quiet_and_nothing_else_is(
     assert seen(None) == {"authorized_keys", "notes.txt"}
     assert seen(written_ns - 60 * 10**9) == {"notes.txt"}
     assert seen(written_ns - 600 * 10**9) == {"authorized_keys", "notes.txt"}
+
+
+@pytest.mark.parametrize(
+    ("now", "outlives"),
+    [
+        ("30 22 259:1 /pods/x /workspace rw - ext4 /dev/nvme0n1 rw", {"work/model", "notes"}),
+        ("", set()),  # the box came back without the disk
+        ("32 22 0:62 / /workspace rw - tmpfs tmpfs rw", set()),
+        (
+            (
+                "30 22 259:1 /pods/x /workspace rw - ext4 /dev/nvme0n1 rw\n"
+                "33 30 0:63 / /workspace/work rw - tmpfs tmpfs rw"
+            ),
+            {"notes"},
+        ),
+    ],
+)
+def test_a_directory_outlives_a_stop_only_while_the_platform_s_disk_is_mounted_there(
+    now: str, outlives: set[str]
+) -> None:
+    mounts = f"22 1 0:50 / / rw,relatime - overlay overlay rw\n{now}\n"
+
+    kept = Outliving([b"/workspace"], [b"/workspace"], mounts)
+
+    files = ("work/model", "notes")
+    assert {name for name in files if kept.has(os.fsencode(f"/workspace/{name}"))} == outlives
+    assert not kept.has(b"/root/notes")
 
 
 # What each verb keeps

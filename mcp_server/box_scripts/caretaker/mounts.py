@@ -5,22 +5,46 @@ from __future__ import annotations
 import os
 import re
 
+from box_scripts.caretaker.paths import is_below
+
 
 def far_mounts(mountinfo: str) -> set[bytes]:
     """Return the places where something is mounted that is another machine's disk, or no disk at all."""
-    found = set()
+    no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
+    found = mounted_systems(mountinfo).items()
+    return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
+
+
+def mounted_systems(mountinfo: str) -> dict[bytes, str]:
+    """Return the type of the file system at each place where one is mounted. The last one there covers the others."""
+    found = {}
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system) or system.split(" ")[0] in (
-            "proc",
-            "sysfs",
-            "cgroup",
-            "cgroup2",
-            "devtmpfs",
-        ):
+        if system:
             place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found.add(os.fsencode(place))
+            found[os.fsencode(place)] = system.split(" ")[0]
     return found
+
+
+class Outliving:
+    """The directories that outlive a stop. What is mounted below one of them is another disk, and does not count."""
+
+    def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
+        """Each of `disks` has to be a disk that is mounted at that very place now."""
+        mounted = mounted_systems(mountinfo)
+        gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
+        self._kept = [os.path.realpath(place) for place in kept if place not in gone]
+        self._others = [
+            place
+            for place in mounted
+            if any(is_below(place, top) and place != top for top in self._kept)
+        ]
+
+    def has(self, path: bytes) -> bool:
+        """Whether the file outlives a stop."""
+        return any(is_below(path, top) for top in self._kept) and not any(
+            is_below(path, other) for other in self._others
+        )
 
 
 ELSEWHERE = re.compile(

@@ -10,7 +10,7 @@ from box_scripts.caretaker.refusal import Refusal
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere kept restarted"
+    " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
@@ -54,6 +54,7 @@ FIELDS = {  # the kind of each argument, and help for a person
         "paths",
         "directory that outlives a stop: tell what counts outside of it (repeatable)",
     ),
+    "kept_disks": ("paths", "one of these that has to be a disk of its own (repeatable)"),
     "restarted": ("flag", "a stop has emptied the home: what a start writes there is quiet, too"),
     "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),

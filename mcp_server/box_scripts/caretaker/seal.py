@@ -11,12 +11,13 @@ from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.mounts import Outliving
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
-from box_scripts.caretaker.paths import escape_path, is_below, unescape_path
+from box_scripts.caretaker.paths import escape_path, unescape_path
 from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_patterns
 from box_scripts.caretaker.patterns import Pattern
-from box_scripts.caretaker.processes import boot_id, started_ns
+from box_scripts.caretaker.processes import boot_id, started_ns, text_of
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
@@ -189,13 +190,14 @@ def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: di
     """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
     if "kept" not in request:
         return None
-    kept = [os.path.realpath(place) for place in request["kept"]]
+    mountinfo = text_of("/proc/self/mountinfo")
+    outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # What cannot be read may be anything.
     found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
     sizes: dict[str, int] = {}
     for size, at in found:
-        if not any(is_below(unescape_path(at), place) for place in kept):
+        if not outliving.has(unescape_path(at)):
             sizes[at] = max(size, sizes.get(at, 0))
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     return {

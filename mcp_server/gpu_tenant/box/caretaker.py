@@ -20,6 +20,7 @@ from gpu_tenant.domain.job_state import ENDED as ENDED
 from gpu_tenant.domain.job_state import JobState as JobState
 from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
 from gpu_tenant.domain.ports import Finished, Transport
+from gpu_tenant.domain.survival import kept_disks
 from gpu_tenant.transfer.tar_stream import archive, at_once
 
 _LOOK_WITHIN_S = 15
@@ -362,7 +363,7 @@ class Caretaker:
             **(told or {}),
         }
         if kept is not None:
-            request["kept"] = list(kept)
+            request |= {"kept": list(kept), "kept_disks": list(kept_disks(self._lease))}
         if rented_ns is not None:
             request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
         if home == "emptied":

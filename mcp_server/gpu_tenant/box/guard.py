@@ -30,7 +30,7 @@ from gpu_tenant.domain.protection import (
     stops_when_done,
     way_out,
 )
-from gpu_tenant.domain.survival import accounted_paths, kept_by_a_stop, kept_paths
+from gpu_tenant.domain.survival import accounted_paths, kept_by_a_stop, kept_disks, kept_paths
 from gpu_tenant.domain.terms import RESCUE_H
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -192,6 +192,7 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
         "work": lease.work_directory,
         "roots": list(accounted_paths(profile, lease)),
         "kept": list(kept_paths(profile, lease)),
+        "kept_disks": list(kept_disks(lease)),
         "artifacts": list(kept),
         "discard": list(given_up),
         # What was pushed lies in the work directory, which the stop keeps.

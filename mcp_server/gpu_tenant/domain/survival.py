@@ -52,6 +52,12 @@ def kept_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
     return tuple(reached_path(path, lease.place) for path in kept_by_a_stop(profile))
 
 
+def kept_disks(lease: Lease) -> tuple[str, ...]:
+    """Return the paths that outlive a stop only while the platform's disk is mounted there, as on every real box."""
+    place = lease.place
+    return (place.at,) if place is not None and place.at and place.at == place.path else ()
+
+
 def stop_keeps(profile: Profile, lease: Lease) -> Kept:
     """Return what a stop of the lease's box keeps, as far as that is known.
 
