@@ -28,6 +28,7 @@ from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, mus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     from gpu_tenant.answers import (
         Audited,
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
         Watched,
     )
     from gpu_tenant.domain.model import Profile
+    from gpu_tenant.domain.order import Order
     from gpu_tenant.domain.ports import Clock
     from gpu_tenant.domain.sweep_grid import Grid
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
+    from gpu_tenant.leases.owner_approval import Unguarded
     from gpu_tenant.ledger import Ledger
     from gpu_tenant.sweeps.commands import SweepReport
 
@@ -139,7 +142,7 @@ class Tenancy:
         provider: str | None = None,
         explain: Literal["", "explain"] = "",
         limit: int = 8,
-        order: str = "",
+        order: str | Order = "",
         disk_gb: int | None = None,
         region: str | None = None,
         **wished: object,
@@ -224,12 +227,8 @@ class Tenancy:
 
         The meter may run from here: always end with verify_and_teardown.
         """
-        from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.orders import order_for
-        from gpu_tenant.leases.overview import card_of
-        from gpu_tenant.leases.provision import intend, require_smoke
-        from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
 
         context = self.context
         asked = RentRequest(
@@ -245,7 +244,41 @@ class Tenancy:
             recover=tuple(recover),
             order=order_for(context, provider, quotes, order),
         )
-        for name in recover:
+        return await self.rent(
+            asked,
+            provider=provider,
+            target=target,
+            price_usd_h=price_usd_h,
+            unguarded=unguarded,
+            smoke=smoke,
+            quotes=quotes,
+            wait_h=wait_h,
+            wait_s=wait_s,
+            count=count,
+        )
+
+    async def rent(
+        self,
+        asked: RentRequest,
+        *,
+        provider: str = "local",
+        target: str | None = None,
+        price_usd_h: Decimal | None = None,
+        unguarded: Unguarded = "refuse",
+        smoke: str | None = None,
+        quotes: Sequence[str] = (),
+        wait_h: float = 0,
+        wait_s: float = WAIT_S,
+        count: int = 1,
+    ) -> Card:
+        """Do as `provision`, on terms that were put together by the caller."""
+        from gpu_tenant.leases.adopt import adopt
+        from gpu_tenant.leases.overview import card_of
+        from gpu_tenant.leases.provision import intend, require_smoke
+        from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
+
+        context = self.context
+        for name in asked.recover:
             if name != "same":
                 context.set_up(name)
                 if not isinstance(context.connectors[name], Market):
