@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -150,14 +150,14 @@ class _Terminal:
             return None
         for line in plan.lines:
             click.echo(f"  {line}", err=True)
-        prompts.at_terminal(instead="")
-        return "person" if click.confirm("Rent it?", err=True) else None
+        word = prompts.choice("Rent it?", ("yes", "no"), default="no")
+        return "person" if word == "yes" else None
 
     async def follow(self, tenancy: Tenancy, lease: str, job: str) -> Watched:
         from gpu_tenant.faces.cli import bars
 
         if not self._quiet:
-            return await bars.follow(tenancy, lease, job, self._cursor or 0)
+            return await bars.follow(tenancy, lease, job, self._cursor or 0, then="")
         while True:
             seen = await tenancy.follow(
                 lease, job, cursor=self._cursor, wait_s=5, limit_bytes=_QUIET_BYTES
@@ -176,12 +176,10 @@ class _Terminal:
         open_files = (*asks.unclaimed, *asks.never_appeared)
         if not open_files:
             return None
-        prompts.at_terminal(instead="")
-        word: Literal["keep", "lose", "later"] = click.prompt(
+        word = prompts.choice(
             "Keep what nobody has claimed, lose it, or decide later",
-            type=click.Choice(["keep", "lose", "later"]),
+            ("keep", "lose", "later"),
             default="later",
-            err=True,
         )
         if word == "later":
             return None
