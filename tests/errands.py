@@ -35,6 +35,8 @@ def an_errand(tenancy: Tenancy, tree: Path, **said: Any) -> Errand:
 class Asker:
     """Somebody who agrees, or does not, and says what becomes of files that nobody has claimed."""
 
+    tenancy: Tenancy
+
     def __init__(self, agrees: str | None = "person", *, discard: Sequence[str] = ()) -> None:
         self.agrees, self.discard = agrees, tuple(discard)
         self.heard: list[str] = []
@@ -48,8 +50,8 @@ class Asker:
         self.plans.append(plan)
         return self.agrees
 
-    async def follow(self, tenancy: Tenancy, lease: str, job: str) -> Watched:
-        return await tenancy.follow(lease, job, cursor=None, wait_s=1, limit_bytes=4096)
+    async def follow(self, lease: str, job: str) -> Watched:
+        return await self.tenancy.follow(lease, job, cursor=None, wait_s=1, limit_bytes=4096)
 
     async def answer(self, asks: Unanswered) -> Answers | None:
         self.asked.append(asks)
@@ -59,6 +61,7 @@ class Asker:
 async def goes_on(tenancy: Tenancy, errand: Errand, asker: Asker | None = None) -> Standing:
     """How the errand stands after a call that had all the time that it needed, and showed its end."""
     asker = asker or Asker()
+    asker.tenancy = tenancy
     drive = Drive(tenancy, begin(tenancy, errand), asker)
     standing = await drive.go_on()
     drive.shown(standing)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Leases,
         Prepared,
         Pushed,
+        RunTold,
         SmokeReceipt,
         TornDown,
         Watched,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from gpu_tenant.domain.order import Order
     from gpu_tenant.domain.ports import Clock
     from gpu_tenant.domain.sweep_grid import Grid
+    from gpu_tenant.errands.answers import Plan
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
     from gpu_tenant.leases.owner_approval import Unguarded
@@ -92,6 +94,52 @@ class Tenancy:
     async def aclose(self) -> None:
         """Every connection is closed. Boxes, jobs and leases go on as they are."""
         await self.context.aclose()
+
+    async def run(
+        self,
+        id: Annotated[str, Field(description="of a run: go on with it")] = "",
+        directory: Annotated[str, Field(description="work tree here")] = "",
+        command: str = "",
+        artifacts: Annotated[list[str], Field(description="must be kept: ['out/']")] = [],  # noqa: B006 - never changed; a schema default
+        discard: Annotated[list[str], Field(description="may be lost")] = [],  # noqa: B006 - never changed; a schema default
+        gpu: str = "",
+        hours: Annotated[float, Field(ge=0, description="of work")] = 0,
+        max_usd: Annotated[float, Field(ge=0, description="in all")] = 0,
+        smoke: Annotated[str, Field(description="a shorter command for it; none")] = "",
+        on: Annotated[str, Field(description="local, own or one provider")] = "",
+        agree: Annotated[Literal["", "yes"], Field(description="the person agrees to rent")] = "",
+    ) -> RunTold:
+        """All of it in one: smoke test, offers, a plan to show, rent, push, launch, collect, prove, teardown.
+
+        Call again with its id until done. What it asks at the end: with artifacts, discard.
+        """
+        from gpu_tenant.errands.calls import AgentCall
+
+        said = {
+            "command": command,
+            "artifacts": tuple(artifacts),
+            "discard": tuple(discard),
+            "gpu": gpu,
+            "hours": hours or None,
+            "max_usd": max_usd or None,
+            "smoke": smoke,
+            "on": on,
+        }
+        call = AgentCall(self, by="agent" if agree else None)
+        return await call.go_on(call.name(id, directory, said))
+
+    async def plan_run(
+        self, id: str = "", directory: str = "", agree: str = "", **said: object
+    ) -> Plan | None:
+        """Do as `run` until somebody has to agree. None if nobody has to, or there is nothing to agree to yet."""
+        from gpu_tenant.errands.calls import AgentCall
+
+        call = AgentCall(self, by=None)
+        given = {k: tuple(v) if isinstance(v, list) else v or None for k, v in said.items()}
+        name = call.name(id, directory, given)
+        if not agree and call.is_undecided(name):
+            await call.go_on(name)
+        return call.plan
 
     async def find_offers(
         self,

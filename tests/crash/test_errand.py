@@ -13,6 +13,7 @@ from errands import MODEL, a_tree, an_errand, goes_on
 
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.errands.answers import Standing
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 
@@ -96,7 +97,7 @@ def test_a_kill_at_any_moment_here_and_the_same_line_again(tmp_path: Path) -> No
             assert status == -signal.SIGKILL
         if lives(directory, opens, None, directory / "told", on="local") != 0:
             return directory, [(directory / "error").read_text(encoding="utf-8")]
-        return directory, wrongs(directory, directory / "state" / "ledger.db")
+        return directory, wrongs(directory, Home(directory / "state").ledger)
 
     whole, wrong = case("whole", None)
     assert wrong == []

@@ -176,7 +176,9 @@ async def test_an_end_that_nobody_was_shown_is_shown_again_and_nothing_runs_twic
     renting: Tenant, tmp_path: Path
 ) -> None:
     errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"))
-    unseen = await Drive(renting.tenancy, begin(renting.tenancy, errand), Asker()).go_on()
+    asker = Asker()
+    asker.tenancy = renting.tenancy
+    unseen = await Drive(renting.tenancy, begin(renting.tenancy, errand), asker).go_on()
 
     seen = await goes_on(renting.tenancy, errand)
 

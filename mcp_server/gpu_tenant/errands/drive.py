@@ -40,9 +40,9 @@ from gpu_tenant.leases.recovery_plan import gone_on
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
+    from gpu_tenant.errands.verbs import Verbs
     from gpu_tenant.jobs.monitor import Watched
     from gpu_tenant.leases.offers import Ranked
-    from gpu_tenant.service import Tenancy
 
 _TURN_S = 1.0
 """How often, in real time, a copy of the same line asks whether the other one is done."""
@@ -65,7 +65,7 @@ class Face(Protocol):
     async def agree(self, plan: Plan) -> str | None:
         """Return who agrees to what is about to be rented. None if nobody does now."""
 
-    async def follow(self, tenancy: Tenancy, lease: str, job: str) -> Watched:
+    async def follow(self, lease: str, job: str) -> Watched:
         """Look at the job until it has ended, or as long as the face has time."""
 
     async def answer(self, asks: Unanswered) -> Answers | None:
@@ -79,7 +79,7 @@ class Answers:
         self.artifacts, self.discard = tuple(artifacts), tuple(discard)
 
 
-def known(tenancy: Tenancy, run: str) -> Known:
+def known(tenancy: Verbs, run: str) -> Known:
     """Read everything that is on record of the errand."""
     from gpu_tenant.leases.recover import may_recover
 
@@ -98,7 +98,7 @@ def known(tenancy: Tenancy, run: str) -> Known:
     )
 
 
-def _current(tenancy: Tenancy, leases: Sequence[Lease]) -> Lease | None:
+def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
     """Return the lease under which the work is done. One that got no box, or gave it back unused, does not count."""
     had = [
         lease
@@ -115,7 +115,7 @@ class Drive:
     """One process's work on one errand."""
 
     def __init__(
-        self, tenancy: Tenancy, run: str, face: Face, *, wait_s: float | None = None
+        self, tenancy: Verbs, run: str, face: Face, *, wait_s: float | None = None
     ) -> None:
         self._tenancy, self._run, self._face = tenancy, run, face
         self._errand = tenancy.ledger.errand(run)
@@ -164,7 +164,8 @@ class Drive:
     def _has_time(self) -> bool:
         return self._until_s is None or asyncio.get_running_loop().time() < self._until_s
 
-    def _left_s(self, most: float) -> float:
+    def left_s(self, most: float) -> float:
+        """Return how many seconds this call may still wait, `most` at most."""
         if self._until_s is None:
             return most
         return max(0.0, min(most, self._until_s - asyncio.get_running_loop().time()))
@@ -408,7 +409,7 @@ class Drive:
                 target=errand.target,
                 quotes=agreed.quotes,
                 smoke=facts.smoked,
-                wait_s=self._left_s(_BOOT_S),
+                wait_s=self.left_s(_BOOT_S),
             )
         except _NOT_HAD as trouble:
             if not is_market:
@@ -437,7 +438,7 @@ class Drive:
         async with context.held_in_turn(lease.id, "provision"):
             now = context.ledger.lease(lease.id)
             if now.state.live and now.ready_at is None:
-                now = await as_far_as_it_goes(context, now, refused, self._left_s(_BOOT_S))
+                now = await as_far_as_it_goes(context, now, refused, self.left_s(_BOOT_S))
         if not now.state.live and facts.agreed is not None and facts.agreed.quotes:
             words = "; ".join(refused) or f"{now.id} got no box"
             self._choose_again(facts.agreed, NoCapacity(words, remedy=str(Command("offers"))))
@@ -474,7 +475,7 @@ class Drive:
         assert facts.lease is not None
         try:
             await self._tenancy.prepare(
-                facts.lease.id, env=list(self._errand.env), wait_s=self._left_s(_PREPARE_S)
+                facts.lease.id, env=list(self._errand.env), wait_s=self.left_s(_PREPARE_S)
             )
         except BadRequest as nothing:
             self._note(Unprepared(words=nothing.message))
@@ -507,7 +508,7 @@ class Drive:
         lease = facts.lease
         assert lease is not None
         try:
-            seen = await self._face.follow(self._tenancy, lease.id, self._run)
+            seen = await self._face.follow(lease.id, self._run)
         except BoxTrouble:
             # Its provider knows whether the box is still there.
             await self._tenancy.list_leases()
@@ -531,7 +532,7 @@ class Drive:
         from gpu_tenant.leases.recover import recover
 
         assert facts.lease is not None
-        await recover(self._tenancy.context, facts.lease.id, wait_s=self._left_s(_BOOT_S))
+        await recover(self._tenancy.context, facts.lease.id, wait_s=self.left_s(_BOOT_S))
         if gone_on(self._tenancy.ledger, self._tenancy.ledger.lease(facts.lease.id)) is None:
             if not self._has_time():
                 return self._standing("under way", "recover", "")
@@ -688,7 +689,7 @@ def _unsaid(collected: Collected) -> bool:
     return bool(collected.unclaimed_files or collected.never_appeared or collected.cannot_be_kept)
 
 
-def begin(tenancy: Tenancy, errand: Errand) -> str:
+def begin(tenancy: Verbs, errand: Errand) -> str:
     """Return the id of that errand: of the one that is open, or of a new one.
 
     Raises:
@@ -714,7 +715,7 @@ def begin(tenancy: Tenancy, errand: Errand) -> str:
     return tenancy.ledger.begin_errand(errand, at=tenancy.clock.now())
 
 
-def what_stands(tenancy: Tenancy, run: str) -> str:
+def what_stands(tenancy: Verbs, run: str) -> str:
     """Say what goes on without whoever leaves: who watches, what it costs, and what ends it."""
     from gpu_tenant.domain.policy import rules_of
 

@@ -85,7 +85,7 @@ async def run(
             name = begin(tenancy, errand)
         else:
             name = again or _newest(tenancy)
-        drive = Drive(tenancy, name, _Terminal(name, agrees=yes, quiet=as_json))
+        drive = Drive(tenancy, name, _Terminal(tenancy, name, agrees=yes, quiet=as_json))
 
         async def go_on() -> Standing:
             return await drive.go_on()
@@ -136,7 +136,8 @@ def _newest(tenancy: Tenancy) -> str:
 class _Terminal:
     """An errand at a terminal: what is done on stderr, the job's log on stdout."""
 
-    def __init__(self, name: str, *, agrees: bool, quiet: bool) -> None:
+    def __init__(self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool) -> None:
+        self._tenancy = tenancy
         self._name, self._agrees, self._quiet = name, agrees, quiet
         self._cursor: int | None = None
 
@@ -153,13 +154,13 @@ class _Terminal:
         word = prompts.choice("Rent it?", ("yes", "no"), default="no")
         return "person" if word == "yes" else None
 
-    async def follow(self, tenancy: Tenancy, lease: str, job: str) -> Watched:
+    async def follow(self, lease: str, job: str) -> Watched:
         from gpu_tenant.faces.cli import bars
 
         if not self._quiet:
-            return await bars.follow(tenancy, lease, job, self._cursor or 0, then="")
+            return await bars.follow(self._tenancy, lease, job, self._cursor or 0, then="")
         while True:
-            seen = await tenancy.follow(
+            seen = await self._tenancy.follow(
                 lease, job, cursor=self._cursor, wait_s=5, limit_bytes=_QUIET_BYTES
             )
             self._cursor = seen.cursor
