@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, SecretRefused
-from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.domain.order import AtProvider, Order, VolumeMount
 from gpu_tenant.files.secret_scan import find_secrets
 
 NAME = "gpu-tenant.toml"
@@ -33,6 +33,10 @@ FIRST = """\
 # env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
+
+# A volume that outlives the box: `gpu-tenant volumes --create data ...` makes it, once.
+# [volumes.data]
+# path = "/data"
 
 # What differs at one platform: another image, or its own template or machine image by its id.
 # [provider.runpod]
@@ -118,6 +122,10 @@ def schema() -> dict[str, object]:
 
 def _must_be_known(file: Path, said: dict[str, object], platforms: Sequence[str]) -> None:
     _keys_of(file, said, Order, "")
+    volumes = said.get("volumes")
+    for name, table in volumes.items() if isinstance(volumes, dict) else ():
+        if isinstance(table, dict):
+            _keys_of(file, table, VolumeMount, f"volumes.{name}.")
     own = said.get("provider")
     if not isinstance(own, dict):
         return

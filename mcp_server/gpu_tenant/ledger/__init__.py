@@ -16,12 +16,23 @@ from gpu_tenant.ledger.proofs import ProofTable
 from gpu_tenant.ledger.pushed_files import Sent
 from gpu_tenant.ledger.quotes import Quotes
 from gpu_tenant.ledger.sweeps import Sweeps
+from gpu_tenant.ledger.volumes import VolumeTable
 from gpu_tenant.ledger.wishes import WishTable
 
 __all__ = ["Allowed", "Hold", "Ledger", "Ran", "Renewal", "anything"]
 
 
 class Ledger(
-    ProofTable, JobTable, Fleets, WishTable, Sweeps, Quotes, AlarmTable, Askings, PasskeyTable, Sent
+    ProofTable,
+    JobTable,
+    Fleets,
+    WishTable,
+    Sweeps,
+    Quotes,
+    AlarmTable,
+    Askings,
+    PasskeyTable,
+    Sent,
+    VolumeTable,
 ):
     """The leases of one user, and everything that was done about them."""
