@@ -120,8 +120,16 @@ class LeaseState(StrEnum):
         return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
 
 
+class MountedVolume(Record):
+    """One ordered volume on a box, as the first contact found it."""
+
+    name: str
+    path: str = Field(description="as it was ordered")
+    at: str = Field(description="how a command on the box reaches it")
+
+
 class WorkPlace(Record):
-    """Where a lease's directory is on its box, as the first contact found it."""
+    """Where a lease's directory is on its box, and where its volumes are, as the first contact found it."""
 
     path: str = Field(description="as its profile names it; `~` is the login home")
     at: str | None = Field(
@@ -130,6 +138,7 @@ class WorkPlace(Record):
     why: Line | None = Field(
         default=None, description="why it is the home, where the platform has a better place"
     )
+    volumes: tuple[MountedVolume, ...] = ()
 
 
 class Lease(Record):
