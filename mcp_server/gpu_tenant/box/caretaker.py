@@ -249,10 +249,15 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
     return request
 
 
-@cache
 def script_hashes(directory: Path) -> Sequence[str]:
-    """The hash of every script in that directory, as of the first call in this program."""
-    return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
+    """The hash of every script in that directory now. An update replaces the scripts while a program runs."""
+    found = [(at, at.stat()) for at in sorted(directory.glob("*.py"))]
+    return [_hash_of(at, seen.st_mtime_ns, seen.st_ino, seen.st_size) for at, seen in found]
+
+
+@cache
+def _hash_of(at: Path, *_version: int) -> str:
+    return sha256(at.read_bytes()).hexdigest()
 
 
 class Caretaker:

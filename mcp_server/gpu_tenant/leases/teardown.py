@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.seal_request import overwritten
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
@@ -341,6 +342,10 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
                 if p.count
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+            *(
+                f"the job {job}, whose launch was cut short before it began"
+                for job in unbegun_jobs(seal, lease.id, ledger).jobs
+            ),
         )
     signed = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Waived)]
     return (*replaced, *(signed[-1].losses if signed else ()))

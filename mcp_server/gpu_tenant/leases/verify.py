@@ -17,6 +17,7 @@ from gpu_tenant.artifacts.losses import (
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
@@ -150,7 +151,7 @@ async def assess(
     losses = [
         *others,
         *await _unmounted_losses(context, lease),
-        *unkept_losses(now, lease, ledger.declarations(lease.id)[1]),
+        *unkept_losses(now, lease, not_awaited(now, lease, ledger)),
         *untold_losses(now, lease, ledger, collected),
     ]
     began_s = ledger.began_s(lease.id)
@@ -406,6 +407,11 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
         f"{lease.id} keeps its box, because this would be lost: {named}{more}",
         remedy=f"{losses[0].remedy}{everything}",
     )
+
+
+def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
+    """The declared patterns that may match nothing: those given up, and those of jobs that never began."""
+    return {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
 
 
 def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
