@@ -14,7 +14,7 @@ from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.offers import CENT, Quote, UsdH
-from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
+from gpu_tenant.domain.record import MOST_BYTES, Line, Numerous, Record, Usd
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.domain.terms import Rate, Terms, cost_usd
 from gpu_tenant.domain.untrusted_text import bare, quote_text
@@ -338,7 +338,7 @@ class Profile(Record):
 # --- the seal -----------------------------------------------------------------------------------
 
 
-class SealedFile(Record):
+class SealedFile(Numerous):
     """One thing to be kept, as it was on the box when no job was running.
 
     `name` is where it goes under the kept directory, `at` is where it is on the box. In both, control characters, `%`
@@ -438,7 +438,7 @@ class Manifest(Record):
 # --- verification -------------------------------------------------------------------------------
 
 
-class Verdict(Record):
+class Verdict(Numerous):
     """What was proved by reading a file in the format that it claims, and what was not.
 
     `loads`: the structure of `format` was read to its end and is sound. `broken`: the structure is not sound.
@@ -455,7 +455,7 @@ class Verdict(Record):
     problem: str | None = Field(default=None, description="why it is broken, for a person")
 
 
-class Evidence(Record):
+class Evidence(Numerous):
     """What re-reading one kept file has proved."""
 
     name: str

@@ -171,6 +171,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
+    del collected  # It equals the seal, and of many files it takes much memory.
     began_at_s = real_s()
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
