@@ -142,6 +142,7 @@ class RentRequest(Record):
     store: str | None = None
     recover: tuple[str, ...] = ()
     order: Order = NOTHING_ORDERED
+    errand: str | None = Field(default=None, description="the errand that the box is for")
 
     def terms(
         self,

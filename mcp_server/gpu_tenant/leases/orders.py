@@ -15,21 +15,26 @@ NONE = "none"
 """The word to give in place of a file if no order is wanted."""
 
 
-def order_of(context: Context, named: str) -> Order:
+def order_of(context: Context, named: str | Order) -> Order:
     """Return the order in the named file, or in the file of that directory. Without a name, nothing is ordered.
 
+    An order that was read already is returned as it is.
+
     Raises:
-        BadRequest: there is no such file, or it has a field that no order has. SecretRefused: a variable has a
-        secret in place of a reference.
+        BadRequest: there is no such file, or it has a field that no order has.
+        SecretRefused: a variable has a secret in place of a reference.
     """
-    if named in ("", NONE):
+    if isinstance(named, Order):
+        order = named
+    elif named in ("", NONE):
         return Order()
-    order = read_order(Path(named).expanduser(), sorted(context.profiles))
+    else:
+        order = read_order(Path(named).expanduser(), sorted(context.profiles))
     must_be_references(order.env_from)
     return order
 
 
-def order_for(context: Context, provider: str, quotes: Sequence[str], named: str) -> Order:
+def order_for(context: Context, provider: str, quotes: Sequence[str], named: str | Order) -> Order:
     """Return the order for a box that is about to be rented.
 
     A quote has its own order, which is the one that is rented.
@@ -39,7 +44,7 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
     """
     order = order_of(context, named)
     if quotes:
-        if named not in ("", NONE):
+        if isinstance(named, str) and named not in ("", NONE):
             _must_be_quoted(context, quotes, order, named)
         for quote in filter(None, map(context.ledger.quote, quotes)):
             _must_lead_somewhere(context, quote.wish.order)
