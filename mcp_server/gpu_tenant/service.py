@@ -92,7 +92,7 @@ class Tenancy:
         return self.context.clock
 
     async def aclose(self) -> None:
-        """Every connection is closed. Boxes, jobs and leases go on as they are."""
+        """Close every connection. Boxes, jobs and leases continue as they are."""
         await self.context.aclose()
 
     async def run(

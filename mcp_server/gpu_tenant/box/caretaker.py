@@ -132,15 +132,15 @@ class StoreCopied(_Reply):
 
 
 class PreemptionNotice(_Reply):
-    """What the box heard of being taken, and what it has done about it."""
+    """What the box was told about being taken by its platform, and what it has done about it."""
 
     at: float
     source: str
     jobs: tuple[str, ...]
     ended_at: float | None = None
-    """When none of them ran any more, or the box stopped waiting for them."""
+    """When none of the jobs ran any more, or the box stopped waiting for them."""
     left: tuple[int, ...] = ()
-    """The processes that lived on."""
+    """The processes that still ran then."""
     kept: StoreCopied | None = None
 
 
@@ -347,11 +347,12 @@ class Caretaker:
         in place of its own records. With `unread_bytes` from a draft, the box gets only the time that a slow
         disk needs to read these bytes. In any case we give up as soon as the box makes no progress.
 
-        `since="ever"` is for a box that was in use before: what was on it then counts, too. On a box that was
+        `since="ever"` is for a box that was in use before the lease: older files count, too. On a box that was
         rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
 
         `home="emptied"` says that a stop has emptied the home since: what a start of the box writes there is not
-        accounted for. With `kept`, the paths that outlive a stop, the result tells what counts and lies outside of them.
+        accounted for. `kept` has the paths that outlive a stop. With it, the result says what counts and lies
+        outside these paths.
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
         if any hash is missing there is no digest. The result is then a draft, and not a seal. With
@@ -361,7 +362,7 @@ class Caretaker:
             JobRunning: a job, or a process it left behind, is still running.
         """
         request: dict[str, JsonValue] = {
-            "tenant": True,  # whoever seals looks after the lease
+            "tenant": True,  # a seal is made on behalf of somebody who looks after the lease
             "work": self._lease.work_directory,
             "roots": list(accounted),
             "artifacts": list(artifacts),

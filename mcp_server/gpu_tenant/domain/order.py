@@ -1,4 +1,4 @@
-"""What a box is to be beside its GPU: image, disk, volumes, and which variables its jobs get."""
+"""What a box should have besides its GPU: image, disk, volumes, and which variables its jobs get."""
 
 import re
 from typing import Annotated
@@ -104,7 +104,9 @@ class VolumeMount(Record):
 class AtProvider(Record):
     """What differs at one platform."""
 
-    image: Image | None = Field(default=None, description="a container image, only at this one")
+    image: Image | None = Field(
+        default=None, description="a container image, only at this platform"
+    )
     template: Template | None = Field(
         default=None,
         description="the platform's own template or machine image, by its id; it goes before `image`",
@@ -112,7 +114,7 @@ class AtProvider(Record):
 
 
 class Order(Record):
-    """What a box is to be beside its GPU. What is left out is as its platform has it."""
+    """What a box should have besides its GPU. Whatever is left out is as the platform has it."""
 
     image: Image | None = Field(
         default=None, description="a container image of any registry, as `name:tag`"
@@ -150,12 +152,18 @@ class Order(Record):
         return AtProvider(image=own.image or self.image)
 
     def is_same_box(self, other: "Order") -> bool:
-        """Whether both make the same box. Disk and region are left out: a search may state its own."""
+        """Whether both orders make the same box.
+
+        Disk and region are not compared, because a search may state its own.
+        """
         plain = {"disk_gb": None, "region": None}
         return self.model_copy(update=plain) == other.model_copy(update=plain)
 
     def words(self, provider: str | None = None) -> tuple[str, ...]:
-        """Return what is ordered, a part each. `provider` is the platform of the box, if it is chosen."""
+        """Return what is ordered, with one text for each part.
+
+        `provider` is the platform of the box, if it is chosen.
+        """
         said = []
         if provider is not None:
             said += _from(self.image_at(provider), "")
@@ -167,7 +175,7 @@ class Order(Record):
             said += [f"{name} {told} or newer"] if told else []
         said += [f"volume {name} at {mount.path}" for name, mount in self.volumes.items()]
         if self.env:
-            # A work tree may be a stranger's: whoever rents sees what of theirs its jobs will get.
+            # A work tree may be a stranger's. So whoever rents sees which of their variables its jobs will get.
             said += [f"{name} from {reference}" for name, reference in self.env.items()]
         return tuple(said)
 

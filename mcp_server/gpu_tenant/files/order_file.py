@@ -74,7 +74,7 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
     """Read an order. `path` is the file, or the directory that has it.
 
     Raises:
-        BadRequest: there is no such file, or it has something that no order has.
+        BadRequest: there is no such file, or it has a field that no order has.
         SecretRefused: it has something that looks like a secret.
     """
     told = read_work_file(path, platforms)
@@ -106,17 +106,17 @@ def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
     try:
         return WorkFile.model_validate(said)
     except ValidationError as error:
-        # The input is left out: it may be a secret that somebody wrote into the file.
+        # The input is not shown, because it may be a secret that somebody wrote into the file.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     raise _wrong(file, f"`{field}`: {first['msg'].removeprefix('Value error, ')}")
 
 
 def write_first(directory: Path) -> Path:
-    """Write a first order with comments, which orders nothing yet. A file that is there stays as it is.
+    """Write a first order, which has only comments and orders nothing yet. An existing file stays as it is.
 
     Raises:
-        BadRequest: there is a file, or none can be written.
+        BadRequest: the file exists already, or cannot be written.
     """
     path = directory / NAME
     try:

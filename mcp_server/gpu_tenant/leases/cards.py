@@ -71,11 +71,11 @@ class Card(Record):
     forecast_deadline_usd: Usd = None
     forecast_job_usd: Usd = Field(default=None, description="about, at its job's end")
     job_ends_in_s: float | None = None
-    leaking_usd_month: Usd = Field(default=None, description="bills though nothing runs")
+    leaking_usd_month: Usd = Field(default=None, description="it bills although no job runs")
     counts: str = ""
     terms: tuple[str, ...] = Field(default=(), description="the policy in force")
     stops_the_meter: str = Field(description="if this computer dies")
-    watched: str = Field(default="", description="who holds it to its terms meanwhile")
+    watched: str = Field(default="", description="who enforces its terms meanwhile")
     phase: str
     condition: Condition
     jobs: tuple[str, ...]
@@ -83,13 +83,16 @@ class Card(Record):
     next: str
     fleet: str | None = None
     together: Fleet | None = Field(
-        default=None, description="its fleet, where several were asked for"
+        default=None, description="its fleet, if several boxes were asked for"
     )
 
     def with_job(
         self, state: str | None, *, others_running: int = 0, blind: str | None = None
     ) -> "Card":
-        """The same, as a newer look has seen its newest job, or has not: `blind` says why its box does not answer."""
+        """Return the same card after a newer look at its newest job.
+
+        If that look failed, `blind` says why the box does not answer.
+        """
         condition = condition_of(
             self.phase,
             self.bills,
@@ -119,7 +122,9 @@ class Foreign(Record):
     box: str
     state: str
     price_usd_h: Usd
-    deployment: str | None = Field(default=None, description="another gpu-tenant's, by its mark")
+    deployment: str | None = Field(
+        default=None, description="whether its mark is that of another gpu-tenant"
+    )
 
 
 class Leases(Record):
@@ -131,11 +136,15 @@ class Leases(Record):
     also_billing: tuple[str, ...] = Field(
         default=(), description="our volumes, and what bills although no box uses it"
     )
-    spent_usd: Decimal = Field(default=Decimal(0), description="on all leases, ended ones too")
-    burning_usd_h: Decimal = Field(
-        default=Decimal(0), description="now, by the disks of stopped boxes too"
+    spent_usd: Decimal = Field(
+        default=Decimal(0), description="on all leases, including ended ones"
     )
-    leaking_usd_month: Decimal = Field(default=Decimal(0), description="though nothing runs")
+    burning_usd_h: Decimal = Field(
+        default=Decimal(0), description="now, including the disks of stopped boxes"
+    )
+    leaking_usd_month: Decimal = Field(
+        default=Decimal(0), description="of boxes on which no job runs"
+    )
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
     older: str | None = Field(
@@ -147,7 +156,7 @@ class Leases(Record):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What leases have cost, and of how many that is unknown."""
+    """What leases have cost, and for how many leases the cost is unknown."""
 
     usd: Decimal
     unknown: int
@@ -192,7 +201,7 @@ def card(
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    # A job gets no further on a box that stands still, so no time of its end is true.
+    # A job gets no further on a stopped box, so any estimate of its end would be wrong.
     stands = phase in STANDS_STILL
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
@@ -253,9 +262,10 @@ def in_all(
 ) -> Leases:
     """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
-    `before` is what all leases have cost that have ended, those among the cards too. `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
-    `volumes` are ours, each with a line about it; a lease has those `in_use`. `strays` are boxes that are listed although they were seen gone. `older` names the oldest lease among the
-    cards, where there are leases before it.
+    `before` is what all ended leases have cost, including those among the cards. `unseen` are the providers that
+    did not say what else bills there. `free` are the providers that bill nothing. `volumes` are ours, each with a
+    line about it; a lease has those `in_use`. `strays` are boxes that are listed although they were seen gone.
+    `older` names the oldest lease among the cards, if there are older leases.
     """
     live = [card for card in cards if card.state.live]
     ours = {(volume.provider, volume.volume_id) for volume in volumes}

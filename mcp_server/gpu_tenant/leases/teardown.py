@@ -40,7 +40,7 @@ from gpu_tenant.ledger import Ledger
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
 _NAMED = 8
-"""How many files are named where there may be thousands."""
+"""How many files are named in a list that may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
 
@@ -244,7 +244,7 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
 def _apart(
     lease: Lease, billed: Billed | None, counted: Decimal | None, gone_at: datetime
 ) -> str | None:
-    """Why cost and bill are two sums, unless a warning says that already."""
+    """Say why the cost and the bill differ, unless a warning says that already."""
     return None if _billed_otherwise(lease, billed, gone_at) else apart_words(counted, billed)
 
 
@@ -314,7 +314,7 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
 
 
 def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
-    """What the end of the lease rests on, if there is no provider's list to ask."""
+    """Say on whose word the end of the lease rests, if no provider's list can be asked."""
     profile = context.profile(lease.provider)
     said = [
         (at, event)

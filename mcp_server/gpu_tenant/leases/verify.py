@@ -73,7 +73,7 @@ class Assessment:
 
     @property
     def loss_digest(self) -> str:
-        """A name for exactly these losses. A signature is for this name."""
+        """Return a name for exactly these losses. A signature is for this name."""
         # What a running job has written so far is not part of the name: whoever signs for the job
         # signs for everything that it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
@@ -226,8 +226,8 @@ async def changed_since(
 ) -> list[Loss]:
     """Return what the box holds now that it did not hold when it was `sealed`.
 
-    This goes by names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is
-    read once more.
+    This compares names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is read
+    once more.
     """
     remedy = f"{Command('collect', lease.id)}, then run the same command again"
     try:
@@ -416,10 +416,10 @@ def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
 
 
 def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
-    """What the box holds that a collect cannot bring to this computer.
+    """Return what the box holds that a collect cannot bring to this computer.
 
-    Giving up a pattern excuses only its absence. A file that a declared artifact matches stays an artifact,
-    because losing one takes a person's signature.
+    If a pattern was given up, only its absence is excused. A file that a declared artifact matches stays an
+    artifact, because losing one takes a person's signature.
     """
     for problem in seal.problems:
         yield Loss(
@@ -468,7 +468,7 @@ def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
 def untold_losses(
     now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
 ) -> Iterator[Loss]:
-    """What the box fails to report although it must: the jobs that it was given, and what they declared."""
+    """Return what the box fails to report although it must: the jobs that it was given, and what they declared."""
     names = {entry.name for entry in now.entries}
     waived = ledger.never_ran(lease.id)
     for job in ledger.jobs(lease.id):
