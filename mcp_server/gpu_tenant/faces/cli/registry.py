@@ -49,6 +49,7 @@ _MODULES = {
     "multinode": ("preflight",),
     "prepare": ("prepare",),
     "report": ("report",),
+    "setup": ("setup",),
     "sign": ("sign",),
     "ssh": ("ssh",),
     "sweep": ("sweep",),
