@@ -653,12 +653,13 @@ class Tenancy:
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
         """Return what took the box, as the ledger has it. None if nothing is known to have taken it."""
-        from gpu_tenant.jobs.failure_cause import BoxSeen
-
         context = self.context
         gone = recorded_fate(context.ledger.events(lease.id, *TURNS))
         if gone is None or gone == "stopped_by_provider":
-            return None  # that says who stopped it, and not why its job ended
+            return None  # this says who stopped the box, and not why its job ended
+        # Its patterns take long to compile, and most boxes were not taken.
+        from gpu_tenant.jobs.failure_cause import BoxSeen
+
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
 
     async def stop_job(
