@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
+from e2e.watching import Scene
 from waited import over
 
-from gpu_tenant.box.setup import settle_setup, setup_of
+from gpu_tenant.box.setup import commands_of, settle_setup, setup_of
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import BadRequest, JobRunning, NotSaved, Refused, Unverified
-from gpu_tenant.domain.model import JobId, Lease
+from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState
 from gpu_tenant.leases.setup import look, set_up
 from gpu_tenant.service import Tenancy
 
@@ -279,3 +281,74 @@ async def test_a_setup_gets_the_ordered_variables_and_nobody_sees_their_values(
         all(b"of-this-setup" not in x.read_bytes() for x in kept.rglob("*") if x.is_file())
         or (kept / "log" / "setup1.log").read_text("utf-8").count("of-this-setup-alone") == 1
     )
+
+
+async def test_a_box_that_nobody_could_set_up_is_given_back_by_the_rule_for_failed_jobs(
+    tmp_path: Path, tree: Path
+) -> None:
+    order = tmp_path / "gpu-tenant.toml"
+    order.write_text('setup = ["echo made >made", "exit 3"]\n', encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        scene = Scene(tenant)
+        quotes = await tenant.quotes(order=str(order))
+        card = await tenant.tenancy.provision(
+            smoke="none", quotes=quotes[:1], wait_s=3600, hours=2, idle_h=0, unguarded="accept"
+        )
+        scene.lease = card.lease
+        await tenant.tenancy.push(scene.lease, str(tree))
+        await asyncio.to_thread(
+            _appears, on_box(tenant, tenant.lease(card), "../caretaker/jobs/setup1/exit.json")
+        )
+
+        await scene.look()
+        level, words = scene.alarms()["setup"]
+        assert level is Level.WARNING
+        assert "could not be set up: a command of it ended with status 3" in words
+        await scene.later(minutes=10)
+        assert scene.state is LeaseState.ACTIVE, "whoever pushed may mend it"
+        await scene.later(minutes=7)
+
+        assert scene.state is LeaseState.GONE
+        receipt = tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "verified"
+
+
+async def test_a_box_that_was_set_up_is_not_ended_for_being_done(
+    tmp_path: Path, tree: Path
+) -> None:
+    order = tmp_path / "gpu-tenant.toml"
+    order.write_text('setup = ["echo made >made"]\n', encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        scene = Scene(tenant)
+        quotes = await tenant.quotes(order=str(order))
+        card = await tenant.tenancy.provision(
+            smoke="none", quotes=quotes[:1], wait_s=3600, hours=4, idle_h=0, unguarded="accept"
+        )
+        scene.lease = card.lease
+        await tenant.tenancy.push(scene.lease, str(tree))
+        await ended(tenant.tenancy, tenant.lease(card))
+
+        await scene.look()
+        await scene.later(hours=1)
+
+        assert (scene.state, scene.alarms()) == (LeaseState.ACTIVE, {})
+
+
+async def test_a_stop_that_empties_the_box_undoes_its_setup_and_another_lease_replays_it(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    ledger = tenant.tenancy.ledger
+    lease = await rented(tenant, tmp_path, "echo made >made")
+    await set_up(tenant.tenancy.context, lease, runs="once", commands=["echo other >made"])
+    await ended(tenant.tenancy, lease)
+    wipes, keeps = (tenant.profile.model_copy(update={"park": x}) for x in ("wipes", "keeps"))
+    assert setup_of(ledger, lease, wipes).state == "done"
+
+    ledger.note(lease.id, timeline.Resumed(), at=tenant.clock.now())
+
+    assert setup_of(ledger, lease, keeps).state == "done"
+    again = setup_of(ledger, lease, wipes)
+    assert (again.state, again.commands) == ("to do", ("echo other >made",))
+    continues = lease.model_copy(update={"id": LeaseId("vastai-next"), "recovers": lease.id})
+    assert commands_of(ledger, continues) == ("echo other >made",)
