@@ -15,6 +15,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
+from gpu_tenant.box.setup import setup_jobs
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
@@ -24,7 +25,7 @@ from gpu_tenant.domain.errors import (
     CaretakerFailed,
     Refused,
 )
-from gpu_tenant.domain.model import Box, BoxState, Lease
+from gpu_tenant.domain.model import Box, BoxState, JobId, Lease
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
@@ -177,4 +178,5 @@ async def check_before_seal(
     if not isinstance(seen, Marked):
         return lease, []
     jobs = [job.id for job in context.ledger.jobs(lease.id)]
+    jobs += map(JobId, setup_jobs(context.ledger.events(lease.id)))
     return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusals(seen, jobs)]
