@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from gpu_tenant.domain.choices import Trust
-from gpu_tenant.domain.order import Order
+from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 from gpu_tenant.domain.terms import SaidOnFailure
 
@@ -80,7 +80,7 @@ class ErrandRequest(Record):
     to: str | None = None
     include: _Names = ()
     env: _Names = ()
-    order: Order = Order()
+    order: Order = NOTHING_ORDERED
 
     @property
     def digest(self) -> str:
