@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_tenant.domain.errand import Errand
-from gpu_tenant.errands.answers import Plan, Standing, Unanswered
+from gpu_tenant.domain.errand import ErrandRequest
+from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.drive import Answers, Drive, begin
 from gpu_tenant.errands.requests import errand_of
 from gpu_tenant.jobs.monitor import Watched
@@ -27,7 +27,7 @@ def a_tree(directory: Path, job: str = "") -> Path:
     return directory
 
 
-def an_errand(tenancy: Tenancy, tree: Path, **said: Any) -> Errand:
+def an_errand(tenancy: Tenancy, tree: Path, **said: Any) -> ErrandRequest:
     usual = {"command": COMMAND, "artifacts": ("out/",), "smoke": f"SMOKE=1 {COMMAND}"}
     return errand_of(tenancy.context, tree, {**usual, **said})
 
@@ -40,13 +40,13 @@ class Asker:
     def __init__(self, agrees: str | None = "person", *, discard: Sequence[str] = ()) -> None:
         self.agrees, self.discard = agrees, tuple(discard)
         self.heard: list[str] = []
-        self.plans: list[Plan] = []
+        self.plans: list[RentalPlan] = []
         self.asked: list[Unanswered] = []
 
     def hear(self, words: str) -> None:
         self.heard.append(words)
 
-    async def agree(self, plan: Plan) -> str | None:
+    async def agree(self, plan: RentalPlan) -> str | None:
         self.plans.append(plan)
         return self.agrees
 
@@ -58,7 +58,9 @@ class Asker:
         return Answers(discard=self.discard) if self.discard else None
 
 
-async def goes_on(tenancy: Tenancy, errand: Errand, asker: Asker | None = None) -> Standing:
+async def goes_on(
+    tenancy: Tenancy, errand: ErrandRequest, asker: Asker | None = None
+) -> ErrandStatus:
     """How the errand stands after a call that had all the time that it needed, and showed its end."""
     asker = asker or Asker()
     asker.tenancy = tenancy

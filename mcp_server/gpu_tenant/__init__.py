@@ -30,8 +30,8 @@ _IN_PYTHON = {
     "gpu_tenant.faces.python": (
         "Answers",
         "Order",
-        "Plan",
-        "Standing",
+        "RentalPlan",
+        "ErrandStatus",
         "Tenancy",
         "Unanswered",
         "opened",

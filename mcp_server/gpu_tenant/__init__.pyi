@@ -1,8 +1,8 @@
 from gpu_tenant.domain.errors import TenantError as TenantError
 from gpu_tenant.faces.python import Answers as Answers
+from gpu_tenant.faces.python import ErrandStatus as ErrandStatus
 from gpu_tenant.faces.python import Order as Order
-from gpu_tenant.faces.python import Plan as Plan
-from gpu_tenant.faces.python import Standing as Standing
+from gpu_tenant.faces.python import RentalPlan as RentalPlan
 from gpu_tenant.faces.python import Tenancy as Tenancy
 from gpu_tenant.faces.python import Unanswered as Unanswered
 from gpu_tenant.faces.python import opened as opened

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gpu_tenant.domain.order import Order
     from gpu_tenant.domain.ports import Clock
     from gpu_tenant.domain.sweep_grid import Grid
-    from gpu_tenant.errands.answers import Plan
+    from gpu_tenant.errands.answers import RentalPlan
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
     from gpu_tenant.leases.owner_approval import Unguarded
@@ -130,7 +130,7 @@ class Tenancy:
 
     async def plan_run(
         self, id: str = "", directory: str = "", agree: str = "", **said: object
-    ) -> Plan | None:
+    ) -> RentalPlan | None:
         """Do as `run` until somebody has to agree. None if nobody has to, or there is nothing to agree to yet."""
         from gpu_tenant.errands.calls import AgentCall
 

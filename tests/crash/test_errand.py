@@ -12,7 +12,7 @@ from crash.rented import Scene
 from errands import MODEL, a_tree, an_errand, goes_on
 
 from gpu_tenant.domain.model import LeaseState
-from gpu_tenant.errands.answers import Standing
+from gpu_tenant.errands.answers import ErrandStatus
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
@@ -34,7 +34,7 @@ def lives(directory: Path, opens: Opens, dies_at: int | None, told: Path, **said
     try:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-        async def once() -> Standing:
+        async def once() -> ErrandStatus:
             tenancy = opens(Fate(dies_at, told))
             try:
                 return await goes_on(tenancy, an_errand(tenancy, directory / "tree", **said))
@@ -51,7 +51,9 @@ def lives(directory: Path, opens: Opens, dies_at: int | None, told: Path, **said
 
 def wrongs(directory: Path, ledger_at: Path) -> list[str]:
     """Every promise that does not hold after the same line was given again."""
-    standing = Standing.model_validate_json((directory / "standing").read_text(encoding="utf-8"))
+    standing = ErrandStatus.model_validate_json(
+        (directory / "standing").read_text(encoding="utf-8")
+    )
     ledger = Ledger(ledger_at)
     leases = ledger.leases()
     gone = [lease for lease in leases if lease.state is LeaseState.GONE]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from errands import COMMAND, MODEL, a_tree
 
-from gpu_tenant import Answers, Order, Standing, TenantError, Unanswered, opened, run, run_async
+from gpu_tenant import Answers, ErrandStatus, Order, TenantError, Unanswered, opened, run, run_async
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ async def test_in_a_notebook_where_a_loop_runs_the_same_call_works(tmp_path: Pat
         asked.append(asks)
         return Answers(discard=asks.unclaimed)
 
-    def as_a_cell() -> Standing:
+    def as_a_cell() -> ErrandStatus:
         return run(
             COMMAND, artifacts=["out/"], directory=tree, smoke="none", on="local", answer=give_up
         )

@@ -337,7 +337,72 @@ def placed(ledger: Ledger) -> None:
     ledger.note_place(LEASE, WorkPlace(path="~"), at=NOON)
 
 
+def on_an_errand(ledger: Ledger) -> None:
+    """A lease is the box of an errand."""
+    ledger._db.execute(ERRAND)
+    ledger._db.execute(ERRAND_EVENT)
+    ledger.intend(
+        lease_id=LEASE,
+        provider="local",
+        terms=TERMS,
+        address=None,
+        price_usd_h=None,
+        at=NOON,
+        errand="run-a",
+    )
+
+
+ERRAND = "INSERT INTO errands(id, digest, record, at) VALUES ('run-a','{}','{}','t')"
+ERRAND_EVENT = (
+    "INSERT INTO errand_events(seq, errand_id, kind, detail, at)"
+    " VALUES (1,'run-a','smoked','{}','t')"
+)
+
+
 BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
+    "a second box for an errand": (
+        on_an_errand,
+        BEGIN.format("", OTHER, "'intended',NULL")
+        .replace("(id,", "(errand,id,", 1)
+        .replace("VALUES (", "VALUES ('run-a',", 1)
+        .replace("VALUES('", "VALUES('run-a','", 1),
+        "law: an errand has one box",
+    ),
+    "another errand's": (
+        on_an_errand,
+        "UPDATE leases SET errand=NULL",
+        "law: a lease keeps its errand",
+    ),
+    "another request": (
+        on_an_errand,
+        "UPDATE errands SET record='[]'",
+        "law: errands are never changed",
+    ),
+    "an errand deleted": (
+        on_an_errand,
+        "DELETE FROM errands",
+        "law: errands are never deleted",
+    ),
+    "an errand replaced": (
+        on_an_errand,
+        ERRAND.replace("INSERT", "INSERT OR REPLACE"),
+        "law: errands are never replaced",
+    ),
+    "an agreement changed": (
+        on_an_errand,
+        "UPDATE errand_events SET kind='agreed'",
+        "law: errand_events are never changed",
+    ),
+    "an agreement deleted": (
+        on_an_errand,
+        "DELETE FROM errand_events",
+        "law: errand_events are never deleted",
+    ),
+    "an agreement replaced": (
+        on_an_errand,
+        ERRAND_EVENT.replace("INSERT", "INSERT OR REPLACE"),
+        "law: errand_events are never replaced",
+    ),
     "rented for a wish that was called off": (
         wish_ended,
         BEGIN.format("", OTHER, "'intended',NULL")

@@ -56,7 +56,7 @@ class Usual(Record):
     env: _Names = Field(default=(), description="NAME=env:VAR and the like")
 
 
-class Errand(Record):
+class ErrandRequest(Record):
     """What is to be done. The same errand, asked for again while it is open, is the one that is under way."""
 
     directory: str = Field(description="the work tree here")
@@ -121,17 +121,17 @@ class Unprepared(Noted):
     words: str
 
 
-class Shown(Noted):
+class EndShown(Noted):
     """The end was shown to whoever asked. Only then is the errand over, and the same line begins another."""
 
     kind = "shown"
     outcome: Literal["receipt", "lost", "called off"]
 
 
-ErrandEvent: TypeAlias = Smoked | Agreed | Unprepared | Shown
+ErrandEvent: TypeAlias = Smoked | Agreed | Unprepared | EndShown
 
 _KINDS: Mapping[str, type[ErrandEvent]] = {
-    each.kind: each for each in (Smoked, Agreed, Unprepared, Shown)
+    each.kind: each for each in (Smoked, Agreed, Unprepared, EndShown)
 }
 
 

@@ -17,7 +17,7 @@ Outcome = Literal["under way", "asks", "done", "failed"]
 """`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost."""
 
 
-class Plan(Record):
+class RentalPlan(Record):
     """What is about to be rented. Nothing is rented before somebody has agreed."""
 
     run: str
@@ -38,7 +38,7 @@ class Unanswered(Record):
     usd_h: Decimal | None = Field(default=None, description="what the box costs meanwhile")
 
 
-class Standing(Record):
+class ErrandStatus(Record):
     """Where an errand stands."""
 
     run: str
@@ -46,7 +46,7 @@ class Standing(Record):
     step: Step
     words: str
     lease: str | None = None
-    plan: Plan | None = None
+    plan: RentalPlan | None = None
     asks: Unanswered | None = None
     job_state: str | None = None
     ended: TornDown | None = Field(default=None, description="the receipt")
@@ -65,7 +65,7 @@ class RunTold(Record):
     next: str
 
 
-def in_few_words(standing: Standing, log: str = "") -> RunTold:
+def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
     """Return the same for an agent, which reads every word. `log` is fenced already."""
     words, asks = standing.words, tuple[str, ...]()
     if standing.ended is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.untrusted_text import fence
-from gpu_tenant.errands.answers import Plan, RunTold, Unanswered, in_few_words
+from gpu_tenant.errands.answers import RentalPlan, RunTold, Unanswered, in_few_words
 from gpu_tenant.errands.drive import Answers, Drive, begin, known
 from gpu_tenant.errands.requests import errand_of
 from gpu_tenant.errands.steps import next_step
@@ -32,7 +32,7 @@ class AgentCall:
         self._tenancy, self._by = tenancy, by
         self._said: Answers | None = None
         self._drive: Drive | None = None
-        self.plan: Plan | None = None
+        self.plan: RentalPlan | None = None
         """What a person was to agree to, if nobody agreed in this call."""
 
     def name(self, run: str, directory: str, said: Mapping[str, object]) -> str:
@@ -72,7 +72,7 @@ class AgentCall:
     def hear(self, words: str) -> None:
         """An agent is told at the end of the call."""
 
-    async def agree(self, plan: Plan) -> str | None:
+    async def agree(self, plan: RentalPlan) -> str | None:
         """Whoever calls has agreed, or nobody has yet."""
         self.plan = plan
         return self._by

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpu_tenant.artifacts.push import ASKS, sendable
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errand import RENTED, Agreed, Errand, Shown, Smoked, Unprepared
+from gpu_tenant.domain.errand import RENTED, Agreed, EndShown, ErrandRequest, Smoked, Unprepared
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -33,7 +33,7 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.wording import span, usd_words
-from gpu_tenant.errands.answers import Plan, Standing, Unanswered
+from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.recovery_plan import gone_on
@@ -62,7 +62,7 @@ class Face(Protocol):
     def hear(self, words: str) -> None:
         """Tell what is done now."""
 
-    async def agree(self, plan: Plan) -> str | None:
+    async def agree(self, plan: RentalPlan) -> str | None:
         """Return who agrees to what is about to be rented. None if nobody does now."""
 
     async def follow(self, lease: str, job: str) -> Watched:
@@ -122,7 +122,7 @@ class Drive:
         self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         self._answered: set[str] = set()
 
-    async def go_on(self) -> Standing:
+    async def go_on(self) -> ErrandStatus:
         """Go on with the errand as far as it goes, or as long as there is time.
 
         The same errand is driven by one process at a time. Another copy waits for its turn, and then finds what
@@ -148,12 +148,12 @@ class Drive:
                     told = True
             await asyncio.sleep(_TURN_S)
 
-    def shown(self, standing: Standing) -> None:
+    def shown(self, standing: ErrandStatus) -> None:
         """Record that the end was shown. The same line begins a new errand from now on."""
         if standing.step == "show":
             outcome = "receipt" if standing.ended else "lost"
             self._tenancy.ledger.note_errand(
-                self._run, Shown(outcome=outcome), at=self._tenancy.clock.now()
+                self._run, EndShown(outcome=outcome), at=self._tenancy.clock.now()
             )
 
     # --- the steps
@@ -170,7 +170,7 @@ class Drive:
             return most
         return max(0.0, min(most, self._until_s - asyncio.get_running_loop().time()))
 
-    async def _steps(self) -> Standing:
+    async def _steps(self) -> ErrandStatus:
         last: Step | None = None
         tries = 0
         while True:
@@ -205,7 +205,7 @@ class Drive:
         await self._tenancy.clock.sleep(_AGAIN_S)
         await asyncio.sleep(_TURN_S)
 
-    async def _do(self, facts: Known, step: Step) -> Standing | None:
+    async def _do(self, facts: Known, step: Step) -> ErrandStatus | None:
         """Carry out the step. Returns an answer if the errand can go no further in this call."""
         match step:
             case "smoke":
@@ -231,7 +231,7 @@ class Drive:
             case "show" | "over":
                 return self._over(facts, step)
 
-    async def _smoke(self) -> Standing | None:
+    async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
         # What a push would refuse is refused before anything bills.
         await sendable(
@@ -255,7 +255,7 @@ class Drive:
             if receipt.exit_status is None
             else f"ended with status {receipt.exit_status}"
         )
-        return Standing(
+        return ErrandStatus(
             run=self._run,
             outcome="failed",
             step="smoke",
@@ -264,7 +264,7 @@ class Drive:
             next=f"correct it here, then {Command('run', resume=self._run)} or the same line again",
         )
 
-    async def _choose(self, facts: Known) -> Standing | None:
+    async def _choose(self, facts: Known) -> ErrandStatus | None:
         if facts.tried >= MOST_BOXES_TRIED:
             raise NoCapacity(
                 f"{facts.tried} boxes were given back unused: none did what the audit asks for",
@@ -283,7 +283,7 @@ class Drive:
         )
         by = before.by if stands and before is not None else await self._face.agree(plan)
         if by is None:
-            return Standing(
+            return ErrandStatus(
                 run=self._run,
                 outcome="asks",
                 step="choose",
@@ -305,7 +305,7 @@ class Drive:
         context.set_up(self._errand.on)
         return isinstance(context.connectors[self._errand.on], Market)
 
-    async def _plan(self, facts: Known) -> Plan:
+    async def _plan(self, facts: Known) -> RentalPlan:
         """Search, and say what would be rented.
 
         Raises:
@@ -349,7 +349,7 @@ class Drive:
             + (
                 f"; at most {usd_words(errand.max_usd)} in all, the end included"
                 if errand.max_usd is not None
-                else "; no sum is set that it may not pass (--max-usd)"
+                else f"; no sum is set that it may not pass ({Option('max-usd', 'USD')})"
             ),
         ]
         if len(chosen) > 1:
@@ -361,7 +361,7 @@ class Drive:
         lines.append(
             f"it runs {errand.command!r}, and keeps {', '.join(errand.artifacts)}; torn down once that is proved here"
         )
-        return Plan(
+        return RentalPlan(
             run=self._run,
             lines=tuple(lines),
             quotes=tuple(str(offer.quote) for offer in chosen),
@@ -379,7 +379,7 @@ class Drive:
             price is not None and price * Decimal(str(quote.wish.hours)) <= most
         )
 
-    async def _rent(self, facts: Known) -> Standing | None:
+    async def _rent(self, facts: Known) -> ErrandStatus | None:
         errand, agreed = self._errand, facts.agreed
         assert agreed is not None
         is_market = bool(agreed.quotes)
@@ -429,7 +429,7 @@ class Drive:
         self._face.hear(f"{trouble.message}; looking again")
         self._note(Agreed(quotes=(), most_usd_h=agreed.most_usd_h, by=agreed.by))
 
-    async def _boot(self, facts: Known) -> Standing | None:
+    async def _boot(self, facts: Known) -> ErrandStatus | None:
         from gpu_tenant.leases.rent import as_far_as_it_goes
 
         lease, refused = facts.lease, list[str]()
@@ -446,7 +446,7 @@ class Drive:
             return self._standing("under way", "boot", "the box boots")
         return None
 
-    async def _push(self, facts: Known) -> Standing | None:
+    async def _push(self, facts: Known) -> ErrandStatus | None:
         lease, errand = facts.lease, self._errand
         assert lease is not None
         if lease.touched_at is None:
@@ -471,7 +471,7 @@ class Drive:
             self._note(Unprepared(words="the tree asks for no packages"))
         return None
 
-    async def _prepare(self, facts: Known) -> Standing | None:
+    async def _prepare(self, facts: Known) -> ErrandStatus | None:
         assert facts.lease is not None
         try:
             await self._tenancy.prepare(
@@ -485,12 +485,12 @@ class Drive:
         except BoxTrouble as trouble:
             # Without its packages the job cannot run, and the box holds nothing but what came from here.
             ended = await self._bring_home(facts.lease)
-            if isinstance(ended, Standing):
+            if isinstance(ended, ErrandStatus):
                 return ended
             return self._over(self._known(), "show", words=f"no job was started: {trouble.message}")
         return None
 
-    async def _launch(self, facts: Known) -> Standing | None:
+    async def _launch(self, facts: Known) -> ErrandStatus | None:
         errand = self._errand
         assert facts.lease is not None
         await self._tenancy.launch_detached(
@@ -504,7 +504,7 @@ class Drive:
         )
         return None
 
-    async def _follow(self, facts: Known) -> Standing | None:
+    async def _follow(self, facts: Known) -> ErrandStatus | None:
         lease = facts.lease
         assert lease is not None
         try:
@@ -528,7 +528,7 @@ class Drive:
             return self._standing("under way", "follow", words, log=seen.log)
         return None
 
-    async def _recover(self, facts: Known) -> Standing | None:
+    async def _recover(self, facts: Known) -> ErrandStatus | None:
         from gpu_tenant.leases.recover import recover
 
         assert facts.lease is not None
@@ -539,7 +539,7 @@ class Drive:
             await self._tenancy.clock.sleep(_AGAIN_S)
         return None
 
-    async def _end(self, facts: Known) -> Standing | None:
+    async def _end(self, facts: Known) -> ErrandStatus | None:
         lease, state = facts.lease, facts.job_state
         assert lease is not None
         rule = OnFailure.parse(self._errand.on_failure) if self._errand.on_failure else None
@@ -549,17 +549,17 @@ class Drive:
             # A box whose work went on elsewhere may still exist, and bill.
             if other.id != lease.id and other.state.live:
                 ended = await self._bring_home(other)
-                if isinstance(ended, Standing):
+                if isinstance(ended, ErrandStatus):
                     return ended
         ended = await self._bring_home(lease)
-        return ended if isinstance(ended, Standing) else None
+        return ended if isinstance(ended, ErrandStatus) else None
 
-    async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> Standing:
+    async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
         """The job failed, and its owner said that its box stays."""
         await self._tenancy.collect(lease.id, self._errand.to)
         if rule.does == "park" and lease.parked_at is None:
             await self._tenancy.change_lease(lease.id, "park")
-        return Standing(
+        return ErrandStatus(
             run=self._run,
             outcome="failed",
             step="end",
@@ -570,7 +570,7 @@ class Drive:
             next=f"{Command('logs', lease.id)}; then {Command('teardown', lease.id)}",
         )
 
-    async def _bring_home(self, lease: Lease) -> TornDown | Standing:
+    async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
         """Collect, prove, and tear down. What only a person can answer is asked once, all of it together."""
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE:
@@ -592,7 +592,7 @@ class Drive:
 
     async def _ask(
         self, lease: Lease, collected: Collected | None, refusal: Unverified
-    ) -> TornDown | Standing:
+    ) -> TornDown | ErrandStatus:
         from gpu_tenant.leases.end import assess_loss
 
         report = await assess_loss(self._tenancy.context, lease.id)
@@ -623,8 +623,8 @@ class Drive:
             asks, "what follows needs a person's answer; the box is kept until then"
         )
 
-    def _asking(self, asks: Unanswered, words: str) -> Standing:
-        return Standing(
+    def _asking(self, asks: Unanswered, words: str) -> ErrandStatus:
+        return ErrandStatus(
             run=self._run,
             outcome="asks",
             step="end",
@@ -635,7 +635,7 @@ class Drive:
             next=f"answer, then {Command('run', resume=self._run)}",
         )
 
-    def _over(self, facts: Known, step: Step, *, words: str = "") -> Standing:
+    def _over(self, facts: Known, step: Step, *, words: str = "") -> ErrandStatus:
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
         ended = (
@@ -650,7 +650,7 @@ class Drive:
         elif not words:
             job = f"the job is {state or 'unknown'}"
             words = f"{job if facts.is_launched else 'no job was started'}; {receipt.kept_files} files are in {receipt.kept_in}"
-        return Standing(
+        return ErrandStatus(
             run=self._run,
             outcome="done" if state == "finished" and ended is not None else "failed",
             step="show",
@@ -667,9 +667,9 @@ class Drive:
         at = f" ({facts.lease.id})" if facts.lease is not None else ""
         return f"{WORDS[step]}{at}"
 
-    def _standing(self, outcome: str, step: Step, words: str, *, log: str = "") -> Standing:
+    def _standing(self, outcome: str, step: Step, words: str, *, log: str = "") -> ErrandStatus:
         lease = self._known().lease
-        return Standing.model_validate(
+        return ErrandStatus.model_validate(
             {
                 "run": self._run,
                 "outcome": outcome,
@@ -689,7 +689,7 @@ def _unsaid(collected: Collected) -> bool:
     return bool(collected.unclaimed_files or collected.never_appeared or collected.cannot_be_kept)
 
 
-def begin(tenancy: Verbs, errand: Errand) -> str:
+def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
     """Return the id of that errand: of the one that is open, or of a new one.
 
     Raises:

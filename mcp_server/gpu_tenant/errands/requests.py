@@ -3,12 +3,11 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errand import Errand, Usual
+from gpu_tenant.domain.errand import ErrandRequest, Usual
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.order import Order
 from gpu_tenant.files.order_file import find_order, read_work_file
@@ -18,8 +17,8 @@ from gpu_tenant.leases.orders import order_of
 
 
 def errand_of(
-    context: Context, directory: Path, said: Mapping[str, Any], order: Order | None = None
-) -> Errand:
+    context: Context, directory: Path, said: Mapping[str, object], order: Order | None = None
+) -> ErrandRequest:
     """Return the errand. What is said goes before the file of that directory; what neither says has its default.
 
     Raises:
@@ -44,7 +43,7 @@ def errand_of(
     if "to" in fields:
         fields["to"] = os.path.abspath(Path(str(fields["to"])).expanduser())  # noqa: PTH100 - a directory that is not there yet
     try:
-        return Errand.model_validate(
+        return ErrandRequest.model_validate(
             {"directory": str(directory), **fields, **given, "order": order or ordered}
         )
     except ValidationError as error:

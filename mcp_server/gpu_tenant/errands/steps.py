@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.errand import Agreed, Errand, ErrandLine, Shown, Smoked, Unprepared
+from gpu_tenant.domain.errand import Agreed, EndShown, ErrandLine, ErrandRequest, Smoked, Unprepared
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Job, Lease, LeaseState
 from gpu_tenant.domain.timeline import Lines
@@ -49,7 +49,7 @@ MOST_BOXES_TRIED = 3
 class Known:
     """What the ledger knows of an errand."""
 
-    errand: Errand
+    errand: ErrandRequest
     events: Sequence[ErrandLine] = ()
     leases: Sequence[Lease] = ()
     """Every lease that was made for the errand, oldest first."""
@@ -103,7 +103,7 @@ class Known:
 
 def next_step(known: Known) -> Step:
     """Return the step that is next, by what is on record alone."""
-    if any(isinstance(line.event, Shown) for line in known.events):
+    if any(isinstance(line.event, EndShown) for line in known.events):
         return "over"
     lease = known.lease
     if lease is None:

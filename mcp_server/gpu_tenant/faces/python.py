@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.order import Order
-from gpu_tenant.errands.answers import Plan, Standing, Unanswered
+from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.drive import Answers, Drive, begin
 from gpu_tenant.errands.requests import errand_of
 from gpu_tenant.service import Tenancy
@@ -22,9 +22,18 @@ from gpu_tenant.service import Tenancy
 if TYPE_CHECKING:
     from gpu_tenant.jobs.monitor import Watched
 
-__all__ = ["Answers", "Order", "Plan", "Standing", "Tenancy", "Unanswered", "run", "run_async"]
+__all__ = [
+    "Answers",
+    "ErrandStatus",
+    "Order",
+    "RentalPlan",
+    "Tenancy",
+    "Unanswered",
+    "run",
+    "run_async",
+]
 
-Agrees = Callable[[Plan], bool]
+Agrees = Callable[[RentalPlan], bool]
 Says = Callable[[Unanswered], Answers | None]
 Hears = Callable[[str], None]
 
@@ -61,7 +70,7 @@ async def run_async(
     answer: Says | None = None,
     hear: Hears = lambda words: None,
     tenancy: Tenancy | None = None,
-) -> Standing:
+) -> ErrandStatus:
     """Run the command on a box, bring its artifacts home, prove them, tear the box down, and return how it stands.
 
     `standing.outcome` is `done`, `failed` or `asks`. The same call again goes on where it is, after any death of this
@@ -96,19 +105,68 @@ async def run_async(
     return await _run(tenancy, Path(directory), said, order, _Program(tenancy, agree, answer, hear))
 
 
-def run(command: str = "", **said: Any) -> Standing:
+def run(
+    command: str = "",
+    *,
+    artifacts: Sequence[str] = (),
+    directory: str | Path = ".",
+    gpu: str | None = None,
+    hours: float | None = None,
+    max_usd: Decimal | float | str | None = None,
+    max_price_usd_h: Decimal | float | str | None = None,
+    smoke: str | None = None,
+    on: str | None = None,
+    target: str | None = None,
+    discard: Sequence[str] = (),
+    env: Sequence[str] = (),
+    recover: Sequence[str] = (),
+    interruptible: str | None = None,
+    to: str | Path | None = None,
+    order: Order | None = None,
+    agree: Agrees | None = None,
+    answer: Says | None = None,
+    hear: Hears = lambda words: None,
+) -> ErrandStatus:
     """Do as `run_async`, and return when it is done. It works in a notebook, too, where a loop runs already."""
+
+    def whole() -> Coroutine[object, object, ErrandStatus]:
+        return run_async(
+            command,
+            artifacts=artifacts,
+            directory=directory,
+            gpu=gpu,
+            hours=hours,
+            max_usd=max_usd,
+            max_price_usd_h=max_price_usd_h,
+            smoke=smoke,
+            on=on,
+            target=target,
+            discard=discard,
+            env=env,
+            recover=recover,
+            interruptible=interruptible,
+            to=to,
+            order=order,
+            agree=agree,
+            answer=answer,
+            hear=hear,
+        )
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run_async(command, **said))
+        return asyncio.run(_to_the_end(whole))
     with ThreadPoolExecutor(1, "gpu-tenant run") as thread:
-        return thread.submit(copy_context().run, asyncio.run, run_async(command, **said)).result()
+        return thread.submit(copy_context().run, asyncio.run, _to_the_end(whole)).result()
+
+
+async def _to_the_end(whole: Callable[[], Coroutine[object, object, ErrandStatus]]) -> ErrandStatus:
+    return await whole()
 
 
 async def _run(
     tenancy: Tenancy, directory: Path, said: dict[str, Any], order: Order | None, program: _Program
-) -> Standing:
+) -> ErrandStatus:
     name = begin(tenancy, errand_of(tenancy.context, directory, said, order))
     drive = Drive(tenancy, name, program)
     standing = await drive.go_on()
@@ -128,7 +186,7 @@ class _Program:
     def hear(self, words: str) -> None:
         self._hear(words)
 
-    async def agree(self, plan: Plan) -> str | None:
+    async def agree(self, plan: RentalPlan) -> str | None:
         return "program" if self._agree is not None and self._agree(plan) else None
 
     async def follow(self, lease: str, job: str) -> Watched:

@@ -4,7 +4,14 @@ import json
 from datetime import datetime
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errand import ERRAND, Errand, ErrandEvent, ErrandLine, Shown, errand_event
+from gpu_tenant.domain.errand import (
+    ERRAND,
+    EndShown,
+    ErrandEvent,
+    ErrandLine,
+    ErrandRequest,
+    errand_event,
+)
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import Lease
@@ -17,7 +24,7 @@ _OPEN = "NOT EXISTS (SELECT 1 FROM errand_events WHERE errand_id=errands.id AND 
 class ErrandTable(LeaseTable):
     """The part of the ledger that knows errands. Its rows are only ever added."""
 
-    def begin_errand(self, errand: Errand, *, at: datetime) -> str:
+    def begin_errand(self, errand: ErrandRequest, *, at: datetime) -> str:
         """Return the id of that errand. The same errand keeps its id until its end was shown."""
         with self._transaction() as db:
             known = db.execute(
@@ -33,7 +40,7 @@ class ErrandTable(LeaseTable):
             )
         return name
 
-    def errand(self, errand_id: str) -> Errand:
+    def errand(self, errand_id: str) -> ErrandRequest:
         """Return the errand with that id.
 
         Raises:
@@ -58,7 +65,7 @@ class ErrandTable(LeaseTable):
         """Add a line to the errand's record. Its end is recorded once."""
         with self._transaction() as db:
             if (
-                isinstance(event, Shown)
+                isinstance(event, EndShown)
                 and db.execute(
                     "SELECT 1 FROM errand_events WHERE errand_id=? AND kind='shown'", (errand_id,)
                 ).fetchone()
@@ -84,5 +91,5 @@ class ErrandTable(LeaseTable):
         return [self.lease(name) for name in self._read(lambda row: row["id"], of_it, errand_id)]
 
 
-def _errand(row: Row) -> Errand:
-    return Errand.model_validate_json(row["record"])
+def _errand(row: Row) -> ErrandRequest:
+    return ErrandRequest.model_validate_json(row["record"])

@@ -17,8 +17,8 @@ from gpu_tenant.faces.cli.command import WithCommand, as_json, command_words, jo
 from gpu_tenant.faces.cli.quantities import GIB, HOURS, HOURS_OR_NONE, ON_FAILURE, USD
 
 if TYPE_CHECKING:
-    from gpu_tenant.domain.errand import Errand
-    from gpu_tenant.errands.answers import Plan, Standing, Unanswered
+    from gpu_tenant.domain.errand import ErrandRequest
+    from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
     from gpu_tenant.errands.drive import Answers, Drive
     from gpu_tenant.jobs.monitor import Watched
     from gpu_tenant.service import Tenancy
@@ -87,7 +87,7 @@ async def run(
             name = again or _newest(tenancy)
         drive = Drive(tenancy, name, _Terminal(tenancy, name, agrees=yes, quiet=as_json))
 
-        async def go_on() -> Standing:
+        async def go_on() -> ErrandStatus:
             return await drive.go_on()
 
         try:
@@ -100,14 +100,14 @@ async def run(
         sys.exit(WAITS_FOR_A_PERSON if standing.outcome == "asks" else 1)
 
 
-def _tell(tenancy: Tenancy, drive: Drive, standing: Standing, as_json: bool) -> None:
+def _tell(tenancy: Tenancy, drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
     """Show the end, then record that it was shown."""
     output.answer(standing, as_json, _print)
     sys.stdout.flush()
     drive.shown(standing)
 
 
-def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> Errand:
+def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> ErrandRequest:
     """Put together what the line says and what `gpu-tenant.toml` says. The line goes first."""
     from gpu_tenant.errands.requests import errand_of
 
@@ -144,7 +144,7 @@ class _Terminal:
     def hear(self, words: str) -> None:
         click.echo(f"{self._name}: {words}", err=True)
 
-    async def agree(self, plan: Plan) -> str | None:
+    async def agree(self, plan: RentalPlan) -> str | None:
         if self._agrees:
             return "yes"
         if self._quiet or not prompts.is_at_terminal():
@@ -203,7 +203,7 @@ def _print_losses(asks: Unanswered, *, err: bool = False) -> None:
         click.echo(f"  the box bills {asks.usd_h} USD/h until then", err=err)
 
 
-def _print(standing: Standing) -> None:
+def _print(standing: ErrandStatus) -> None:
     """Print where the errand stands, with its receipt or with what it waits for."""
     if standing.ended is not None:
         output.receipt(standing.ended)
