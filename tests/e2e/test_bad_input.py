@@ -59,6 +59,23 @@ def test_an_unknown_lease_is_told_by_every_verb(owner: Owner, words: list[str]) 
     assert "`gpu-tenant leases --all`" in owner.is_told(BAD_CALL, "UNKNOWN_LEASE", *words)
 
 
+def test_an_ended_lease_is_changed_by_nothing(owner: Owner) -> None:
+    lease = owner.has_box()
+    owner.does("teardown", lease)
+
+    for words in (
+        ("park", lease),
+        ("resume", lease),
+        ("recover", lease),
+        ("extend", lease, "--hours", "1"),
+        ("terms", lease, "--budget-usd", "1"),
+        ("push", str(owner.tree), lease),
+    ):
+        status, _, err = command(*words)
+        assert (status, "Traceback" in err) == (REFUSED, False), (words, err)
+    assert owner.stands(lease) is LeaseState.GONE
+
+
 def test_with_two_leases_live_none_is_guessed(owner: Owner) -> None:
     first, second = owner.has_box(), owner.has_box()
 

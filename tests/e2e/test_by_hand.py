@@ -224,6 +224,42 @@ async def test_a_box_that_answers_again_after_its_end_was_attested_is_leased_aga
             await tenancy.verify_and_teardown(again.lease)
 
 
+async def test_a_box_that_was_only_silent_is_not_called_parked_for_long(
+    person: Person, box: Sshd, world: World
+) -> None:
+    """A job can keep its sshd still for as long as somebody asks whether the box is parked."""
+    async with person.tenancy() as tenancy:
+        lease = await ran_at(tenancy, "paperspace", box.target, world)
+        with pytest.raises(OwnerMustAct):
+            await tenancy.change_lease(lease, "park")
+        box.kill_sessions()
+        box.stop()
+        assert (await tenancy.change_lease(lease, "park")).phase == "parked"
+        (still,) = (await tenancy.list_leases()).leases
+        assert still.phase == "parked", "silent, so all is as it was told"
+
+        box.restart()
+        found = await tenancy.list_leases()
+        seen_twice = await tenancy.list_leases()
+
+        for shown in (found, seen_twice):
+            (card,) = shown.leases
+            assert (card.lease, card.phase, card.price_usd_h) == (lease, "booting", Decimal("0.40"))
+            assert any(f"{lease} was parked, because" in words for words in shown.alarms)
+        (alarm,) = tenancy.ledger.open_alarms()
+        assert alarm.level is Level.URGENT
+        with pytest.raises(Unverified):
+            await tenancy.verify_and_teardown(lease)
+
+        with pytest.raises(OwnerMustAct):
+            await tenancy.change_lease(lease, "park")
+        box.kill_sessions()
+        box.stop()
+        await tenancy.change_lease(lease, "park")
+        assert (await tenancy.list_leases()).alarms == ()
+        assert tenancy.ledger.open_alarms() == []
+
+
 async def test_an_attestation_that_the_box_contradicts_is_spent(
     person: Person, box: Sshd, world: World
 ) -> None:

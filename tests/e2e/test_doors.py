@@ -263,3 +263,10 @@ def test_what_lies_in_the_state_directory_is_its_owner_s_alone(owner: Owner) -> 
     assert (
         owner.state / "boxes"
     ).stat().st_mode & 0o077 == 0 or owner.state.stat().st_mode & 0o077 == 0
+
+
+def test_a_state_directory_that_others_may_read_is_told_of(owner: Owner) -> None:
+    owner.has_box()
+    owner.state.chmod(0o755)
+
+    assert "is open to others: `chmod 700" in owner.does_or_not("doctor")

@@ -18,11 +18,12 @@ _TURN_S = 60
 
 def main(minutes: str = "60", *names: str) -> int:
     chosen = names or tuple(TARGETS)
-    found = 0
-    for _ in range(max(1, round(float(minutes) * 60 / _TURN_S / len(chosen)))):
+    found, in_all_s = 0, float(minutes) * 60
+    turn_s = min(_TURN_S, in_all_s / len(chosen))
+    for _ in range(max(1, round(in_all_s / turn_s / len(chosen)))):
         for name in chosen:
             seed = secrets.randbits(32)
-            inputs, finds = run(name, seed, seconds=_TURN_S)
+            inputs, finds = run(name, seed, seconds=turn_s)
             print(f"{name} seed {seed}: {inputs:,} inputs, {len(finds)} finds", flush=True)
             for find in finds:
                 if not find.input:

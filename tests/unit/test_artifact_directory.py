@@ -279,6 +279,8 @@ async def test_a_store_that_is_a_directory_keeps_nothing_behind_a_link(
         [link("work/out/d", "../../x")],
         [link("work/out/d", "e/../../../x")],
         [link("work/d", "")],
+        [file("work/" + "d/" * 1000 + "x")],
+        [file("work/" + "d" * 4000)],
     ],
 )
 def test_a_list_in_which_names_are_in_each_others_way_or_lead_out_is_refused(

@@ -1,7 +1,10 @@
 """A receipt names what it does not prove."""
 
-from gpu_tenant.domain.model import Evidence, Verdict
-from gpu_tenant.leases.teardown import unproved_words
+import pytest
+from arranged import NOON, lease, profile, seal
+
+from gpu_tenant.domain.model import Evidence, Manifest, Verdict
+from gpu_tenant.leases.teardown import not_looked_at, unproved_words
 
 
 def opaque(name: str) -> Evidence:
@@ -15,3 +18,25 @@ def test_files_of_no_format_are_named() -> None:
 
     assert few.startswith("3 files of no format we read (out/0, out/1, out/2): the bytes")
     assert "out/7 and 2 more)" in many
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "words"),
+    [
+        (None, "nobody looked there"),
+        ({"count": 0, "bytes": 0, "largest": [], "whole": True}, "none were found"),
+        (
+            {"count": 2, "bytes": 9, "largest": [{"at": "/data/m.pt", "size": 8}], "whole": False},
+            "at least 2 files, 9 bytes, which nobody kept: /data/m.pt (8 bytes)",
+        ),
+    ],
+)
+def test_what_was_written_where_nobody_accounts_for_it_is_named(
+    elsewhere: object, words: str
+) -> None:
+    used = lease().model_copy(update={"touched_at": NOON})
+    sealed = Manifest.model_validate({**seal().model_dump(by_alias=True), "elsewhere": elsewhere})
+
+    (told,) = not_looked_at(used, profile("local"), sealed)
+
+    assert words in told

@@ -1,15 +1,22 @@
 """A store may prove something only where its owner's settings say that it cannot be the box."""
 
+import hashlib
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from arranged import lease
 
+from gpu_tenant.artifacts.destination import claim_directory
+from gpu_tenant.artifacts.local_evidence import Loss, reread_all
 from gpu_tenant.artifacts.stores.configuration import open_store
 from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts, host_of, store_doubt
 from gpu_tenant.artifacts.stores.rclone_config import leads
-from gpu_tenant.domain.model import LocalAddress, SshAddress
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import LocalAddress, SealedFile, SshAddress
+from gpu_tenant.files.mounts import Mount
+from gpu_tenant.ledger import Ledger
 
 SETTINGS = {
     "disk": {"type": "local"},
@@ -77,6 +84,43 @@ async def test_a_host_that_is_the_box_or_may_be_is_doubted(
 
     assert words in doubt.words if doubt and words else doubt is words
     assert doubt is None or doubt.is_the_box == ("box itself" in doubt.words)
+
+
+@pytest.mark.parametrize(
+    "source", ["LEASE:gpu-tenant/LEASE/caretaker/kept", "root@192.0.2.7:/kept", "127.0.0.1:/kept"]
+)
+async def test_where_the_box_s_own_disk_is_mounted_nothing_is_kept_and_nothing_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """What a destroy of the box would empty is no copy of what was on it."""
+    rented = lease().model_copy(update={"address": SshAddress(target="root@192.0.2.7:40022")})
+    content = b"only copy"
+    results = tmp_path / "results"
+    (results / "work").mkdir(parents=True)
+    (results / "work" / "m.bin").write_bytes(content)
+    sealed = SealedFile(
+        name="work/m.bin",
+        at="/root/gpu-tenant/x/work/m.bin",
+        kind="file",
+        role="artifact",
+        mtime_ns=1,
+        size_bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    mount = Mount(tmp_path, "fuse.sshfs", source.replace("LEASE", rented.id))
+    monkeypatch.setattr("gpu_tenant.files.mounts.mounts", lambda: [mount])
+
+    with (
+        closing(Ledger(tmp_path / "state" / "ledger.sqlite3")) as ledger,
+        pytest.raises(BadRequest, match="may not outlive the box"),
+    ):
+        await claim_directory(tmp_path / "new", rented, ledger)
+    kept = rented.model_copy(update={"kept_in": str(results)})
+    (proved,) = await reread_all([sealed], kept)
+
+    assert isinstance(proved, Loss)
+    assert "may not outlive the box" in proved.what
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

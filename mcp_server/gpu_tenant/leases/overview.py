@@ -26,7 +26,14 @@ from gpu_tenant.leases.readiness import (
     settled_if_free,
     unguarded_words,
 )
-from gpu_tenant.leases.reopen import in_doubt, is_there, reopen, told_no_more
+from gpu_tenant.leases.reopen import (
+    in_doubt,
+    is_there,
+    parked_in_doubt,
+    reopen,
+    run_on,
+    told_no_more,
+)
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
 from gpu_tenant.leases.volumes import VolumesSeen, look_at_volumes, user_of, volume_words
@@ -242,6 +249,18 @@ async def _looked_at(
     return card_of(context, settled, words, box), words
 
 
+async def _look_at_parked(context: Context, at: Collection[str] | None) -> None:
+    """Look at every box that only its silence shows as parked. The lease of one that answers counts as running."""
+    parked = [lease for lease in parked_in_doubt(context) if at is None or lease.provider in at]
+    there = await each(parked, lambda lease: is_there(lease, partial(reach, context)))
+    for lease, answers in zip(parked, there, strict=True):
+        if answers is not True:
+            await close_connections(context, lease)
+            continue
+        with suppress(LeaseHeld, TenantError), context.hold_lease(lease.id, "look"):
+            await run_on(context, context.ledger.lease(lease.id))
+
+
 async def _look_again(context: Context, at: Collection[str] | None) -> None:
     """Look at every box whose end rests only on a person's word. A box that answers is put under a lease again."""
     doubted = [
@@ -263,5 +282,6 @@ async def _look_again(context: Context, at: Collection[str] | None) -> None:
                 context.home.known_hosts(again.id).write_bytes(pins.read_bytes())
             with suppress(TenantError):  # The alarm stays open, and the next look tries again.
                 await fulfil_intent(context, again, wait_s=0)
+    await _look_at_parked(context, at)
     told_no_more(context.ledger, context.clock.now())
     passkeys.alarm_on_changes(context.ledger, at=context.clock.now())

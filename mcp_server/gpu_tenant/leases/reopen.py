@@ -2,6 +2,9 @@
 
 The receipt says what was believed, and stays. A box that still exists gets a new lease with the terms of the
 old one. So its meter is seen, its terms are enforced, and only a verified teardown ends it.
+
+The same is true of a box that was parked in a console: only its silence said that it stopped. If it answers
+again, its lease counts as running.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, HostKeyChanged
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provision import new_lease_id
@@ -22,6 +26,7 @@ _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
 """How long a look at all leases waits for such a box, which is most likely gone."""
 _KEY = "answers again: "
+_RUNS = "runs again: "
 
 
 def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
@@ -77,9 +82,53 @@ def reopen(context: Context, lease: Lease) -> Lease:
     return ledger.lease(again.id)
 
 
+def parked_in_doubt(context: Context) -> list[Lease]:
+    """The leases whose box was parked in the last day, and is stopped by nothing but its silence."""
+    now = context.clock.now()
+    parked = [
+        lease
+        for lease in context.ledger.leases("live")
+        if lease.state is LeaseState.ACTIVE
+        and lease.parked_at is not None
+        and now - lease.parked_at < _DOUBTED
+    ]
+    return [lease for lease in parked if _tended(context, lease) is not None]
+
+
+def _tended(context: Context, lease: Lease) -> Parking | None:
+    connector = context.connectors.get(lease.provider)
+    if connector is None or not isinstance(connector, Tended) or not connector.tends(lease.box_id):
+        return None
+    return connector if isinstance(connector, Parking) else None
+
+
+async def run_on(context: Context, lease: Lease) -> None:
+    """Record that a box which counted as parked runs, and raise an alarm."""
+    ledger, at = context.ledger, context.clock.now()
+    connector = _tended(context, lease)
+    if connector is None or lease.parked_at is None:
+        return
+    before = next((rate.usd_h for rate in reversed(lease.rates) if rate.at < lease.parked_at), None)
+    await connector.resume(lease)  # in our own list of boxes: nothing is started
+    again = ledger.note_resumed(lease.id, before, at=at)
+    ledger.raise_alarm(
+        f"{_RUNS}{lease.id}",
+        f"{lease.id} was parked, because its box {lease.box_id} was silent, but the box answers: it bills"
+        f" {rate_words(again)}, and may have billed since {lease.parked_at:%Y-%m-%d %H:%M} UTC;"
+        f" {Command('park', lease.id)}, or stop the box in its console",
+        level=Level.URGENT,
+        lease_id=None,
+        at=at,
+    )
+
+
 def told_no_more(ledger: Ledger, at: datetime) -> None:
-    """End the alarm about a box that answered again, once the box's new lease has ended with a receipt."""
+    """End the alarm about a box that answered again, once its lease has ended, or is parked again."""
     for alarm in ledger.open_alarms():
+        if alarm.key.startswith(_RUNS):
+            known = ledger.lease(LeaseId(alarm.key.removeprefix(_RUNS)))
+            if known.state is not LeaseState.ACTIVE or known.parked_at is not None:
+                ledger.end_alarm(alarm.key, lease_id=None, at=at)
         again = LeaseId(alarm.key.removeprefix(_KEY))
         if alarm.key.startswith(_KEY) and not ledger.lease(again).state.live:
             ledger.end_alarm(alarm.key, lease_id=None, at=at)

@@ -219,7 +219,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "formats": formats_of(evidence),
             "not_proved": (
                 *unproved_words(evidence),
-                *_not_looked_at(lease, profile, seal),
+                *not_looked_at(lease, profile, seal),
                 *_emptied_by_stops(context, lease, profile),
                 *_not_counted(lease),
                 *_attested_words(context, lease),
@@ -269,7 +269,8 @@ def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:
+def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:
+    """What was written outside of the accounted places, as far as the seal counted it, in sentences."""
     if lease.touched_at is None:
         return ()
     places = " and ".join(("the work directory", *profile.accounted_paths))
