@@ -33,10 +33,10 @@ class Loss(Record):
 
     what: str
     remedy: str
-    names: tuple[str, ...] = Field(default=(), description="all that it is about, by name")
+    names: tuple[str, ...] = Field(default=(), description="everything that would be lost, by name")
     so_far: tuple[str, ...] = Field(
         default=(),
-        description="by name, what a job that still runs had written when it was looked at",
+        description="the names of what a job that still runs had written at that moment",
     )
 
 

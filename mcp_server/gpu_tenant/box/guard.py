@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from gpu_tenant.box.caretaker import QUIET, Guard
 from gpu_tenant.box.guard_record import armed_now, record
 from gpu_tenant.box.ownership import home_was_emptied, since_ns
-from gpu_tenant.box.seal_request import seal_facts
+from gpu_tenant.box.seal_request import SealFacts, seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -24,6 +24,7 @@ from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.protection import (
     END_GRACE_S,
+    LAST_RESORT_S,
     UNSEEN_DONE_S,
     Armed,
     stop_keeps_work,
@@ -142,14 +143,16 @@ async def arm_again(
         "tenant": True,
     }
     if ledger.is_rehearsed:
-        # Its time may leap with the rehearsal's. No guard on a rented box is ever told so.
+        # In a rehearsal, the guard's clock may jump. No guard on a rented box is ever told that.
         request["rehearsed"] = True
     if way and way["on"] == "keep" and stop_keeps_work(session.profile, lease):
         waived = lease.terms.on_deadline == "waive"
         signed = {"waived_after_s": _rescue_s(lease)} if waived else {}
-        request["end"] = {**way, "look": _look(session, ledger), **signed}
+        request["end"] = {**way, **_left_to_others(lease), "look": _look(session, ledger), **signed}
+    elif way and way["on"] == "waive":
+        request["end"] = {**way, "after_s": _rescue_s(lease)}
     elif way:
-        request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
+        request["end"] = {**way, **_left_to_others(lease)}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
     when_done = stops_when_done(session.profile, lease) and bool(store) and not unkept + refused
@@ -184,10 +187,11 @@ async def arm_again(
 
 
 def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
-    """What the guard looks at before a stop that empties some of the box's disks, in the form that the caretaker takes."""
+    """Return what the guard looks at before a stop that empties some disks, in the form that the caretaker takes."""
     lease, profile = session.lease, session.profile
     kept, given_up = ledger.declarations(lease.id)
-    told = seal_facts(session, ledger).request()
+    facts = seal_facts(session, ledger)
+    told = facts.request()
     look: dict[str, JsonValue] = {
         "work": lease.work_directory,
         "roots": list(accounted_paths(profile, lease)),
@@ -195,7 +199,8 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
         "kept_disks": list(kept_disks(lease)),
         "artifacts": list(kept),
         "discard": list(given_up),
-        # What was pushed lies in the work directory, which the stop keeps.
+        # What was pushed lies in the work directory, which the stop keeps; what a setup made may lie elsewhere.
+        **({"pushed": made} if (made := _outside_of_work(facts)) else {}),
         **{name: told[name] for name in ("since_ns", "ours") if name in told},
     }
     rented_ns = since_ns(session, ledger)
@@ -206,8 +211,26 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
     return look
 
 
+def _outside_of_work(facts: SealFacts) -> dict[str, JsonValue]:
+    """The files outside of the work directory that are on record as sent, with each version's size and hash."""
+    return {
+        name: [list(version) for version in versions]
+        for name, versions in facts.pushed.items()
+        if name.startswith("/")
+    }
+
+
+def _left_to_others(lease: Lease) -> dict[str, JsonValue]:
+    return {"left_to_others_s": _left_to_others_s(lease)}
+
+
+def _left_to_others_s(lease: Lease) -> float:
+    """How long past the deadline whoever looks after the lease may prove and end it, before the guard stops the box."""
+    return min(LAST_RESORT_S, _rescue_s(lease))
+
+
 def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
-    """How long after the last job the box is stopped where nobody looks, in the form that the guard takes."""
+    """Return how long after the last job the guard stops the box if nobody looks, in the form that the guard takes."""
     rule = lease.terms.on_failure
     events = ledger.events(lease.id)
     held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]
@@ -298,7 +321,11 @@ def _words(
         if way["on"] == "keep" and stop_keeps_work(profile, lease):
             kept = " and ".join(kept_by_a_stop(profile))
             ends = f"the box stops itself with its own key (proved), if nothing that counts lies outside of {kept}"
-        return f"{holds}, {then} {ends}"
+        others_s = _left_to_others_s(lease) if way["on"] == "keep" else 0
+        late = (
+            f"; at most {others_s / 60:.0f} min later while a watchdog ends it" if others_s else ""
+        )
+        return f"{holds}, {then} {ends}{late}"
     if profile.kind == "own":
         bills = running_usd_h(lease)
         return f"{holds}; " + (

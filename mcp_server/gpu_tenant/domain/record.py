@@ -1,4 +1,4 @@
-"""The form of every value that crosses a boundary, and of amounts and names."""
+"""The base class of every value that crosses a boundary, and the types of amounts and names."""
 
 from decimal import Decimal
 from functools import cache
@@ -12,7 +12,7 @@ Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
 """An amount of money, or unknown. The type is kept short in a schema."""
 
 MOST_USD = Decimal(1_000_000)
-"""More than any lease costs. A larger number is a typing error, or malicious."""
+"""No lease costs more. A larger number is a typing error, or malicious."""
 _LEAST_USD = Decimal("1E-9")
 MOST_H = 8760
 """A year: no lease lasts longer unless somebody extends it."""

@@ -239,7 +239,7 @@ class Stored:
 
     @property
     def size_bytes(self) -> int:
-        """How long the file is now."""
+        """The file's size now."""
         return os.fstat(self.opened).st_size
 
     def to_the_end(self, start: int) -> Generator[memoryview, None, None]:
@@ -288,7 +288,7 @@ class Stored:
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """Start a read. If one read is enough for all the bytes that are wanted, that read is done on return."""
+        """Start a read. If one read is enough for all the bytes that are wanted, it is done when this returns."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:

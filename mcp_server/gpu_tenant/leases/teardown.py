@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.seal_request import overwritten
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
@@ -26,6 +27,7 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.survival import kept_by_a_stop, stop_keeps
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
@@ -38,7 +40,7 @@ from gpu_tenant.ledger import Ledger
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
 _NAMED = 8
-"""How many files are named where there may be thousands."""
+"""How many files are named in a list that may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
 
@@ -218,6 +220,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "not_proved": (
                 *unproved_words(evidence),
                 *_not_looked_at(lease, profile, seal),
+                *_emptied_by_stops(context, lease, profile),
                 *_not_counted(lease),
                 *_attested_words(context, lease),
             ),
@@ -241,7 +244,7 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
 def _apart(
     lease: Lease, billed: Billed | None, counted: Decimal | None, gone_at: datetime
 ) -> str | None:
-    """Why cost and bill are two sums, unless a warning says that already."""
+    """Say why the cost and the bill differ, unless a warning says that already."""
     return None if _billed_otherwise(lease, billed, gone_at) else apart_words(counted, billed)
 
 
@@ -283,6 +286,16 @@ def _not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tup
     )
 
 
+def _emptied_by_stops(context: Context, lease: Lease, profile: Profile) -> tuple[str, ...]:
+    """What stops of this box may have emptied before the seal looked at it."""
+    stops = sum(isinstance(event, timeline.Parked) for _, event in context.ledger.events(lease.id))
+    if not stops or lease.touched_at is None or stop_keeps(profile, lease) != "work":
+        return ()
+    places = " and ".join(dict.fromkeys((*kept_by_a_stop(profile), *profile.accounted_paths)))
+    emptied = f"what was written outside {places} before {some(stops, 'stop')}, which emptied it"
+    return (f"{emptied}: nobody looked there",)
+
+
 def _heap(heap: Heap) -> str:
     return f"{some(heap.count, 'file')}, {heap.size_bytes:,} bytes"
 
@@ -301,7 +314,7 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
 
 
 def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
-    """What the end of the lease rests on, if there is no provider's list to ask."""
+    """Say on whose word the end of the lease rests, if no provider's list can be asked."""
     profile = context.profile(lease.provider)
     said = [
         (at, event)
@@ -329,6 +342,10 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
                 if p.count
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+            *(
+                f"the job {job}, whose launch was cut short before it began"
+                for job in unbegun_jobs(seal, lease.id, ledger).jobs
+            ),
         )
     signed = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Waived)]
     return (*replaced, *(signed[-1].losses if signed else ()))

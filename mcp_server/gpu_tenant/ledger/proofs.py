@@ -245,12 +245,15 @@ class ProofTable(LeaseTable):
         return filed[0] if filed else None
 
     def cost_usd(self, lease: Lease, now: datetime) -> Decimal | None:
-        """What that lease has cost, as every face shows it. None if a rate is unknown."""
+        """Return what that lease has cost, as every face shows it. None if a rate is unknown."""
         billed = newest_bill(self.events(lease.id, timeline.Billed))
         return counted_usd(lease, now, billed=billed, receipt=self.receipt(lease.id))
 
     def receipts_sum(self, *, free: Collection[str]) -> tuple[Decimal, int]:
-        """What all receipts say was spent, and how many say that this is unknown, but for those of `free` providers."""
+        """Return the sum of what all receipts say was spent, and the number of receipts that say it is unknown.
+
+        Receipts of `free` providers are left out.
+        """
         # In whole parts of a cent, because SQLite adds up no decimals.
         told = self._read(
             lambda row: (Decimal(row["parts"] or 0) * CENT, int(row["unknown"] or 0)),

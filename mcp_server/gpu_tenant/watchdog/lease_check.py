@@ -21,6 +21,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
@@ -41,6 +42,8 @@ _NOTICE_LOOK_S = 5.0
 """How long until the next look at a box that has notice. Such a box may have half a minute left."""
 _NOTICE_STANDS = timedelta(minutes=15)
 """How long a notice counts. After that, a box that still runs is treated like any other box."""
+_LATE_S = 30.0
+"""How much later than it was due a look may come."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -152,7 +155,7 @@ class Attendant:
             )
 
     def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
-        """The term that the lease has outrun, by what a look has shown, and by what its end will take."""
+        """Return the term that the lease has exceeded, given what a look has shown and how long its end will take."""
         events = self._tenancy.ledger.events(lease.id)
         return outrun(
             lease,
@@ -164,7 +167,7 @@ class Attendant:
         )
 
     def _has_notice(self, lease: Lease) -> bool:
-        """Whether the box still stands, and has heard that its platform takes it back."""
+        """Whether the box still exists, and was told that its platform will take it back."""
         events = self._tenancy.ledger.events(lease.id)
         heard = notice_on_record(events)
         if heard is None or recorded_fate(events) is not None:
@@ -184,7 +187,7 @@ class Attendant:
         return not firm and bool(self._tenancy.context.profile(lease.provider).notice_s)
 
     async def _heed(self, lease: Lease) -> None:
-        """A person hears of the notice, and the work begins to go on elsewhere while the box still stands."""
+        """Tell a person of the notice, and begin to continue the work elsewhere while the box still exists."""
         heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
         words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
@@ -205,7 +208,7 @@ class Attendant:
             await self._recover(lease, wait_s=0)
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
-        work = timeline.Launched | timeline.Pushed | timeline.Preparing
+        work = timeline.Launched | timeline.Pushed | timeline.SettingUp | timeline.Preparing
         events = self._tenancy.ledger.events(lease.id)
         return any(isinstance(event, work) and at >= since for at, event in events)
 
@@ -277,7 +280,7 @@ class Attendant:
         """
         if lease.ready_at is None:
             return BoxLook()
-        standing = await watch_actions.standing_of(self._tenancy.context, lease.id)
+        standing = await self._standing(lease)
         work = await self._work_end.work_seen(lease, standing)
         if self._work_end.is_due(lease, work):
             return BoxLook(
@@ -296,9 +299,13 @@ class Attendant:
         """Read the box's clock, and nothing else."""
         if lease.ready_at is None or lease.touched_at is None:
             return BoxLook()
-        return BoxLook(
-            None, self._apart(await watch_actions.standing_of(self._tenancy.context, lease.id))
-        )
+        return BoxLook(None, self._apart(await self._standing(lease)))
+
+    async def _standing(self, lease: Lease) -> Standing:
+        """Ask the box how its jobs stand, and tell its guard when we are back: at the deadline at the latest."""
+        left_s = (lease.terms.deadline_at - self._tenancy.clock.now()).total_seconds()
+        back_in_s = max(WATCHED_S, min(self._look_s, left_s) + _LATE_S)
+        return await watch_actions.standing_of(self._tenancy.context, lease.id, back_in_s=back_in_s)
 
     def _apart(self, standing: Standing) -> timedelta | None:
         # A rehearsal's clock differs from its boxes' clocks, and is meant to.

@@ -97,6 +97,7 @@ class Watchdog:
         self._cards: dict[LeaseId, Card | None] = {}
         self._busy: set[LeaseId] = set()
         self._again: dict[LeaseId, datetime] = {}
+        self._deadlines: dict[LeaseId, datetime] = {}
         self._peeks: dict[LeaseId, asyncio.Task[None]] = {}
         self._heard: int | None = None
         self._spoken_of: set[LeaseId] = set()
@@ -154,25 +155,31 @@ class Watchdog:
         left_s = self._every_s
         while left_s > 0:
             # A look that is still under way may say meanwhile when its lease is due.
-            to_due_s = min(
-                ((at - clock.now()).total_seconds() for at in self._again.values()), default=PEEK_S
-            )
+            dues = [*self._again.values(), *self._deadlines.values()]
+            to_due_s = min(((at - clock.now()).total_seconds() for at in dues), default=PEEK_S)
             wait_s = min(left_s, PEEK_S, max(1.0, to_due_s))
             await self._pass(wait_s)
             # Also count by our own sum, in case the clock is stopped or was set back.
             left_s = min(left_s - wait_s, (until - clock.now()).total_seconds())
             self._hear()
-            due = {lease_id for lease_id, at in self._again.items() if at <= clock.now()}
+            now = clock.now()
+            due = {
+                lease_id
+                for lease_id, at in (*self._again.items(), *self._deadlines.items())
+                if at <= now
+            }
             for lease_id in due | self._spoken_of:
                 if self._begin(lease_id):
                     self._again.pop(lease_id, None)
+                    if self._deadlines.get(lease_id, now) <= now:
+                        self._deadlines.pop(lease_id, None)
                     self._spoken_of.discard(lease_id)
             self._show_up()
             for lease_id in self._busy - set(self._again):
                 self._begin_peek(lease_id)
 
     def _show_up(self) -> None:
-        """A box that is worked on for long hears of it where its guard would stop it, once done and unseen."""
+        """Tell a box that somebody works on it for long, if its guard would otherwise stop it as done and unwatched."""
         ledger = self._tenancy.ledger
         for lease_id in [x for x in self._under_way if self._is_under_way(x)]:
             armed = last_armed(ledger.lease(lease_id), ledger)
@@ -185,9 +192,10 @@ class Watchdog:
             self._peeks[lease_id] = asyncio.create_task(self._peek(lease_id))
 
     def _hear(self) -> None:
-        """What others have written since the last time: a job that was launched is waited for, and a word is heeded.
+        """Read what others have written to the ledger since the last time.
 
-        This reads the ledger, and asks nobody.
+        From then on, wait for the end of each launched job, and look soon at each lease about which somebody has
+        said something. No box is asked.
         """
         if self._heard is None:
             return
@@ -248,7 +256,8 @@ class Watchdog:
     async def _look(self, *, wait: Literal["begun", "done"]) -> WatchReport:
         self._did = []
         ledger = self._tenancy.ledger
-        # Tell the alarms that the last look raised after it had told its own, before this look may end them.
+        # The last look may have raised alarms after it had sent its others. Send these before this look can end
+        # them.
         await self._tell_due()
         leases = ledger.leases("live")
         leases += [
@@ -301,12 +310,16 @@ class Watchdog:
         self._busy &= set(leases)
         self._spoken_of &= set(leases)
         self._again = {known: at for known, at in self._again.items() if known in leases}
+        self._deadlines = {known: at for known, at in self._deadlines.items() if known in leases}
         for told in {alarm.lease_id for alarm in self._tenancy.ledger.open_alarms()}:
             if told is not None and told not in leases and told not in self._under_way:
                 self._end_alarms(told, but=self._unheard_end(told))
 
     def _unheard_end(self, lease_id: LeaseId) -> Collection[str]:
-        """The key of the news that a box was destroyed unproved, until it has reached somebody, or for a day."""
+        """Return the key of the news that a box was destroyed unproved.
+
+        The news stays until it has reached somebody, or for a day.
+        """
         now = self._tenancy.clock.now()
         return {
             alarm.key
@@ -347,7 +360,7 @@ class Watchdog:
         return [task for task in (self._sweeps, self._wishes) if task and not task.done()]
 
     async def _look_for_wishes(self) -> None:
-        """Every wish that stands was moved on. A failure there does not stop the watch."""
+        """Take the next step for every standing wish. A failure does not stop the watch."""
         try:
             for words in await look_for_all(self._tenancy.context):
                 self._did.append(words)
@@ -408,6 +421,10 @@ class Watchdog:
         """Remember when to look at this lease again, if that is before the next look at all leases."""
         self._busy.discard(lease_id)
         self._again.pop(lease_id, None)
+        # The guard on the box waits a little at the deadline, and only for those who come back then.
+        lease = self._tenancy.ledger.lease(lease_id)
+        if lease.state.live and lease.terms.deadline_at > self._tenancy.clock.now():
+            self._deadlines[lease_id] = lease.terms.deadline_at
         if attendant.is_busy:
             self._busy.add(lease_id)
         elif attendant.again_at is not None:
