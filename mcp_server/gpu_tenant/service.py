@@ -196,6 +196,7 @@ class Tenancy:
         **wished: object,
     ) -> Found:
         """As `find_offers`, for a person: `wished` is anything that a wish can say."""
+        from gpu_tenant.domain.host_reports import provider_of_host
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
         from gpu_tenant.leases.volumes import volumes_for
@@ -206,6 +207,8 @@ class Tenancy:
         ordered = order_of(context, order)
         if provider is not None:
             context.set_up(provider)
+        if isinstance(host := wished.get("host"), str):
+            context.set_up(provider_of_host(host))
         markets = {
             slug: connector
             for slug, connector in context.connectors.items()

@@ -118,6 +118,42 @@ WRONG: list[tuple[str, ...]] = [
     ("install", "nowhere"),
     ("alarms", "--test", "no-such-channel"),
     ("reconcile", "--same-account", "aws"),
+    # an order
+    *(
+        (*verb, "--order", x)
+        for verb in (("offers",), ("provision", "--smoke", "none"))
+        for x in ("", " ", "/nowhere/gpu-tenant.toml", "train.py")
+    ),
+    ("init", "/nowhere"),
+    ("init", ""),
+    ("init", "train.py"),
+    ("init", "--shema"),
+    # a host
+    *(("hosts", "--forget", x) for x in ("", "41", "vastai:", "vastai:41", "aws:41", ":41")),
+    *(("offers", "--host", x) for x in ("", "41", "vastai:", "aws:41")),
+    ("hosts", "--list"),
+    # an audit under load
+    *(("audit", LEASE, f"--burn={x}") for x in (*COUNTS, "0", "100000")),
+    ("audit", LEASE, "--where"),
+    # a wish
+    *(("provision", "--smoke", "none", f"--wait={x}") for x in TIMES),
+    *(("offers", f"--wait={x}") for x in TIMES),
+    ("call-off", "w-none"),
+    ("call-off",),
+    # an end
+    *(("provision", "--smoke", "none", f"--when-done={x}") for x in ("", "stop", "END now")),
+    *(("provision", "--smoke", "none", f"--on-failure={x}") for x in ("", "end after", "end after -1m", "retry")),
+    *(("provision", "--smoke", "none", f"--count={x}") for x in ("", "0", "-1", "viel", "1000000")),
+    # an environment, and boxes that are to talk
+    ("prepare", LEASE, "--source", "/nowhere/requirements.txt"),
+    ("prepare", LEASE, "--clone", ""),
+    ("prepare", LEASE, "--replay", "nobody-1"),
+    ("preflight", LEASE),
+    ("preflight", LEASE, "nobody-1"),
+    ("report", LEASE, "--to", "/nowhere/report.html"),
+    ("report", LEASE, "--form", "pdf"),
+    ("dashboard", "--port", "99999"),
+    ("offers", "--like", "nobody-1"),
 ]  # fmt: skip
 
 NOT_RUN = (

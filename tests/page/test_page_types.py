@@ -29,13 +29,14 @@ from gpu_tenant.jobs.logs.window import Hits, LogWindow
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Leases, TornDown
 from gpu_tenant.leases.offers import Found
+from gpu_tenant.sweeps.status import Reckoning
 
 RESULTS = (Card, Collected, TornDown, Watched, Snapshot)
 PAGE = (
     *RESULTS,
     *(lease_rows.Overview, poller.ChangedRows, lease_view.Detail),
     *(sse.JobMoment, sse.Sight, queries.MetricsView, LogWindow, Hits),
-    *(queries.Losses, Found, spend_history.History),
+    *(queries.Losses, Found, spend_history.History, Reckoning),
     *(credentials.Platform, credentials.Tested, credentials.CredentialResult, Checkup),
     *(signatures.OpenSignatures, signatures.ToSign, signatures.Options, signatures.NextSignature),
     *(actions.Begun, background_tasks.Trouble),

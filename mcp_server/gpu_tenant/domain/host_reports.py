@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Line, Record
 
 Misdeed = Literal["never ready", "failed audit", "host lost", "vanished", "stopped", "throttled"]
@@ -92,6 +94,21 @@ NO_RECORDS: HostRecords = {}
 def host_name(provider: str, host: str) -> str:
     """Return the name by which a person asks for a machine: `vastai:41`."""
     return f"{provider}:{host}"
+
+
+def provider_of_host(name: str) -> str:
+    """Return the provider in a name of that form.
+
+    Raises:
+        BadRequest: the name has another form.
+    """
+    provider, _, host = name.partition(":")
+    if not provider.strip() or not host.strip():
+        raise BadRequest(
+            f"{name!r} is no host: a host is named by its provider and its number, as in vastai:41",
+            remedy=f"{Command('hosts')} lists the hosts that something counts against",
+        )
+    return provider
 
 
 def records_of(reports: Iterable[HostReport]) -> HostRecords:

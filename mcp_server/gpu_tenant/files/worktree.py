@@ -29,12 +29,22 @@ _COUNTED = 20_000
 """How many left-out files are counted in one place. If there are more, the number is reported as `at least`."""
 
 
+_REPORT = re.compile(r"gpu-tenant-[a-z_]+-[a-z0-9]{4}\.(html|md)")
+"""The name that `report` gives to a report."""
+Left = Literal["ignored", "link", "report"]
+_REASONS: dict[Left, str] = {
+    "ignored": "by .gitignore",
+    "link": "a link, which is not followed",
+    "report": "a report of a lease",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A file or folder of the directory that is not part of the work."""
 
     name: str
-    why: Literal["ignored", "link"]
+    why: Left
     files: int
     size_bytes: int
     is_all: bool
@@ -44,8 +54,7 @@ class LeftOut:
         """The entry in words, such as `data/ (201 files, 200 MB), by .gitignore`."""
         least = "" if self.is_all else "at least "
         count = f"{some(self.files, 'file')}, " if self.name.endswith("/") else ""
-        reason = "by .gitignore" if self.why == "ignored" else "a link, which is not followed"
-        return f"{escape(self.name)} ({least}{count}{size(self.size_bytes)}), {reason}"
+        return f"{escape(self.name)} ({least}{count}{size(self.size_bytes)}), {_REASONS[self.why]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +101,8 @@ def left_out_lines(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str,
 
 def _read(
     directory: Path, include: Sequence[str]
-) -> tuple[dict[str, Path], list[tuple[Path, Literal["ignored", "link"]]]]:
-    rest: list[tuple[Path, Literal["ignored", "link"]]] = []
+) -> tuple[dict[str, Path], list[tuple[Path, Left]]]:
+    rest: list[tuple[Path, Left]] = []
     files = {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [], rest)}
     for name in include:
         place = _include(directory, name)
@@ -138,9 +147,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
         yield from (path for name in (*folders, *names) if (path := Path(top, name)).is_symlink())
 
 
-def _measure(
-    directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
-) -> LeftOut | None:
+def _measure(directory: Path, path: Path, why: Left, taken: set[str]) -> LeftOut | None:
     """Measure what is left out at `path`. None if nothing is left out."""
     name = os.fspath(path.relative_to(directory))
     if not path.is_dir():
@@ -195,9 +202,7 @@ def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
     )
 
 
-def _walk(
-    directory: Path, rules: list[_Rules], rest: list[tuple[Path, Literal["ignored", "link"]]]
-) -> Iterator[Path]:
+def _walk(directory: Path, rules: list[_Rules], rest: list[tuple[Path, Left]]) -> Iterator[Path]:
     ignore = directory / ".gitignore"
     if ignore.is_file():
         rules = [*rules, _Rules(directory, tuple(_patterns(ignore)))]
@@ -212,7 +217,11 @@ def _walk(
             elif entry.is_dir(follow_symlinks=False):
                 yield from _walk(Path(entry.path), rules, rest)
             elif entry.is_file(follow_symlinks=False):
-                yield Path(entry.path)
+                # `report` writes into the directory where it was asked for, which is often the work tree.
+                if _REPORT.fullmatch(entry.name):
+                    rest.append((Path(entry.path), "report"))
+                else:
+                    yield Path(entry.path)
 
 
 def _is_ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:

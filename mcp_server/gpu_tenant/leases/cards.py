@@ -216,7 +216,8 @@ def card(
         state=lease.state,
         box=lease.box_id,
         address=_where(lease),
-        age_s=round(((lease.ended_at or now) - born).total_seconds()),
+        # This computer's clock may have been set back since.
+        age_s=max(0, round(((lease.ended_at or now) - born).total_seconds())),
         deadline_in_s=left_s,
         price_usd_h=lease.price_usd_h if live else Decimal(0),
         bills=bills,

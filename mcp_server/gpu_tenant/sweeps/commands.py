@@ -124,14 +124,17 @@ async def tend(
     """
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tend_sweep(context, sweep, values, spare)
+    return SweepReport(table=await sorted_of(context, sweep.id, by=by), troubles=troubles)
+
+
+async def sorted_of(context: Context, sweep_id: str, *, by: str | None = None) -> Reckoning:
+    """Make the sweep's table from what is on record, with what each cell came to, the best first. No box is asked."""
+    sweep = context.ledger.sweep(sweep_id)
     # With thousands of cells this takes a while. In a thread, it does not block anything else.
     table = await asyncio.to_thread(_to_reckon(context, sweep.id))
     placements = context.ledger.placements(sweep.id)
     leases = {lease: context.ledger.lease(lease) for lease in table.leases}
-    sorted_table = await asyncio.to_thread(
-        partial(with_results, table, sweep, placements, leases, by=by)
-    )
-    return SweepReport(table=sorted_table, troubles=troubles)
+    return await asyncio.to_thread(partial(with_results, table, sweep, placements, leases, by=by))
 
 
 async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> SweepReport:

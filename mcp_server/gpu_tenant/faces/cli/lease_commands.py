@@ -81,6 +81,8 @@ async def init(directory: str, schema: bool) -> None:
 def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str:
     """Return the order that was named, or else that of this directory."""
     if named is not None:
+        if not named.strip():
+            raise click.BadParameter("no file is named; `none` orders nothing")
         return named
     from pathlib import Path
 

@@ -220,7 +220,8 @@ def print_watched(shown: Watched) -> None:
         click.echo(shown.log.rstrip("\n"))
     rows: list[tuple[str, object]] = [("state", state_of(shown))]
     if shown.why:
-        rows.append(("why", with_dates(shown.why)))
+        # The pages of the skill are for an agent: no command shows them to a person.
+        rows.append(("why", with_dates(shown.why.partition("; read references/")[0])))
     if shown.progress is not None:
         rows.append(("progress", progress_of(shown)))
     rows += [

@@ -28,7 +28,11 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
         dog = Watchdog(
             tenancy,
             every_s=every_s,
-            tell=lambda words: None if once else click.echo(words, err=True),
+            tell=lambda words: (
+                None
+                if once
+                else click.echo(f"{tenancy.clock.now():%Y-%m-%d %H:%M:%S} UTC  {words}", err=True)
+            ),
         )
         if once:
             output.answer(await dog.once(), as_json, output.look)

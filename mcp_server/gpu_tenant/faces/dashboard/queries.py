@@ -135,6 +135,14 @@ async def search(request: Request) -> Response:
     )
 
 
+async def sweep(request: Request) -> Response:
+    """The cells of one sweep as they are on record, the best first. No box is asked."""
+    from gpu_tenant.sweeps.commands import sorted_of
+
+    context, sweep_id = tenancy(request).context, request.path_params["sweep"]
+    return answer(await sorted_of(context, sweep_id))
+
+
 async def losses(request: Request) -> Response:
     """What would be lost for good if the box were destroyed now."""
     opened = tenancy(request)
@@ -231,6 +239,7 @@ ROUTES = [
     Route("/api/leases/{lease}/jobs/{job}/log/search", search),
     Route("/api/leases/{lease}/losses", losses),
     Route("/api/leases/{lease}/report", report),
+    Route("/api/sweeps/{sweep}", sweep),
     Route("/api/offers", offers),
     Route("/api/history", read_spending),
     Route("/api/platforms", known_platforms),

@@ -56,6 +56,24 @@ export interface Card {
   together: Fleet | null;
 }
 
+export interface CellRow {
+  cell: string;
+  state: "verified" | "finished" | "running" | "queued" | "waiting" | "given_up" | "failed" | "missing" | "duplicate";
+  /** where it is, or was last; None: nowhere yet */
+  lease: string | null;
+  job: string | null;
+  attempts: number;
+  /** what its box said of an end that was none */
+  why: string | null;
+  parameters: Record<string, string>;
+  /** the last ones in its kept log */
+  metrics: Record<string, number>;
+  /** its last run; None: not ended */
+  took_s: number | null;
+  /** of that run, at its box's rate */
+  cost_usd: string | null;
+}
+
 export interface ChangedRows {
   /** when it was looked at; growing figures grow from then on */
   at: string;
@@ -570,6 +588,26 @@ export interface Receipt {
   given_up: string[];
   /** what stays on the box or at the provider, or None */
   left_behind: string | null;
+}
+
+export interface Reckoning {
+  sweep: string;
+  command: string;
+  leases: string[];
+  rows: CellRow[];
+  counts: Record<string, number>;
+  /** cells of different parameters that left the same bytes in every file */
+  twins: string[][];
+  /** a sentence for each thing somebody must look at */
+  wrong: string[];
+  /** a name for exactly what is wrong */
+  digest: string;
+  /** who accepted exactly that; None: nobody */
+  settled_by: string | null;
+  /** how the rows are sorted; None: as declared */
+  by: string | null;
+  /** the first of them, and its metric */
+  best: string | null;
 }
 
 export interface Series {

@@ -87,6 +87,15 @@ export default {
     "在本机上走完一次租用，从报价到收据，不需账户也不花钱。",
   "Or read how each platform behaves": "或先看各平台的特点",
   Sweeps: "参数扫描",
+  "Show the cells of {sweep}": "显示 {sweep} 的各组参数",
+  "Hide the cells of {sweep}": "收起 {sweep} 的各组参数",
+  "Cells of {sweep}, the best first": "{sweep} 的各组参数，最好的在前",
+  Cell: "参数组",
+  queued: "排队中",
+  "waiting for a box": "等待机器",
+  "given up": "已放弃",
+  missing: "缺失",
+  "ran twice": "重复运行",
 
   // alarms and notifications
   "1 alarm": "1 条警报",

@@ -8,6 +8,7 @@ import {Alarms} from "./alarms.js";
 import {LeaseRow} from "./leaserow.js";
 import {Orphans} from "./orphans.js";
 import {byFleet, grouped, isFree, isLive, isUnseen, phaseOf, rateOf} from "./standing.js";
+import {Sweeps} from "./sweeps.js";
 import {
   Button,
   Copy,
@@ -238,7 +239,7 @@ export function Overview() {
     <${Alarms} alarms=${overview.alarms.filter((words) => !said.has(words))} />
     ${groups.map((group) => html`<${Group} key=${group.id} ...${group} />`)}
     <${Orphans} />
-    <${Listed} id="sweeps" words=${t("Sweeps")} lines=${overview.sweeps} />
+    <${Sweeps} lines=${overview.sweeps} />
     <${Listed} id="waiting" words=${t("Waiting for a box")} lines=${overview.waiting} />
     ${
       isUnseen(overview)

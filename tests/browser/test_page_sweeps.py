@@ -1,0 +1,120 @@
+"""A sweep on the page: what each cell came to, the best first, as the terminal's table has it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from browser.chrome import barriers
+from browser.conftest import NewTab
+from browser.served import Dashboard
+from browser.states import Renter, dashboard_of, renter_at
+from e2e.leased import end_processes
+from playwright.async_api import expect
+
+from gpu_tenant.sweeps.commands import reckoned_of, tend
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PATIENCE_MS = 90_000
+CELL = """\
+mkdir -p "$1"
+echo '{}' >"$1/told.json"
+case $2 in 0.1) loss=0.5;; 0.2) loss=0.25;; *) exit 3;; esac
+echo "step 1/1 loss=$loss acc=0.9"
+"""
+"""Three cells, of which the second is the best, and the third fails before it tells anything."""
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+@dataclass
+class Scene:
+    """A dashboard with a sweep of three cells on a box of this computer."""
+
+    dashboard: Dashboard
+    lease: str
+
+
+@pytest.fixture(scope="module")
+def renter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renter]:
+    root = tmp_path_factory.mktemp("sweeps")
+    with renter_at("vastai", root) as made:
+        yield made
+        end_processes(root / "stage" / "tenant" / "boxes")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def scene(renter: Renter) -> AsyncIterator[Scene]:
+    tree = renter.root / "tree"
+    tree.mkdir()
+    (tree / "cell.sh").write_text(CELL, encoding="utf-8")
+    async with renter.tenancy() as tenancy:
+        lease = (await tenancy.provision(smoke="none")).lease
+        await tenancy.push(lease, str(tree))
+        await tenancy.launch_detached(
+            lease, "sh cell.sh {cell} {lr}", ["{cell}/"], matrix={"lr": ["0.1", "0.2", "0.3"]}
+        )
+        while reckoned_of(tenancy.context, "sw-1").still_open:
+            await tend(tenancy.context, "sw-1")
+            await asyncio.sleep(0.2)
+        await tenancy.collect(lease)
+    with dashboard_of(renter, renter.root) as dashboard:
+        yield Scene(dashboard, lease)
+
+
+async def test_the_cells_are_shown_with_the_best_first_and_keep_nobody_out(
+    new_tab: NewTab, scene: Scene, axe: Path
+) -> None:
+    async with new_tab(scene.dashboard, script=axe) as tab:
+        await tab.open()
+        await tab.button("Show the cells of sw-1").click(timeout=PATIENCE_MS)
+        table = tab.page.get_by_role("region", name="Cells of sw-1, the best first")
+        rows = table.locator("tbody tr")
+        await expect(rows).to_have_count(3, timeout=PATIENCE_MS)
+
+        head = await table.locator("thead th").all_inner_texts()
+        first, second, last = [
+            await row.locator("th, td").all_inner_texts() for row in await rows.all()
+        ]
+        assert head == ["Cell", "State", "loss", "acc", "Lasted", "Cost", "Lease"]
+        assert first[:4] == ["lr-0.2", "verified", "0.25", "0.9"]
+        assert second[:4] == ["lr-0.1", "verified", "0.5", "0.9"]
+        assert last[:4] == ["lr-0.3", "failed", "–", "–"]
+        assert first[6] == scene.lease
+        assert re.search(r"\d", first[4]), first
+        for theme in ("light", "dark"):
+            await tab.page.emulate_media(color_scheme=theme)
+            assert not await barriers(tab.page)
+
+        await tab.button("Hide the cells of sw-1").click()
+        await expect(table).to_have_count(0)
+
+
+async def test_the_table_is_in_chinese_and_a_sweep_that_is_unknown_is_told(
+    new_tab: NewTab, scene: Scene
+) -> None:
+    async with new_tab(scene.dashboard, language="zh-CN") as tab:
+        await tab.open()
+        await tab.page.get_by_role("button", name="显示 sw-1").click(timeout=PATIENCE_MS)
+        region = tab.page.get_by_role("region", name="sw-1 的各组参数")
+        await expect(region.locator("tbody tr")).to_have_count(3, timeout=PATIENCE_MS)
+
+        words = await region.locator("thead th").all_inner_texts()
+        states = await region.locator("tbody td:nth-child(2)").all_inner_texts()
+        assert [bool(CHINESE.search(word)) for word in words] == [
+            True,
+            True,
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
+        assert states == ["已验证", "已验证", "失败"]
+
+    status, _, told = scene.dashboard.ask("/api/sweeps/sw-9")
+    assert status == 400
+    assert "no sweep" in str(told)
