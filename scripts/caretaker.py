@@ -2061,6 +2061,7 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
     (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),
+    (re.compile(rb"next-look"), 32, None),
     (re.compile(rb"activity\.jsonl|pruned|queue/journal"), 1 << 28, "lines"),
     (re.compile(rb"activity-latest\.json|queue/runner\.json"), 1 << 24, "json"),
     (re.compile(rb"queue/(?:lock|runner\.lock)"), 0, None),
@@ -3709,6 +3710,7 @@ FIELDS = {  # the kind of each argument, and help for a person
     "rehearsed": ("flag", "the tenant's ledger is a rehearsal's, and time may leap with it"),
     "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
+    "back_in_s": ("number", "who asks looks after the lease, and is back in so many seconds"),
     "tells_s": ("number", "of what takes long, say so often how much is done, a line each"),
 }
 
@@ -3719,7 +3721,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     Raises:
         Refusal: BAD_REQUEST.
     """
-    names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant tells_s").split()}
+    names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant back_in_s tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
         raise Refusal(
             "BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values()))
@@ -4014,6 +4016,45 @@ def _told_at(home: str) -> tuple[str, str]:
     return (leaps, dues) if known and os.path.isabs(leaps) and os.path.isabs(dues) else ("", "")
 
 
+# --- next_look -----------------------------------------------------------------------------------
+# When whoever looks after the lease is back, as they say themselves. The guard leaves the end of the lease to them.
+
+
+def note_next_look(home: str, back_in_s: float) -> None:
+    """Note that somebody who looks after the lease is back in so many seconds at the latest."""
+    try:
+        with open(os.path.join(home, "next-look"), "w", encoding="utf-8") as file:
+            file.write("%.1f\n" % back_in_s)
+    except OSError:  # the disk is full: the guard waits for nobody
+        pass
+
+
+class NextLook:
+    """Until when somebody is expected back, by a clock that nobody can set."""
+
+    def __init__(self, home: str, now: float) -> None:
+        self._path = os.path.join(home, "next-look")
+        self._noted_ns = 0
+        self.until = 0.0
+        self.hear(now)
+        # It was noted before this guard began. Only the wall clock tells how long before.
+        self.until -= max(0.0, time.time() - self._noted_ns / 1e9)
+
+    def hear(self, now: float) -> None:
+        """Read what was noted since the last time, if anything was. It counts from `now`."""
+        try:
+            noted_ns = os.stat(self._path).st_mtime_ns
+            if noted_ns == self._noted_ns:
+                return
+            with open(self._path, encoding="utf-8") as file:
+                back_in_s = float(file.read(32))
+        except (OSError, ValueError):  # nobody has noted anything, or it is being written
+            return
+        self._noted_ns = noted_ns
+        if 0 <= back_in_s < 1e6:
+            self.until = now + back_in_s
+
+
 # --- presence ------------------------------------------------------------------------------------
 # Whether somebody who logged in is here: at a terminal, or over a connection on which something moves.
 
@@ -4205,6 +4246,7 @@ class Guarding:
         self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
+        self._next_look = NextLook(home, self._clock.elapsed_s())
         self._done_from = self._clock.elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
@@ -4242,9 +4284,13 @@ class Guarding:
             )
             most_s = min(2.0, shortest_s / 4)
             wait_s = min(most_s, max(0.05, self._fires - self._clock.elapsed_s()))
-            source = self._clock.wait(self._listener.waits, wait_s, seen, self._due(seen))
+            source = self._clock.wait(self._listens, wait_s, seen, self._due(seen))
             if source and not self._heeds(str(source)):
                 return False
+
+    def _listens(self, seconds: float) -> str | None:
+        self._next_look.hear(self._clock.elapsed_s())
+        return self._listener.waits(seconds)
 
     def _due(self, seen: float) -> float | None:
         """When something is next to be done here, if nothing happens meanwhile. None if nothing is."""
@@ -4528,7 +4574,6 @@ class Guarding:
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
             return
-        tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
         begins = self._clock.elapsed_s()
@@ -4539,13 +4584,12 @@ class Guarding:
         left_s = begins - self._clock.elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while self._clock.elapsed_s() < begins:
+        elif self._left_to_others_until(end) > begins:
+            self._notes(meter="left to whoever looks after the lease, while they come back")
+        while not self._is_time(max(begins, self._left_to_others_until(end))):
             if not self._notes():
                 return
-            self._take_a_look()
-            seen = self._clock.begin_round()
-            wait_s = min(2.0, max(0.05, begins - seen))
-            self._clock.wait(time.sleep, wait_s, seen, begins if begins > seen else None)
+        tries, wait_s = 0, 1.0
         while True:
             loses = "" if end.get("on") == "waive" else self._loses()
             if (
@@ -4572,6 +4616,25 @@ class Guarding:
             wait_s = min(wait_s * 2, 300.0)
             if not self._notes():
                 return
+
+    def _is_time(self, begins: float) -> bool:
+        """Whether the end begins now. If not, wait a little."""
+        seen = self._clock.begin_round()
+        if seen >= begins:
+            return True
+        self._take_a_look()
+        self._clock.wait(time.sleep, min(2.0, max(0.05, begins - seen)), seen, begins)
+        return False
+
+    def _left_to_others_until(self, end: dict) -> float:
+        """Until when whoever looks after the lease may prove and end it. A stop leaves the disk, which bills on.
+
+        That is as long as they come back when they said, and no longer than was agreed.
+        """
+        if self._record.get("why") != "deadline" or end.get("on") != "keep":
+            return 0.0
+        self._next_look.hear(self._clock.elapsed_s())
+        return min(self._next_look.until, self._fires + float(end.get("left_to_others_s") or 0.0))
 
     def _waived_at(self, end: dict) -> float:
         return self._fires + float(end["waived_after_s"])
@@ -4668,7 +4731,7 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
         flags.add_argument(
             "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
         )
-        for name in (TAKES[verb] + " tenant tells_s").replace("!", "").split():
+        for name in (TAKES[verb] + " tenant back_in_s tells_s").replace("!", "").split():
             kind, text = FIELDS[name]
             flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
                 "_", "-"
@@ -4731,6 +4794,9 @@ def _answer(argv: list[str]) -> dict:
                 os.utime(file.fileno())
         except OSError:  # the disk is full
             pass
+    back_in_s = request.pop("back_in_s", None)
+    if back_in_s is not None:
+        note_next_look(home, back_in_s)
     return dict(VERBS[verb](home, request), ok=True)
 
 

@@ -12,6 +12,7 @@ from gpu_tenant.artifacts.push import Pushed as Pushed
 from gpu_tenant.box.audit.run import Audited as Audited
 from gpu_tenant.box.environment.prepare import Prepared as Prepared
 from gpu_tenant.doctor import Checkup as Checkup
+from gpu_tenant.errands.answers import RunTold as RunTold
 from gpu_tenant.jobs.launch import Launched as Launched
 from gpu_tenant.jobs.monitor import Watched as Watched
 from gpu_tenant.jobs.smoke import SmokeReceipt as SmokeReceipt

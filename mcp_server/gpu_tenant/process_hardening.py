@@ -27,15 +27,20 @@ UNATTENDED = "GPU_TENANT_UNATTENDED"
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4
+_NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def harden() -> None:
     """This process's initial variables no longer hold secrets where other processes could read them.
 
-    `os.environ` still has them. So a program that is started with `os.environ` has them, too.
+    `os.environ` still has them. So a program that is started with `os.environ` has them, too. No package that
+    happens to be installed is shown our records either.
     """
+    # Pydantic looks for plugins in every installed package, which takes a while, and shows them every value.
+    os.environ[_NO_PLUGINS] = "__all__"
     if os.name != "posix":
         return
+    os.unsetenv(_NO_PLUGINS)  # a program that we start may want its plugins
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
     for name, value in [*os.environb.items()]:

@@ -28,6 +28,7 @@ from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, mus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     from gpu_tenant.answers import (
         Audited,
@@ -39,15 +40,19 @@ if TYPE_CHECKING:
         Leases,
         Prepared,
         Pushed,
+        RunTold,
         SmokeReceipt,
         TornDown,
         Watched,
     )
     from gpu_tenant.domain.model import Profile
+    from gpu_tenant.domain.order import Order
     from gpu_tenant.domain.ports import Clock
     from gpu_tenant.domain.sweep_grid import Grid
+    from gpu_tenant.errands.answers import Plan
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
+    from gpu_tenant.leases.owner_approval import Unguarded
     from gpu_tenant.ledger import Ledger
     from gpu_tenant.sweeps.commands import SweepReport
 
@@ -89,6 +94,52 @@ class Tenancy:
     async def aclose(self) -> None:
         """Every connection is closed. Boxes, jobs and leases go on as they are."""
         await self.context.aclose()
+
+    async def run(
+        self,
+        id: Annotated[str, Field(description="of a run: go on with it")] = "",
+        directory: Annotated[str, Field(description="work tree here")] = "",
+        command: str = "",
+        artifacts: Annotated[list[str], Field(description="must be kept: ['out/']")] = [],  # noqa: B006 - never changed; a schema default
+        discard: Annotated[list[str], Field(description="may be lost")] = [],  # noqa: B006 - never changed; a schema default
+        gpu: str = "",
+        hours: Annotated[float, Field(ge=0, description="of work")] = 0,
+        max_usd: Annotated[float, Field(ge=0, description="in all")] = 0,
+        smoke: Annotated[str, Field(description="a shorter command for it; none")] = "",
+        on: Annotated[str, Field(description="local, own or one provider")] = "",
+        agree: Annotated[Literal["", "yes"], Field(description="the person agrees to rent")] = "",
+    ) -> RunTold:
+        """All of it in one: smoke test, offers, a plan to show, rent, push, launch, collect, prove, teardown.
+
+        Call again with its id until done. What it asks at the end: with artifacts, discard.
+        """
+        from gpu_tenant.errands.calls import AgentCall
+
+        said = {
+            "command": command,
+            "artifacts": tuple(artifacts),
+            "discard": tuple(discard),
+            "gpu": gpu,
+            "hours": hours or None,
+            "max_usd": max_usd or None,
+            "smoke": smoke,
+            "on": on,
+        }
+        call = AgentCall(self, by="agent" if agree else None)
+        return await call.go_on(call.name(id, directory, said))
+
+    async def plan_run(
+        self, id: str = "", directory: str = "", agree: str = "", **said: object
+    ) -> Plan | None:
+        """Do as `run` until somebody has to agree. None if nobody has to, or there is nothing to agree to yet."""
+        from gpu_tenant.errands.calls import AgentCall
+
+        call = AgentCall(self, by=None)
+        given = {k: tuple(v) if isinstance(v, list) else v or None for k, v in said.items()}
+        name = call.name(id, directory, given)
+        if not agree and call.is_undecided(name):
+            await call.go_on(name)
+        return call.plan
 
     async def find_offers(
         self,
@@ -139,7 +190,7 @@ class Tenancy:
         provider: str | None = None,
         explain: Literal["", "explain"] = "",
         limit: int = 8,
-        order: str = "",
+        order: str | Order = "",
         disk_gb: int | None = None,
         region: str | None = None,
         **wished: object,
@@ -226,12 +277,8 @@ class Tenancy:
 
         The meter may run from here: always end with verify_and_teardown.
         """
-        from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.orders import order_for
-        from gpu_tenant.leases.overview import card_of
-        from gpu_tenant.leases.provision import intend, require_smoke
-        from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
 
         context = self.context
         asked = RentRequest(
@@ -247,7 +294,41 @@ class Tenancy:
             recover=tuple(recover),
             order=order_for(context, provider, quotes, order),
         )
-        for name in recover:
+        return await self.rent(
+            asked,
+            provider=provider,
+            target=target,
+            price_usd_h=price_usd_h,
+            unguarded=unguarded,
+            smoke=smoke,
+            quotes=quotes,
+            wait_h=wait_h,
+            wait_s=wait_s,
+            count=count,
+        )
+
+    async def rent(
+        self,
+        asked: RentRequest,
+        *,
+        provider: str = "local",
+        target: str | None = None,
+        price_usd_h: Decimal | None = None,
+        unguarded: Unguarded = "refuse",
+        smoke: str | None = None,
+        quotes: Sequence[str] = (),
+        wait_h: float = 0,
+        wait_s: float = WAIT_S,
+        count: int = 1,
+    ) -> Card:
+        """Do as `provision`, on terms that were put together by the caller."""
+        from gpu_tenant.leases.adopt import adopt
+        from gpu_tenant.leases.overview import card_of
+        from gpu_tenant.leases.provision import intend, require_smoke
+        from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
+
+        context = self.context
+        for name in asked.recover:
             if name != "same":
                 context.set_up(name)
                 if not isinstance(context.connectors[name], Market):
@@ -641,12 +722,13 @@ class Tenancy:
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
         """Return what took the box, as the ledger has it. None if nothing is known to have taken it."""
-        from gpu_tenant.jobs.failure_cause import BoxSeen
-
         context = self.context
         gone = recorded_fate(context.ledger.events(lease.id, *TURNS))
         if gone is None or gone == "stopped_by_provider":
-            return None  # that says who stopped it, and not why its job ended
+            return None  # this says who stopped the box, and not why its job ended
+        # Its patterns take long to compile, and most boxes were not taken.
+        from gpu_tenant.jobs.failure_cause import BoxSeen
+
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
 
     async def stop_job(

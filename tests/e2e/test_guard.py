@@ -18,7 +18,10 @@ from gpu_tenant.domain.protection import Armed
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.transports.local import LocalTransport
 
-PROVED = "it stops the jobs, then the box stops itself with its own key (proved)"
+PROVED = (
+    "it stops the jobs, then the box stops itself with its own key (proved); at most 15 min later while a "
+    "watchdog ends it"
+)
 
 
 def guard_on(tenant: Tenant, box: str) -> Callable[[], dict[str, Any]]:

@@ -92,15 +92,20 @@ class Client:
         words.insert(place, "--json")
         self.calls += 1
         base = self.home / f"{self.calls:03d}-{said[0]}"
+        into = {
+            to: os.open(f"{base}{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            for to, name in ((1, ".out"), (2, ".err"))
+        }
         pid = os.fork()
         if pid:
+            for file in into.values():
+                os.close(file)
             return pid, base, words
         status = 99
         try:
             os.setsid()
-            for to, name in ((1, ".out"), (2, ".err")):
-                into = os.open(f"{base}{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-                os.dup2(into, to)
+            for to, file in into.items():
+                os.dup2(file, to)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.environ.clear()
             os.environ.update({**self.environ, **(environ or {})})

@@ -228,27 +228,36 @@ class Life:
             self.client.ask("leases")
         return ended
 
+    def _takes_nothing(self, error: int) -> bool:
+        tried = self.state / ".tried"
+        try:
+            tried.write_bytes(bytes(1 << 16))
+        except OSError as met:
+            return met.errno == error
+        tried.unlink()
+        return False
+
     @contextmanager
     def _bad_disk(self) -> Iterator[None]:
         filler = self.state / ".filler"
         is_full = self.dice.random() < 0.5
-        if is_full:
-            with suppress(OSError), filler.open("wb", buffering=0) as into:
-                while True:
-                    into.write(bytes(1 << 16))
-        else:
+        if not is_full:
             # Over itself, and read-only: programs that have it open do not keep that from happening.
             _run("mount", "--bind", self.state, self.state)
             _run("mount", "-o", "remount,ro,bind", self.state)
         self.client.log.append({"disk": "full" if is_full else "read-only"})
         try:
-            takes_none = errno.ENOSPC if is_full else errno.EROFS
-            try:
-                (self.state / ".tried").write_bytes(bytes(1 << 16))
-            except OSError as error:
-                self.was_troubled = error.errno == takes_none
-            if not self.was_troubled:
+            # A verb that is on its way may free what it had: then the disk is filled again.
+            for _ in range(20):
+                if is_full:
+                    with suppress(OSError), filler.open("ab", buffering=0) as into:
+                        while True:
+                            into.write(bytes(1 << 16))
+                if self._takes_nothing(errno.ENOSPC if is_full else errno.EROFS):
+                    break
+            else:
                 raise RuntimeError("the disk was to take nothing, and does")
+            self.was_troubled = True
             yield
         finally:
             if is_full:

@@ -287,3 +287,28 @@ def test_a_look_is_taken_beside_it_and_a_look_that_fails_is_nothing(box: Box) ->
     look.write_text("raise SystemExit(3)", encoding="utf-8")
     box.turns()
     assert box.ask("guard")["state"] == "armed"
+
+
+def test_at_the_deadline_the_end_is_left_to_those_who_come_back_and_not_for_ever(box: Box) -> None:
+    leave = box.script("leave", {"ok": True, "asked": True})
+    end = {"kind": "vastai", "on": "keep", "left_to_others_s": 3}
+    box.ask("status", back_in_s=600)
+
+    armed = box.arm(0.3, end=end, scripts={"leave": str(leave)})
+
+    until(lambda: "left to whoever looks after" in str(box.stands().get("meter")))
+    assert asked(leave) == []
+    until(lambda: isinstance(box.stands()["meter"], dict))
+    assert box.stands()["meter"]["at"] - armed["armed_at"] >= 3
+
+
+def test_what_was_said_long_before_keeps_no_guard_waiting(box: Box) -> None:
+    leave = box.script("leave", {"ok": True, "asked": True})
+    box.ask("status", back_in_s=600)
+    said_at = time.time() - 601  # noqa: TID251
+    os.utime(box.home / "next-look", (said_at, said_at))
+
+    end = {"kind": "vastai", "on": "keep", "left_to_others_s": 600}
+    box.arm(0.1, end=end, scripts={"leave": str(leave)})
+
+    until(lambda: asked(leave))

@@ -46,6 +46,7 @@ PARTS = (
     "requests",
     "listening",
     "guard_clock",
+    "next_look",
     "presence",
     "guard",
     "__main__",

@@ -32,6 +32,7 @@ import sys
 from box_scripts.caretaker.complete import complete
 from box_scripts.caretaker.guard import guard
 from box_scripts.caretaker.launch import start
+from box_scripts.caretaker.next_look import note_next_look
 from box_scripts.caretaker.paths import escape_path
 from box_scripts.caretaker.pattern_bounds import patterns
 from box_scripts.caretaker.progress import TELLING
@@ -80,7 +81,7 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
         flags.add_argument(
             "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
         )
-        for name in (TAKES[verb] + " tenant tells_s").replace("!", "").split():
+        for name in (TAKES[verb] + " tenant back_in_s tells_s").replace("!", "").split():
             kind, text = FIELDS[name]
             flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
                 "_", "-"
@@ -143,6 +144,9 @@ def _answer(argv: list[str]) -> dict:
                 os.utime(file.fileno())
         except OSError:  # the disk is full
             pass
+    back_in_s = request.pop("back_in_s", None)
+    if back_in_s is not None:
+        note_next_look(home, back_in_s)
     return dict(VERBS[verb](home, request), ok=True)
 
 

@@ -13,6 +13,7 @@ from box_scripts.caretaker.guard_clock import GuardClock, elapsed_s
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, all_jobs
 from box_scripts.caretaker.listening import Listener
+from box_scripts.caretaker.next_look import NextLook
 from box_scripts.caretaker.notice import record_notice
 from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
@@ -137,6 +138,7 @@ class Guarding:
         self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
+        self._next_look = NextLook(home, self._clock.elapsed_s())
         self._done_from = self._clock.elapsed_s() + float(
             (request.get("when_done") or {}).get("not_before_s") or 0
         )
@@ -174,9 +176,13 @@ class Guarding:
             )
             most_s = min(2.0, shortest_s / 4)
             wait_s = min(most_s, max(0.05, self._fires - self._clock.elapsed_s()))
-            source = self._clock.wait(self._listener.waits, wait_s, seen, self._due(seen))
+            source = self._clock.wait(self._listens, wait_s, seen, self._due(seen))
             if source and not self._heeds(str(source)):
                 return False
+
+    def _listens(self, seconds: float) -> str | None:
+        self._next_look.hear(self._clock.elapsed_s())
+        return self._listener.waits(seconds)
 
     def _due(self, seen: float) -> float | None:
         """When something is next to be done here, if nothing happens meanwhile. None if nothing is."""
@@ -460,7 +466,6 @@ class Guarding:
         if end["kind"] == "none" or "leave" not in self._request["scripts"]:
             self._notes(meter="nothing on this box ends its bill")
             return
-        tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
         begins = self._clock.elapsed_s()
@@ -471,13 +476,12 @@ class Guarding:
         left_s = begins - self._clock.elapsed_s()
         if left_s > 0:
             self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while self._clock.elapsed_s() < begins:
+        elif self._left_to_others_until(end) > begins:
+            self._notes(meter="left to whoever looks after the lease, while they come back")
+        while not self._is_time(max(begins, self._left_to_others_until(end))):
             if not self._notes():
                 return
-            self._take_a_look()
-            seen = self._clock.begin_round()
-            wait_s = min(2.0, max(0.05, begins - seen))
-            self._clock.wait(time.sleep, wait_s, seen, begins if begins > seen else None)
+        tries, wait_s = 0, 1.0
         while True:
             loses = "" if end.get("on") == "waive" else self._loses()
             if (
@@ -504,6 +508,25 @@ class Guarding:
             wait_s = min(wait_s * 2, 300.0)
             if not self._notes():
                 return
+
+    def _is_time(self, begins: float) -> bool:
+        """Whether the end begins now. If not, wait a little."""
+        seen = self._clock.begin_round()
+        if seen >= begins:
+            return True
+        self._take_a_look()
+        self._clock.wait(time.sleep, min(2.0, max(0.05, begins - seen)), seen, begins)
+        return False
+
+    def _left_to_others_until(self, end: dict) -> float:
+        """Until when whoever looks after the lease may prove and end it. A stop leaves the disk, which bills on.
+
+        That is as long as they come back when they said, and no longer than was agreed.
+        """
+        if self._record.get("why") != "deadline" or end.get("on") != "keep":
+            return 0.0
+        self._next_look.hear(self._clock.elapsed_s())
+        return min(self._next_look.until, self._fires + float(end.get("left_to_others_s") or 0.0))
 
     def _waived_at(self, end: dict) -> float:
         return self._fires + float(end["waived_after_s"])

@@ -106,6 +106,7 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
     (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),
+    (re.compile(rb"next-look"), 32, None),
     (re.compile(rb"activity\.jsonl|pruned|queue/journal"), 1 << 28, "lines"),
     (re.compile(rb"activity-latest\.json|queue/runner\.json"), 1 << 24, "json"),
     (re.compile(rb"queue/(?:lock|runner\.lock)"), 0, None),

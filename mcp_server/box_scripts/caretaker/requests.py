@@ -100,6 +100,7 @@ FIELDS = {  # the kind of each argument, and help for a person
     "rehearsed": ("flag", "the tenant's ledger is a rehearsal's, and time may leap with it"),
     "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
+    "back_in_s": ("number", "who asks looks after the lease, and is back in so many seconds"),
     "tells_s": ("number", "of what takes long, say so often how much is done, a line each"),
 }
 
@@ -110,7 +111,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
     Raises:
         Refusal: BAD_REQUEST.
     """
-    names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant tells_s").split()}
+    names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant back_in_s tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
         raise Refusal(
             "BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values()))

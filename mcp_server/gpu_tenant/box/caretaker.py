@@ -304,9 +304,15 @@ class Caretaker:
         }
         return await self.ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
 
-    async def standing(self) -> Standing:
-        """Ask for the state of every job that was ever started on the box."""
-        return await self.ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
+    async def standing(self, *, back_in_s: float | None = None) -> Standing:
+        """Ask for the state of every job that was ever started on the box.
+
+        Whoever looks after the lease says when they are back: so long its guard leaves the end to them.
+        """
+        request: dict[str, JsonValue] = {"tenant": True}
+        if back_in_s is not None:
+            request["back_in_s"] = back_in_s
+        return await self.ask("status", request, Standing, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
         """End every process of the job: ask it to end, and kill what still runs after `grace_s`."""

@@ -24,6 +24,7 @@ from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.protection import (
     END_GRACE_S,
+    LAST_RESORT_S,
     UNSEEN_DONE_S,
     Armed,
     stop_keeps_work,
@@ -147,9 +148,11 @@ async def arm_again(
     if way and way["on"] == "keep" and stop_keeps_work(session.profile, lease):
         waived = lease.terms.on_deadline == "waive"
         signed = {"waived_after_s": _rescue_s(lease)} if waived else {}
-        request["end"] = {**way, "look": _look(session, ledger), **signed}
+        request["end"] = {**way, **_left_to_others(lease), "look": _look(session, ledger), **signed}
+    elif way and way["on"] == "waive":
+        request["end"] = {**way, "after_s": _rescue_s(lease)}
     elif way:
-        request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
+        request["end"] = {**way, **_left_to_others(lease)}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
     when_done = stops_when_done(session.profile, lease) and bool(store) and not unkept + refused
@@ -204,6 +207,15 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
     if home_was_emptied(session, ledger):
         look["restarted"] = True
     return look
+
+
+def _left_to_others(lease: Lease) -> dict[str, JsonValue]:
+    return {"left_to_others_s": _left_to_others_s(lease)}
+
+
+def _left_to_others_s(lease: Lease) -> float:
+    """How long past the deadline whoever looks after the lease may prove and end it, before the guard stops the box."""
+    return min(LAST_RESORT_S, _rescue_s(lease))
 
 
 def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
@@ -298,7 +310,11 @@ def _words(
         if way["on"] == "keep" and stop_keeps_work(profile, lease):
             kept = " and ".join(kept_by_a_stop(profile))
             ends = f"the box stops itself with its own key (proved), if nothing that counts lies outside of {kept}"
-        return f"{holds}, {then} {ends}"
+        others_s = _left_to_others_s(lease) if way["on"] == "keep" else 0
+        late = (
+            f"; at most {others_s / 60:.0f} min later while a watchdog ends it" if others_s else ""
+        )
+        return f"{holds}, {then} {ends}{late}"
     if profile.kind == "own":
         bills = running_usd_h(lease)
         return f"{holds}; " + (

@@ -43,6 +43,8 @@ _OPTIONS: Mapping[str, _Argument] = {
     "at": _Argument("address"),
     "lease": _Argument("lease"),
     "wait": _Argument("wait_h", "number"),
+    "resume": _Argument("id"),
+    "yes": _Argument("agree", flag="yes"),
     **{
         name: _Argument(name)
         for name in (
@@ -70,6 +72,7 @@ _OPTIONS: Mapping[str, _Argument] = {
             "max-runtime-h",
             "cursor",
             "attempts",
+            "max-usd",
         )
     },
 }
@@ -89,6 +92,7 @@ _SWITCHES = frozenset(
         "settle",
         "setup",
         "watch",
+        "yes",
     }
 )
 """The options that take no value."""
@@ -110,6 +114,7 @@ class _Tool(NamedTuple):
 
 _TERMS = "hours price-usd-h max-price-usd-h budget-usd idle-h rescue-usd recover on"
 _TOOLS: Mapping[str, _Tool] = {
+    "run": _Tool("run", options="resume yes artifact discard smoke hours max-usd on"),
     "smoke": _Tool("smoke_test", "directory", required="directory command"),
     "offers": _Tool("find_offers", options="provider hours max-price-usd-h"),
     "provision": _Tool("provision", options=f"{_TERMS} quote smoke unguarded count wait"),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from gpu_tenant.domain.choices import Trust
-from gpu_tenant.domain.order import Order
+from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Line, Record, Usd
 
 CENT = Decimal("0.0001")
@@ -92,7 +92,9 @@ class Wish(Record):
     host: str | None = Field(
         default=None, description="the name of the one machine to ask for, whatever it did before"
     )
-    order: Order = Field(default=Order(), description="what the box is to be beside its GPU")
+    order: Order = Field(
+        default=NOTHING_ORDERED, description="what the box is to be beside its GPU"
+    )
     volumes: tuple[Attachable, ...] = Field(
         default=(), description="the ordered volumes, at every provider that has them"
     )

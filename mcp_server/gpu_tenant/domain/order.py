@@ -172,6 +172,10 @@ class Order(Record):
         return tuple(said)
 
 
+NOTHING_ORDERED = Order.model_construct()
+"""The usual box of each platform. It is made unchecked: a check would build the type's validator in every command."""
+
+
 def _from(source: AtProvider, where: str) -> list[str]:
     named = {"template": source.template, "image": source.image}
     return [f"{kind} {name}{where}" for kind, name in named.items() if name]

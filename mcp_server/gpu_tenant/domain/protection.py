@@ -14,6 +14,11 @@ from gpu_tenant.domain.survival import kept_by_a_stop, lost_by_a_stop, stop_keep
 END_GRACE_S = 60
 """How long a job may take to end when the guard asks it to. With this time, the bill stops within two minutes."""
 
+WATCHED_S = 90
+"""How long after a look at a box its guard leaves the end to whoever looked. A watchdog looks once a minute."""
+
+LAST_RESORT_S = 900
+"""How long after the deadline a guard leaves the end to those who look, at the most. Then it ends the bill itself."""
 
 UNSEEN_DONE_S = 120
 """How long after its last job a box is stopped that nobody looks after, once the store has a proved copy.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from gpu_tenant.domain.choices import WhenDone, WhenIdle
-from gpu_tenant.domain.order import Order
+from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
@@ -114,7 +114,7 @@ class Terms(Record):
     recover: tuple[str, ...] = Field(
         default=(), description="where lost work continues: providers, in this order"
     )
-    order: Order = Field(default=Order(), description="what its box is beside its GPU")
+    order: Order = Field(default=NOTHING_ORDERED, description="what its box is beside its GPU")
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
         """Return what may be spent beyond the end, at that rate. None if the rate is unknown."""
@@ -138,7 +138,8 @@ class RentRequest(Record):
     on_failure: SaidOnFailure | None = None
     store: str | None = None
     recover: tuple[str, ...] = ()
-    order: Order = Order()
+    order: Order = NOTHING_ORDERED
+    errand: str | None = Field(default=None, description="the errand that the box is for")
 
     def terms(
         self,

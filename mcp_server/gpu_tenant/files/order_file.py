@@ -5,9 +5,10 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errand import Usual
 from gpu_tenant.domain.errors import BadRequest, SecretRefused
 from gpu_tenant.domain.order import AtProvider, Order, VolumeMount
 from gpu_tenant.files.secret_scan import find_secrets
@@ -34,6 +35,15 @@ FIRST = """\
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
 
+# What `gpu-tenant run` does here, so that it needs no other words.
+# [run]
+# command = "python3 train.py"
+# smoke = "python3 train.py --epochs 1"   # shorter, for the test here
+# artifacts = ["out/"]
+# gpu = "RTX 4090|RTX 3090"
+# hours = 10
+# max_usd = 5
+
 # A volume that outlives the box: `gpu-tenant volumes --create data ...` makes it, once.
 # [volumes.data]
 # path = "/data"
@@ -52,6 +62,14 @@ def find_order(directory: Path) -> Path | None:
     return path if path.is_file() else None
 
 
+class WorkFile(Order):
+    """The whole file: the order for the box, and what `gpu-tenant run` does there."""
+
+    run: Usual = Field(
+        default=Usual(), description="what `gpu-tenant run` does here, if nothing else is said"
+    )
+
+
 def read_order(path: Path, platforms: Sequence[str]) -> Order:
     """Read an order. `path` is the file, or the directory that has it.
 
@@ -59,6 +77,12 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
         BadRequest: there is no such file, or it has something that no order has.
         SecretRefused: it has something that looks like a secret.
     """
+    told = read_work_file(path, platforms)
+    return Order.model_validate({name: getattr(told, name) for name in Order.model_fields})
+
+
+def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
+    """Read the whole file. It raises as `read_order` does."""
     file = path / NAME if path.is_dir() else path
     try:
         with file.open("rb") as opened:
@@ -80,7 +104,7 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
         raise _wrong(file, str(error)) from None
     _must_be_known(file, said, platforms)
     try:
-        return Order.model_validate(said)
+        return WorkFile.model_validate(said)
     except ValidationError as error:
         # The input is left out: it may be a secret that somebody wrote into the file.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
@@ -110,8 +134,8 @@ def write_first(directory: Path) -> Path:
 
 
 def schema() -> dict[str, object]:
-    """Return the form of an order as a JSON schema."""
-    told = Order.model_json_schema()
+    """Return the form of the file as a JSON schema."""
+    told = WorkFile.model_json_schema()
     told.pop("title", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -121,7 +145,10 @@ def schema() -> dict[str, object]:
 
 
 def _must_be_known(file: Path, said: dict[str, object], platforms: Sequence[str]) -> None:
-    _keys_of(file, said, Order, "")
+    _keys_of(file, said, WorkFile, "")
+    run = said.get("run")
+    if isinstance(run, dict):
+        _keys_of(file, run, Usual, "run.")
     volumes = said.get("volumes")
     for name, table in volumes.items() if isinstance(volumes, dict) else ():
         if isinstance(table, dict):

@@ -160,6 +160,7 @@ async def _take_over(
         terms=terms,
         at=now,
         touched_at=now,
+        errand=asked.errand,
         allowed=context.owner.allows,
     )
     _in_place_of(context, lease, over)

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -35,7 +35,7 @@ from gpu_tenant.domain.model import (
 )
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
-from gpu_tenant.domain.protection import Protection, protection
+from gpu_tenant.domain.protection import WATCHED_S, Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.disk_reserve import give_up_reserve
 from gpu_tenant.files.skill_files import script
@@ -329,15 +329,21 @@ class Context:
                 hold.__exit__(None, None, None)
 
     async def _show_up(self, lease_id: str) -> None:
-        """Ask the box for its jobs now and then, so that its guard does not take it for one that nobody looks after."""
+        """Ask the box for its jobs now and then, so that its guard does not take it for one that nobody looks after.
+
+        A guard that would stop the box waits: it does so when the work is done, and at the deadline.
+        """
         while True:
             await asyncio.sleep(SHOWS_UP_S)
             # Whoever holds the lease meets the same trouble, and tells it.
             with suppress(Exception):
                 lease = self.ledger.lease(lease_id)
                 armed = armed_in(self.ledger.events(lease.id, *STATES))
-                if lease.state is LeaseState.ACTIVE and armed is not None and armed.when_done:
-                    await self.caretaker(lease).standing()
+                if lease.state is not LeaseState.ACTIVE or armed is None:
+                    continue
+                is_near = lease.terms.deadline_at - self.clock.now() < timedelta(seconds=WATCHED_S)
+                if armed.when_done or is_near:
+                    await self.caretaker(lease).standing(back_in_s=WATCHED_S)
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
         """Where the box itself may copy its files, with the key that the owner made for boxes.

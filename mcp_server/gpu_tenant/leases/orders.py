@@ -15,21 +15,26 @@ NONE = "none"
 """What is said instead of a file when no order is meant."""
 
 
-def order_of(context: Context, named: str) -> Order:
+def order_of(context: Context, named: str | Order) -> Order:
     """Return the order in the named file, or in the file of that directory. Without a name, nothing is ordered.
+
+    An order that was read already is returned as it is.
 
     Raises:
         BadRequest: there is no such file, or it has something that no order has.
         SecretRefused: a variable has a secret in place of a reference.
     """
-    if named in ("", NONE):
+    if isinstance(named, Order):
+        order = named
+    elif named in ("", NONE):
         return Order()
-    order = read_order(Path(named).expanduser(), sorted(context.profiles))
+    else:
+        order = read_order(Path(named).expanduser(), sorted(context.profiles))
     must_be_references(order.env_from)
     return order
 
 
-def order_for(context: Context, provider: str, quotes: Sequence[str], named: str) -> Order:
+def order_for(context: Context, provider: str, quotes: Sequence[str], named: str | Order) -> Order:
     """Return the order for a box that is had now. A quote has its own, and what was quoted is what is rented.
 
     Raises:
@@ -37,7 +42,7 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
     """
     order = order_of(context, named)
     if quotes:
-        if named not in ("", NONE):
+        if isinstance(named, str) and named not in ("", NONE):
             _must_be_quoted(context, quotes, order, named)
         for quote in filter(None, map(context.ledger.quote, quotes)):
             _must_lead_somewhere(context, quote.wish.order)

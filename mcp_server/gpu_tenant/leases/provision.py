@@ -114,6 +114,7 @@ def intend(
         at=now,
         fleet=fleet,
         recovers=recovers,
+        errand=asked.errand,
         allowed=allowed,
     )
 
@@ -189,6 +190,7 @@ def intend_quote(
         at=now,
         fleet=fleet,
         wish=wish,
+        errand=asked.errand,
         instead_of=instead_of,
         allowed=allowed,
         signed=signed,

@@ -26,6 +26,7 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.survival import kept_by_a_stop, stop_keeps
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
@@ -217,6 +218,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "not_proved": (
                 *unproved_words(evidence),
                 *_not_looked_at(lease, profile, seal),
+                *_emptied_by_stops(context, lease, profile),
                 *_not_counted(lease),
                 *_attested_words(context, lease),
             ),
@@ -280,6 +282,16 @@ def _not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tup
     return (
         f"what was written outside {places}: {least}{_heap(there)}, which nobody kept{largest}",
     )
+
+
+def _emptied_by_stops(context: Context, lease: Lease, profile: Profile) -> tuple[str, ...]:
+    """What stops of this box may have emptied before the seal looked at it."""
+    stops = sum(isinstance(event, timeline.Parked) for _, event in context.ledger.events(lease.id))
+    if not stops or lease.touched_at is None or stop_keeps(profile, lease) != "work":
+        return ()
+    places = " and ".join(dict.fromkeys((*kept_by_a_stop(profile), *profile.accounted_paths)))
+    emptied = f"what was written outside {places} before {some(stops, 'stop')}, which emptied it"
+    return (f"{emptied}: nobody looked there",)
 
 
 def _heap(heap: Heap) -> str:

@@ -17,6 +17,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
+from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
@@ -50,10 +51,11 @@ async def try_ready(context: Context, lease: str) -> None:
         await made_ready(context, found, wait_s=0)
 
 
-async def standing_of(context: Context, lease: str) -> Standing:
+async def standing_of(context: Context, lease: str, *, back_in_s: float = WATCHED_S) -> Standing:
     """Ask the box for the state of every job that was ever started on it.
 
-    If the box has heard that its platform takes it back, that is on record from here on.
+    If the box has heard that its platform takes it back, that is on record from here on. At the deadline its guard
+    leaves the end to us as long as we come back within `back_in_s`.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -61,7 +63,7 @@ async def standing_of(context: Context, lease: str) -> Standing:
     found = await must_run(context, lease)
     if found.touched_at is None:
         return Standing(jobs=())
-    standing = await context.caretaker(found).standing()
+    standing = await context.caretaker(found).standing(back_in_s=back_in_s)
     _note_notice(context, found, standing)
     return standing
 

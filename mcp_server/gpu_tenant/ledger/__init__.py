@@ -6,6 +6,7 @@ forgets it: a lease with a box becomes `terminating` or `gone` only if a permit 
 
 from gpu_tenant.ledger.accounts import Askings
 from gpu_tenant.ledger.alarms import AlarmTable
+from gpu_tenant.ledger.errands import ErrandTable
 from gpu_tenant.ledger.events import Ran
 from gpu_tenant.ledger.fleets import Fleets
 from gpu_tenant.ledger.holds import Hold, Renewal
@@ -27,6 +28,7 @@ class Ledger(
     JobTable,
     Fleets,
     WishTable,
+    ErrandTable,
     Sweeps,
     Quotes,
     AlarmTable,

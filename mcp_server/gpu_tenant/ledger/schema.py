@@ -470,6 +470,31 @@ MIGRATIONS: tuple[str, ...] = (
     """
     + _append_only("host_reports", "hosts_forgotten")
     + _never_replaced("seq", "host_reports", "hosts_forgotten"),
+    # A box that was given back before anybody used it does not count: its errand may have another one.
+    """
+    CREATE TABLE errands(
+      id TEXT PRIMARY KEY, digest TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX errands_by_digest ON errands(digest);
+    CREATE TABLE errand_events(
+      seq INTEGER PRIMARY KEY, errand_id TEXT NOT NULL REFERENCES errands(id),
+      kind TEXT NOT NULL, detail TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX errand_events_of ON errand_events(errand_id, seq);
+    ALTER TABLE leases ADD COLUMN errand TEXT REFERENCES errands(id);
+    CREATE INDEX leases_of_an_errand ON leases(errand) WHERE errand IS NOT NULL;
+
+    CREATE TRIGGER an_errand_has_one_box BEFORE INSERT ON leases
+      WHEN NEW.errand IS NOT NULL AND NEW.recovers IS NULL AND (
+        EXISTS (SELECT 1 FROM errand_events WHERE errand_id = NEW.errand AND kind = 'shown')
+        OR EXISTS (SELECT 1 FROM leases WHERE errand = NEW.errand
+          AND (state IN ('intended','active','terminating') OR touched_at IS NOT NULL)))
+      BEGIN SELECT raise(ABORT, 'law: an errand has one box'); END;
+    CREATE TRIGGER a_lease_keeps_its_errand BEFORE UPDATE OF errand ON leases
+      WHEN NEW.errand IS NOT OLD.errand
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its errand'); END;
+    """
+    + _append_only("errands", "errand_events")
+    + _never_replaced("id", "errands")
+    + _never_replaced("seq", "errand_events"),
     # No look from outside shows what is on a volume. So nothing but a person's signature ends one.
     """
     CREATE TABLE volumes(

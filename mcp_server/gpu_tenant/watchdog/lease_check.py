@@ -21,6 +21,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
@@ -41,6 +42,8 @@ _NOTICE_LOOK_S = 5.0
 """How long until the next look at a box that has notice. Such a box may have half a minute left."""
 _NOTICE_STANDS = timedelta(minutes=15)
 """How long a notice counts. After that, a box that still runs is treated like any other box."""
+_LATE_S = 30.0
+"""How much later than it was due a look may come."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -277,7 +280,7 @@ class Attendant:
         """
         if lease.ready_at is None:
             return BoxLook()
-        standing = await watch_actions.standing_of(self._tenancy.context, lease.id)
+        standing = await self._standing(lease)
         work = await self._work_end.work_seen(lease, standing)
         if self._work_end.is_due(lease, work):
             return BoxLook(
@@ -296,9 +299,13 @@ class Attendant:
         """Read the box's clock, and nothing else."""
         if lease.ready_at is None or lease.touched_at is None:
             return BoxLook()
-        return BoxLook(
-            None, self._apart(await watch_actions.standing_of(self._tenancy.context, lease.id))
-        )
+        return BoxLook(None, self._apart(await self._standing(lease)))
+
+    async def _standing(self, lease: Lease) -> Standing:
+        """Ask the box how its jobs stand, and tell its guard when we are back: at the deadline at the latest."""
+        left_s = (lease.terms.deadline_at - self._tenancy.clock.now()).total_seconds()
+        back_in_s = max(WATCHED_S, min(self._look_s, left_s) + _LATE_S)
+        return await watch_actions.standing_of(self._tenancy.context, lease.id, back_in_s=back_in_s)
 
     def _apart(self, standing: Standing) -> timedelta | None:
         # A rehearsal's clock differs from its boxes' clocks, and is meant to.

@@ -97,6 +97,7 @@ class Watchdog:
         self._cards: dict[LeaseId, Card | None] = {}
         self._busy: set[LeaseId] = set()
         self._again: dict[LeaseId, datetime] = {}
+        self._deadlines: dict[LeaseId, datetime] = {}
         self._peeks: dict[LeaseId, asyncio.Task[None]] = {}
         self._heard: int | None = None
         self._spoken_of: set[LeaseId] = set()
@@ -154,18 +155,24 @@ class Watchdog:
         left_s = self._every_s
         while left_s > 0:
             # A look that is still under way may say meanwhile when its lease is due.
-            to_due_s = min(
-                ((at - clock.now()).total_seconds() for at in self._again.values()), default=PEEK_S
-            )
+            dues = [*self._again.values(), *self._deadlines.values()]
+            to_due_s = min(((at - clock.now()).total_seconds() for at in dues), default=PEEK_S)
             wait_s = min(left_s, PEEK_S, max(1.0, to_due_s))
             await self._pass(wait_s)
             # Also count by our own sum, in case the clock is stopped or was set back.
             left_s = min(left_s - wait_s, (until - clock.now()).total_seconds())
             self._hear()
-            due = {lease_id for lease_id, at in self._again.items() if at <= clock.now()}
+            now = clock.now()
+            due = {
+                lease_id
+                for lease_id, at in (*self._again.items(), *self._deadlines.items())
+                if at <= now
+            }
             for lease_id in due | self._spoken_of:
                 if self._begin(lease_id):
                     self._again.pop(lease_id, None)
+                    if self._deadlines.get(lease_id, now) <= now:
+                        self._deadlines.pop(lease_id, None)
                     self._spoken_of.discard(lease_id)
             self._show_up()
             for lease_id in self._busy - set(self._again):
@@ -301,6 +308,7 @@ class Watchdog:
         self._busy &= set(leases)
         self._spoken_of &= set(leases)
         self._again = {known: at for known, at in self._again.items() if known in leases}
+        self._deadlines = {known: at for known, at in self._deadlines.items() if known in leases}
         for told in {alarm.lease_id for alarm in self._tenancy.ledger.open_alarms()}:
             if told is not None and told not in leases and told not in self._under_way:
                 self._end_alarms(told, but=self._unheard_end(told))
@@ -408,6 +416,10 @@ class Watchdog:
         """Remember when to look at this lease again, if that is before the next look at all leases."""
         self._busy.discard(lease_id)
         self._again.pop(lease_id, None)
+        # The guard on the box waits a little at the deadline, and only for those who come back then.
+        lease = self._tenancy.ledger.lease(lease_id)
+        if lease.state.live and lease.terms.deadline_at > self._tenancy.clock.now():
+            self._deadlines[lease_id] = lease.terms.deadline_at
         if attendant.is_busy:
             self._busy.add(lease_id)
         elif attendant.again_at is not None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from typing import Literal
 
 import click
 from rich.console import Console
@@ -138,8 +139,17 @@ async def _tell(verb: str, waiting: Waiting, bar: Progress) -> None:
             click.echo(f"{verb}: {words}", err=True)
 
 
-async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
+async def follow(
+    tenancy: Tenancy,
+    lease: str,
+    job: str | None,
+    cursor: int | None,
+    *,
+    then: Literal["next", ""] = "next",
+) -> Watched:
     """Follow the job until it has ended. Its log goes to stdout as it comes, its progress to a bar on stderr.
+
+    What is next is said at the end, unless the caller goes on by itself.
 
     A box that does not answer is asked again until it does. The job runs on meanwhile.
     """
@@ -176,7 +186,7 @@ async def follow(tenancy: Tenancy, lease: str, job: str | None, cursor: int | No
                 break
     sys.stdout.flush()
     rows = [("state", state_of(seen))] + ([("why", with_dates(seen.why))] if seen.why else [])
-    rows.append(("next", step(seen.next)))
+    rows += [("next", step(seen.next))] if then else []
     for name, value in rows:
         click.echo(f"  {name:<6} {value}", err=True)
     return seen

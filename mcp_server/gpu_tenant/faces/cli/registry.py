@@ -49,6 +49,7 @@ _MODULES = {
     "multinode": ("preflight",),
     "prepare": ("prepare",),
     "report": ("report",),
+    "run": ("run",),
     "sign": ("sign",),
     "ssh": ("ssh",),
     "sweep": ("sweep",),
