@@ -1,6 +1,6 @@
 """Finds out whether a box belongs to the lease, and whether anybody has used the box.
 
-A mark on the box tells the first. A look at the box tells the second.
+A mark on the box shows to whom it belongs. A look at the box shows whether it was used.
 """
 
 import secrets
@@ -41,7 +41,10 @@ _PROMPT = timedelta(hours=1)
 
 Before a prompt first contact, nobody else was on the box.
 """
-_USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
+_USES = {
+    each.kind
+    for each in (timeline.Pushed, timeline.Launched, timeline.SettingUp, timeline.Preparing)
+}
 
 
 class _Reply(BaseModel):
@@ -212,7 +215,8 @@ async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
             f"the box of {lease.id} answers, and its volume {name} is not mounted at {ordered[name].path} (yet)",
             remedy="the same call looks again; a box whose volume never comes is given back",
         )
-    # Only in a rehearsal does another directory stand for the place, and only we say that this is one.
+    # Another directory stands for the place only in a rehearsal. Only this program says whether it is one, and
+    # never the box.
     if found.path in places and found.at and (ledger.is_rehearsed or found.at == found.path):
         place = WorkPlace(path=found.path, at=plain(found.at), volumes=volumes)
     else:
@@ -329,7 +333,7 @@ class Occupancy:
         """
         lease, now = self._lease, self._ledger.now()
         if self._marks():
-            return None  # The time is on record.
+            return None  # The time was recorded at the first contact.
         at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
         if not is_another_s(lease):
             if of == "others" and (lease.ready_at or now - (at or now) <= _PROMPT):

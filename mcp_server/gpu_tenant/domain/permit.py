@@ -101,7 +101,7 @@ class TeardownPermit(_Unforgeable):
 
     @property
     def claim(self) -> tuple[LeaseId, str, BoxId, Ground]:
-        """What this permit permits, read now."""
+        """What this permit permits, as it is at this moment."""
         return self.lease_id, self.provider, self.box_id, self.ground
 
     def __init_subclass__(cls) -> Never:

@@ -36,7 +36,7 @@ class Clock(Protocol):
 
 
 class Finished(NamedTuple):
-    """A command on the box that ran to its end."""
+    """The result of a command that ran to its end on the box."""
 
     exit_status: int
     """The command's own status; 128 + n if signal n ended the command, as in a shell."""
@@ -69,7 +69,7 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """Is told what goes over the link while a command runs."""
+    """What is told of the bytes that go over the link while a command runs."""
 
     def note_output(self, chunk: bytes) -> None:
         """Called when `chunk` of the command's output has come."""
@@ -108,7 +108,7 @@ class Transport(Protocol):
         ...
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """Copy `source` to `destination`, which appears complete, by a rename.
+        """Copy `source` to `destination`. The complete file appears there at once, by a rename.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -120,9 +120,7 @@ class Transport(Protocol):
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """Start a command, over the kept connection or over one of its own.
-
-        Only the command's output shows that it runs.
+        """Start a command, over the kept connection or over a new one. Only the command's output shows that it runs.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -227,7 +225,7 @@ class Connector(Protocol):
     async def destroy(self, permit: TeardownPermit) -> None:
         """Tell the provider to destroy the permitted box, unless the provider does not have the box.
 
-        A return is no proof: the box is gone when `list_boxes` has omitted it, twice.
+        That this returns is no proof. The box is gone when `list_boxes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
@@ -283,7 +281,10 @@ class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
     def refused_image(self, source: AtProvider) -> str | None:
-        """Return why a box cannot be started from it there, in words. None if it can. Nobody is asked."""
+        """Return in words why a box cannot be started from that image or template.
+
+        None if it can. The provider is not asked.
+        """
         ...
 
 
@@ -472,7 +473,7 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Lending(Protocol):
-    """A connector with our own list of machines, which somebody else rents and may move."""
+    """A connector with our own list of machines. Somebody else rents these machines, and may move them."""
 
     def let_go(self, lease: Lease) -> None:
         """Remove the lease's machine from the list, because whoever rents it says so."""

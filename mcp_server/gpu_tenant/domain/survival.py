@@ -1,4 +1,4 @@
-"""What outlives a stop of a lease's box: all of it, the lease's own directory, or nothing that counts."""
+"""What outlives a stop of a lease's box: everything, the lease's own directory, or nothing that matters."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,13 +9,13 @@ HOME = "~"
 """The login home, as a profile names it."""
 
 Kept = Literal["all", "work", "nothing"]
-"""What a stop keeps. `work`: the lease's directory and what lies beside it, and not everything else."""
+"""What a stop keeps. `work` means the lease's directory and what lies beside it, and nothing else."""
 
 
 def work_place(profile: Profile, lease: Lease) -> str:
     """Return the path, as the profile names it, in which the lease's directory is, or will be.
 
-    Where the first contact is still to come, this is the platform's best place.
+    Before the first contact with the box, this is the platform's best place.
     """
     if lease.place is not None:
         return lease.place.path
@@ -49,7 +49,10 @@ def mounted_volumes(lease: Lease) -> tuple[MountedVolume, ...]:
 
 
 def reached_path(path: str, place: WorkPlace | None) -> str:
-    """Return how a command on a box reaches that path of the profile's. In a rehearsal another directory stands for it."""
+    """Return how a command on a box reaches that path of the profile.
+
+    In a rehearsal, another directory stands for the path.
+    """
     return place.at if place is not None and place.at and path == place.path else path
 
 
@@ -82,7 +85,8 @@ def kept_disks(lease: Lease) -> tuple[str, ...]:
 def stop_keeps(profile: Profile, lease: Lease) -> Kept:
     """Return what a stop of the lease's box keeps, as far as that is known.
 
-    With `work`, whoever stops the box has to look first whether what would be lost holds anything that counts.
+    If this is `work`, the box must be searched before a stop, because what would be lost may have something that
+    counts.
     """
     if profile.park == "none":
         return "nothing"

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
@@ -71,11 +72,11 @@ class Card(Record):
     forecast_deadline_usd: Usd = None
     forecast_job_usd: Usd = Field(default=None, description="about, at its job's end")
     job_ends_in_s: float | None = None
-    leaking_usd_month: Usd = Field(default=None, description="bills though nothing runs")
+    leaking_usd_month: Usd = Field(default=None, description="it bills although no job runs")
     counts: str = ""
     terms: tuple[str, ...] = Field(default=(), description="the policy in force")
     stops_the_meter: str = Field(description="if this computer dies")
-    watched: str = Field(default="", description="who holds it to its terms meanwhile")
+    watched: str = Field(default="", description="who enforces its terms meanwhile")
     phase: str
     condition: Condition
     jobs: tuple[str, ...]
@@ -83,13 +84,16 @@ class Card(Record):
     next: str
     fleet: str | None = None
     together: Fleet | None = Field(
-        default=None, description="its fleet, where several were asked for"
+        default=None, description="its fleet, if several boxes were asked for"
     )
 
     def with_job(
         self, state: str | None, *, others_running: int = 0, blind: str | None = None
     ) -> "Card":
-        """The same, as a newer look has seen its newest job, or has not: `blind` says why its box does not answer."""
+        """Return the same card after a newer look at its newest job.
+
+        If that look failed, `blind` says why the box does not answer.
+        """
         condition = condition_of(
             self.phase,
             self.bills,
@@ -119,7 +123,9 @@ class Foreign(Record):
     box: str
     state: str
     price_usd_h: Usd
-    deployment: str | None = Field(default=None, description="another gpu-tenant's, by its mark")
+    deployment: str | None = Field(
+        default=None, description="whether its mark is that of another gpu-tenant"
+    )
 
 
 class Leases(Record):
@@ -131,11 +137,15 @@ class Leases(Record):
     also_billing: tuple[str, ...] = Field(
         default=(), description="our volumes, and what bills although no box uses it"
     )
-    spent_usd: Decimal = Field(default=Decimal(0), description="on all leases, ended ones too")
-    burning_usd_h: Decimal = Field(
-        default=Decimal(0), description="now, by the disks of stopped boxes too"
+    spent_usd: Decimal = Field(
+        default=Decimal(0), description="on all leases, including ended ones"
     )
-    leaking_usd_month: Decimal = Field(default=Decimal(0), description="though nothing runs")
+    burning_usd_h: Decimal = Field(
+        default=Decimal(0), description="now, including the disks of stopped boxes"
+    )
+    leaking_usd_month: Decimal = Field(
+        default=Decimal(0), description="of boxes on which no job runs"
+    )
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
     older: str | None = Field(
@@ -147,7 +157,7 @@ class Leases(Record):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What leases have cost, and of how many that is unknown."""
+    """What leases have cost, and for how many leases the cost is unknown."""
 
     usd: Decimal
     unknown: int
@@ -192,7 +202,7 @@ def card(
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    # A job gets no further on a box that stands still, so no time of its end is true.
+    # A job gets no further on a stopped box, so any estimate of its end would be wrong.
     stands = phase in STANDS_STILL
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
@@ -231,7 +241,14 @@ def card(
         ),
         jobs=_job_names(jobs),
         alarm=told_alarm,
-        next=_next(lease, jobs, phase, recorded_fate(events), is_over=job in ENDED and not others),
+        next=_next(
+            lease,
+            jobs,
+            phase,
+            recorded_fate(events),
+            is_over=job in ENDED and not others,
+            events=events,
+        ),
         fleet=lease.fleet,
     )
 
@@ -253,9 +270,10 @@ def in_all(
 ) -> Leases:
     """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
-    `before` is what all leases have cost that have ended, those among the cards too. `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
-    `volumes` are ours, each with a line about it; a lease has those `in_use`. `strays` are boxes that are listed although they were seen gone. `older` names the oldest lease among the
-    cards, where there are leases before it.
+    `before` is what all ended leases have cost, including those among the cards. `unseen` are the providers that
+    did not say what else bills there. `free` are the providers that bill nothing. `volumes` are ours, each with a
+    line about it; a lease has those `in_use`. `strays` are boxes that are listed although they were seen gone.
+    `older` names the oldest lease among the cards, if there are older leases.
     """
     live = [card for card in cards if card.state.live]
     ours = {(volume.provider, volume.volume_id) for volume in volumes}
@@ -332,8 +350,30 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
+def _setup_words(lease: Lease, events: Lines) -> str | None:
+    """Return what to do about the box's setup. None if none was begun, or it is done."""
+    told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
+    match told[-1] if told else None:
+        case timeline.SettingUp(job=job):
+            return f"{Command('monitor', lease.id, job=job)}: the box is being set up"
+        case timeline.SetUp(state="failed", job=job, why=why):
+            push = Command("push", "DIR", lease.id)
+            return (
+                f"the box could not be set up: {why}; {Command('monitor', lease.id, job=job)} shows it; "
+                f"correct that and {push}, which sets it up anew"
+            )
+        case _:
+            return None
+
+
 def _next(
-    lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None, *, is_over: bool
+    lease: Lease,
+    jobs: Sequence[Job],
+    phase: str,
+    fate: Fate | None,
+    *,
+    is_over: bool,
+    events: Lines = (),
 ) -> str:
     match lease.state:
         case LeaseState.INTENDED:
@@ -349,6 +389,8 @@ def _next(
             if is_over:
                 return f"{home}, then {end}: its work has ended"
             return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
+        case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
+            return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
         case LeaseState.ACTIVE:

@@ -30,13 +30,13 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
 _PATIENCE_S = 15.0
-"""In real seconds, even in a rehearsal: somebody is waiting for the answer."""
+"""How long a market may take to answer. This is in real seconds, even in a rehearsal, because somebody is waiting."""
 _QUOTED_FOR = timedelta(minutes=10)
 _OWN_QUOTED_FOR = timedelta(days=1)
 """How long a quote for an own machine is valid. It can be long, because nobody else rents the owner's machines."""
 
 _TRIED = 3
-"""How many offers the answer names to be tried in turn. Offers are soon out of date."""
+"""How many offers the answer names, to be tried one after the other, because offers are soon out of date."""
 _WITHOUT_A_KEY = {"own", "slurm"}
 """The markets that need no key: the owner's machines, and a cluster whose queues are reached from here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
@@ -50,7 +50,9 @@ Some platforms leave out what ECC takes (22.5 GiB of an L4's 24). Some count in 
 class Ranked(Record):
     """One offer, with the quote that rents it."""
 
-    quote: str | None = Field(description="what `provision` takes; None: cannot be rented unseen")
+    quote: str | None = Field(
+        description="the id for `provision`; None: its price is unknown, so it cannot be rented"
+    )
     provider: str
     gpu: str
     gpu_count: int
@@ -66,7 +68,7 @@ class Ranked(Record):
     reliability: float | None
     max_hours: float | None
     expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
-    terms: tuple[Term, ...] = Field(description="how that comes about, where it was asked for")
+    terms: tuple[Term, ...] = Field(description="how that cost comes about, if this was asked for")
     notes: tuple[str, ...]
 
 
@@ -92,7 +94,7 @@ async def find_offers(
     patience_s: float = _PATIENCE_S,
     wish_id: str | None = None,
 ) -> Found:
-    """Ask every market. The best offers, and the cheapest, get quotes that can be rented.
+    """Ask every market. The best offers and the cheapest offer get quotes, by which they can be rented.
 
     `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
     which the wish is on record.
@@ -173,7 +175,7 @@ async def _ask(
 
 
 def refused_image(market: Market, source: AtProvider) -> str | None:
-    """Why that market cannot start a box from what is ordered, in words. None if it can, or nothing is ordered."""
+    """Say why that market cannot start a box from the ordered image. None if it can, or if no image is ordered."""
     if source == AtProvider():
         return None
     if isinstance(market, Imaging):
@@ -197,7 +199,7 @@ def unseen_volumes(provider: str, market: Market, wish: Wish) -> str | None:
 
 
 def unfit(offer: Offer, wish: Wish) -> str | None:
-    """Why this offer does not fit this wish. None if it does.
+    """Say why this offer does not fit this wish. None if it fits.
 
     The connectors leave out unfit offers too; this is a second check.
     """
@@ -225,7 +227,10 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
 
 
 def why_left_out(offer: Offer, wish: Wish, records: HostRecords) -> str | None:
-    """Why this offer's host is not rented now, and until when. None if it may be, or was asked for by its name."""
+    """Say why this offer's host is not rented now, and until when.
+
+    None if it may be rented, or if somebody asked for it by name.
+    """
     record = _record(offer, records)
     if record is None or record.left_out_until is None or wish.host is not None:
         return None
@@ -295,7 +300,7 @@ def _cost(offer: Offer, hours: WorkHours, records: HostRecords) -> Expected:
 def _quote(
     offer: Offer, wish: Wish, taken: set[str], wish_id: str | None, *, ledger: Ledger
 ) -> Quote | None:
-    """Make a quote to rent exactly this offer. None if the price is unknown and somebody else sets it."""
+    """Make a quote to rent exactly this offer. None if the price is unknown, unless the machine is the owner's own."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     if price is None and not own:
@@ -360,7 +365,7 @@ def _show_offer(
 
 
 def _line(text: str) -> str:
-    """One short line. On a marketplace, a host writes some of these words itself."""
+    """Return the words as one short line. On a marketplace, hosts write some of these words themselves."""
     return plain(" ".join(text.split()), max_line=160)
 
 

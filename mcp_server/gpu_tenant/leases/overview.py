@@ -58,7 +58,7 @@ def card_of(
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
-    # It was billed until it was seen gone, which is earlier than the end on record.
+    # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
@@ -96,7 +96,7 @@ async def overview(
 ) -> Leases:
     """Do as `list_leases`. With `at`, ask only those providers. Each provider has `patience_s` to answer."""
     await _look_again(context, at)
-    # A watchdog's look arms a guard right after this, and tells whoever it alarms.
+    # The watchdog arms guards and reports alarms itself, right after this look.
     by: LookedAfter = "watched" if at is not None else context.looked_after
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
@@ -129,7 +129,9 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"watched": ""}))  # as it is said for all
+            cards.append(
+                shown.model_copy(update={"watched": ""})
+            )  # because it is reported once for all leases
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -195,7 +197,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
 
 
 def spent_before(context: Context) -> Spent:
-    """What all leases have cost that have ended."""
+    """Return what all ended leases have cost."""
     free = _free(context)
     usd, unknown = context.ledger.receipts_sum(free=free)
     ledger, now = context.ledger, context.clock.now()
@@ -207,7 +209,7 @@ def spent_before(context: Context) -> Spent:
 
 
 def spent_in_all(context: Context) -> Decimal:
-    """What all leases have cost so far, by what is on record. What is unknown is not in it."""
+    """Return what all leases have cost so far, according to the ledger. Unknown costs are not included."""
     now = context.clock.now()
     live = (context.ledger.cost_usd(lease, now) for lease in context.ledger.leases("live"))
     return sum((cost for cost in live if cost is not None), spent_before(context).usd)
@@ -218,7 +220,7 @@ def _free(context: Context) -> set[str]:
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> str | None:
-    """The oldest of them, if there were leases before it."""
+    """Return the oldest of these leases, if there are older ones."""
     return ended[0].id if ended and context.ledger.ended_before(ended[0].id) else None
 
 

@@ -295,8 +295,8 @@ async def make_ready(
 ) -> Lease:
     """Wait, at most `wait_s`, until the box lets us in, and pin its host key.
 
-    When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box
-    itself.
+    If a provider says *running*, the box may still not be *ready*. It is ready when `reach` gets an answer from the
+    box itself.
 
     Raises:
         NotReady: the box is broken, or was not ready in time.

@@ -17,6 +17,7 @@ from gpu_tenant.artifacts.losses import (
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
@@ -72,7 +73,7 @@ class Assessment:
 
     @property
     def loss_digest(self) -> str:
-        """A name for exactly these losses. A signature is for this name."""
+        """Return a name for exactly these losses. A signature is for this name."""
         # What a running job has written so far is not part of the name: whoever signs for the job
         # signs for everything that it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
@@ -150,7 +151,7 @@ async def assess(
     losses = [
         *others,
         *await _unmounted_losses(context, lease),
-        *unkept_losses(now, lease, ledger.declarations(lease.id)[1]),
+        *unkept_losses(now, lease, not_awaited(now, lease, ledger)),
         *untold_losses(now, lease, ledger, collected),
     ]
     began_s = ledger.began_s(lease.id)
@@ -170,6 +171,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
+    del collected  # It equals the seal, and of many files it takes much memory.
     began_at_s = real_s()
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
@@ -224,8 +226,8 @@ async def changed_since(
 ) -> list[Loss]:
     """Return what the box holds now that it did not hold when it was `sealed`.
 
-    This goes by names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is
-    read once more.
+    This compares names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is read
+    once more.
     """
     remedy = f"{Command('collect', lease.id)}, then run the same command again"
     try:
@@ -408,11 +410,16 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     )
 
 
-def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
-    """What the box holds that a collect cannot bring to this computer.
+def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
+    """The declared patterns that may match nothing: those given up, and those of jobs that never began."""
+    return {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
 
-    Giving up a pattern excuses only its absence. A file that a declared artifact matches stays an artifact,
-    because losing one takes a person's signature.
+
+def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
+    """Return what the box holds that a collect cannot bring to this computer.
+
+    If a pattern was given up, only its absence is excused. A file that a declared artifact matches stays an
+    artifact, because losing one takes a person's signature.
     """
     for problem in seal.problems:
         yield Loss(
@@ -461,7 +468,7 @@ def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
 def untold_losses(
     now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
 ) -> Iterator[Loss]:
-    """What the box fails to report although it must: the jobs that it was given, and what they declared."""
+    """Return what the box fails to report although it must: the jobs that it was given, and what they declared."""
     names = {entry.name for entry in now.entries}
     waived = ledger.never_ran(lease.id)
     for job in ledger.jobs(lease.id):

@@ -449,7 +449,7 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: a wish that stood is never deleted'); END;
     """
     + _never_replaced("id", "wishes"),
-    # A lease from before this version has its directory in the login home, and keeps it there.
+    # A lease from before this version has its directory in the login home, and the directory stays there.
     """
     ALTER TABLE leases ADD COLUMN place TEXT;
     UPDATE leases SET place = '{"path":"~"}'

@@ -69,9 +69,10 @@ _STARTS_SSHD = (
     'chmod 600 "$HOME/.ssh/authorized_keys" "$HOME/.ssh/environment"; ssh-keygen -A; '
     'exec "$(command -v sshd)" -D -e -o PermitUserEnvironment=yes'
 )
-"""Starts an image that has no sshd of RunPod's: sshd comes from the image's own package manager.
+"""A command that starts an image without RunPod's sshd.
 
-A login gets the image's variables, such as the PATH on which its python is. There is no `'` in it: it stands in two.
+It installs sshd with the image's own package manager. A login gets the image's variables, such as the PATH with its
+python. The command contains no `'`, because it is put between two of them.
 """
 _OWN_IMAGES = "runpod/"
 
@@ -257,7 +258,7 @@ class RunpodConnector:
             "cloud": cloud,
             "gpu": {"id": gpu, "count": count, **_cuda(wish.order)},
             **({"dataCenterIds": list(places)} if places else {}),
-            # The work lies on the volume, which outlives a stop. So the room that was asked for is there.
+            # The work lies on the volume, which outlives a stop. So the requested disk size is the volume's.
             "disk": _container_gb(wish),
             "mounts": {"network": [{"volumeId": v.id, "path": v.path} for v in volumes]}
             if volumes
@@ -370,7 +371,7 @@ class RunpodConnector:
 
 
 def _source(order: Order) -> Object:
-    """Return what a pod is started from. sshd comes with us where the image is not RunPod's own."""
+    """Return what a pod is started from. If the image is not RunPod's own, our start command brings sshd."""
     source = order.image_at("runpod")
     if source.template is not None:
         return {"templateId": source.template}
@@ -382,7 +383,7 @@ def _source(order: Order) -> Object:
 
 
 def _cuda(order: Order) -> dict[str, str]:
-    """Return the lowest CUDA version that the host must have. Only of our own image we know it ourselves."""
+    """Return the lowest CUDA version that the host must have. Only for our own image is it known without an order."""
     if order.cuda is not None:
         return {"minCudaVersion": order.cuda}
     return {"minCudaVersion": _CUDA} if order.image_at("runpod") == AtProvider() else {}
