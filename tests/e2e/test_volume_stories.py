@@ -1,0 +1,157 @@
+"""Sixty lives of a volume, drawn: two boxes in turn, another region, not mounted, deleted under us, left behind, ended."""
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from e2e.renting import Tenant, tenant_at
+from signed import with_signature
+
+from gpu_tenant.domain.errors import Refused, TenantError
+from gpu_tenant.domain.volumes import Volume
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.volumes import create_volume, destroy_volume
+
+STORIES = 60
+EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 10
+"""Of these stories, one in so many is told with every change, and each by `make torture`."""
+CACHE_BYTES = 5 * 10**9
+REGIONS = ("EU-RO-1", "US-KS-2", "US-TX-3")
+
+
+class Story:
+    """One volume, and who uses it."""
+
+    def __init__(self, tenant: Tenant, seed: int, patch: pytest.MonkeyPatch) -> None:
+        self.tenant, self.patch, self.draw = tenant, patch, random.Random(f"volume {seed}")
+        self.region, self.size_gb = self.draw.choice(REGIONS), self.draw.randint(10, 500)
+        self.order = tenant.root / "gpu-tenant.toml"
+        self.order.write_text('[volumes.data]\npath = "/data"\n', encoding="utf-8")
+
+    async def made(self) -> Volume:
+        return await create_volume(
+            self.tenant.tenancy.context,
+            "data",
+            provider="runpod",
+            region=self.region,
+            size_gb=self.size_gb,
+        )
+
+    async def boxed(self, *, wait_s: float = 3600) -> Card:
+        quotes = await self.tenant.quotes(order=str(self.order))
+        return await self.tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=wait_s)
+
+    def disk(self, card: Card) -> Path:
+        place = self.tenant.lease(card).place
+        assert place is not None
+        return Path(place.volumes[0].at)
+
+    async def ended(self, card: Card) -> None:
+        await self.tenant.tenancy.verify_and_teardown(card.lease)
+        self.tenant.wait(self.draw.randint(60, 400_000))
+
+    # --- what happens
+
+    async def in_turn(self) -> None:
+        """The second box finds the cache of the first on the same disk: not one byte of it is moved."""
+        first = await self.boxed()
+        cache = self.disk(first) / "cache"
+        with cache.open("wb") as file:
+            file.truncate(CACHE_BYTES)
+        was = cache.stat()
+        await self.ended(first)
+        second = await self.boxed()
+        now = (self.disk(second) / "cache").stat()
+        assert (now.st_dev, now.st_ino, now.st_size) == (was.st_dev, was.st_ino, CACHE_BYTES)
+        assert self.tenant.tenancy.ledger.sent_versions(second.lease) == {}
+        with pytest.raises(Refused, match="uses the volume data"):
+            await destroy_volume(self.tenant.tenancy.context, "data")
+        await self.ended(second)
+
+    async def elsewhere(self) -> None:
+        """A box of another region cannot see it, and is none."""
+        other = self.draw.choice([region for region in REGIONS if region != self.region])
+        found = await self.tenant.tenancy.find_offers(order=str(self.order), region=other)
+        assert found.offers == ()
+
+    async def not_mounted(self) -> None:
+        """The platform mounts nothing there: nobody works on that box, and the volume stays."""
+        sites = self.tenant.stage._sites
+        opened = sites.open
+        with self.patch.context() as patched:
+            patched.setattr(sites, "open", lambda *a, **k: opened(*a, **{**k, "volumes": {}}))
+            with suppress(TenantError):
+                card = await self.boxed(wait_s=120)
+                assert card.phase != "ready"
+        for lease in self.tenant.tenancy.ledger.leases("live"):
+            await self.tenant.tenancy.verify_and_teardown(lease.id)
+        assert self.tenant.alive == []
+
+    async def by_hand(self) -> None:
+        """Somebody's own box has it: it is not ended under that box, whoever signs."""
+        (volume,) = self.tenant.tenancy.ledger.volumes()
+        gpu = {"EU-RO-1": "NVIDIA RTX A5000", "US-KS-2": "NVIDIA A100-SXM4-80GB"}
+        emulator = self.tenant.stage._emulator
+        pod = emulator._rent(  # type: ignore[attr-defined]
+            {
+                "name": "by-hand",
+                "image": "runpod/base:1.0.2",
+                "gpu": {"id": gpu.get(self.region, "NVIDIA L40S"), "count": 1},
+                "mounts": {"network": [{"volumeId": volume.volume_id, "path": "/data"}]},
+            }
+        )
+        with pytest.raises(Refused, match="as its provider says"):
+            await self.signed_end()
+        emulator._terminate(pod)  # type: ignore[attr-defined]
+
+    async def signed_end(self) -> Volume:
+        tenancy = self.tenant.tenancy
+        return await with_signature(tenancy, lambda: destroy_volume(tenancy.context, "data"))
+
+
+async def deleted_under_us(story: Story) -> None:
+    (volume,) = story.tenant.tenancy.ledger.volumes()
+    story.tenant.stage.world.end(story.tenant.thing(volume.volume_id), status="deleted")
+    for _ in range(2):
+        story.tenant.wait(60)
+        await story.tenant.tenancy.list_leases()
+
+
+async def left_behind(story: Story) -> None:
+    story.tenant.wait(30 * 86_400)
+
+
+async def ended(story: Story) -> None:
+    await story.signed_end()
+
+
+ENDS: tuple[Callable[[Story], Awaitable[None]], ...] = (deleted_under_us, left_behind, ended)
+
+
+@pytest.mark.parametrize("seed", range(0, STORIES, EVERY))
+async def test_a_volume_is_told_as_it_is(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tenant_at("runpod", tmp_path) as tenant:
+        story = Story(tenant, seed, monkeypatch)
+        await story.made()
+        chapters = (story.in_turn, story.elsewhere, story.not_mounted, story.by_hand)
+        for chapter in story.draw.sample(chapters, story.draw.randint(1, 3)):
+            await chapter()
+            assert len(tenant.stage.world.things("volume")) == 1, chapter.__name__
+        await ENDS[seed % len(ENDS)](story)
+
+        told = await tenant.tenancy.list_leases()
+        left = tenant.stage.world.things("volume")
+        assert len(left) == (ENDS[seed % len(ENDS)] is left_behind)
+        assert len(told.also_billing) == len(left), told.also_billing
+        # What is told is what the provider's own meter bills, to a hundredth of a cent an hour.
+        assert abs(told.burning_usd_h - tenant.billing_usd_h) <= Decimal("0.0001")
+        assert told.leaking_usd_month == sum(
+            v.usd_month or 0 for v in tenant.tenancy.ledger.volumes()
+        )
+        assert not told.not_counted
