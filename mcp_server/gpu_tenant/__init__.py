@@ -8,6 +8,7 @@ Its packages, each importing only downwards:
     emulators | watchdog          a provider's side; who looks when nobody does
     service                       Tenancy: the verbs of a lease; what they answer is in answers
     doctor                        is this computer fit?
+    errands                       the whole way of one command in one call
     sweeps                        many cells over many boxes
     leases                        offers, rent, provision, park, limits; verify, teardown, settle
     jobs                          launch, monitor, logs, several boxes
@@ -18,7 +19,35 @@ Its packages, each importing only downwards:
     transports | ledger | files   the ways to a box; what is believed after a crash; bytes here
     domain                        what things are, and pure decisions
 
-The import contract in pyproject.toml is the whole of it, and is checked by the suite.
+The full import contract is in pyproject.toml, and the suite checks it.
 """
 
+from importlib import import_module
+
 __version__ = "0.1.0"
+
+_IN_PYTHON = {
+    "gpu_tenant.faces.python": (
+        "Answers",
+        "Order",
+        "Plan",
+        "Standing",
+        "Tenancy",
+        "Unanswered",
+        "opened",
+        "run",
+        "run_async",
+    ),
+    "gpu_tenant.domain.errors": ("TenantError",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return a name of the interface for Python programs. Its types are in `__init__.pyi`.
+
+    It is imported when it is asked for: a command imports this package, and needs none of it.
+    """
+    for module, names in _IN_PYTHON.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

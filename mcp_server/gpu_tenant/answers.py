@@ -12,6 +12,7 @@ from gpu_tenant.artifacts.push import Pushed as Pushed
 from gpu_tenant.box.audit.run import Audited as Audited
 from gpu_tenant.box.environment.prepare import Prepared as Prepared
 from gpu_tenant.doctor import Checkup as Checkup
+from gpu_tenant.errands.answers import RunTold as RunTold
 from gpu_tenant.jobs.launch import Launched as Launched
 from gpu_tenant.jobs.monitor import Watched as Watched
 from gpu_tenant.jobs.smoke import SmokeReceipt as SmokeReceipt
@@ -22,5 +23,5 @@ from gpu_tenant.leases.offers import Found as Found
 
 
 def signature_of(verb: Callable[..., object]) -> inspect.Signature:
-    """The verb's signature, with types in the place of their names."""
+    """Return the verb's signature, with types in place of their names."""
     return inspect.signature(verb, locals=globals(), eval_str=True)

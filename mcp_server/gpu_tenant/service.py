@@ -28,6 +28,7 @@ from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, mus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     from gpu_tenant.answers import (
         Audited,
@@ -39,15 +40,19 @@ if TYPE_CHECKING:
         Leases,
         Prepared,
         Pushed,
+        RunTold,
         SmokeReceipt,
         TornDown,
         Watched,
     )
     from gpu_tenant.domain.model import Profile
+    from gpu_tenant.domain.order import Order
     from gpu_tenant.domain.ports import Clock
     from gpu_tenant.domain.sweep_grid import Grid
+    from gpu_tenant.errands.answers import Plan
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
+    from gpu_tenant.leases.owner_approval import Unguarded
     from gpu_tenant.ledger import Ledger
     from gpu_tenant.sweeps.commands import SweepReport
 
@@ -87,8 +92,54 @@ class Tenancy:
         return self.context.clock
 
     async def aclose(self) -> None:
-        """Every connection is closed. Boxes, jobs and leases go on as they are."""
+        """Close every connection. Boxes, jobs and leases continue as they are."""
         await self.context.aclose()
+
+    async def run(
+        self,
+        id: Annotated[str, Field(description="of a run: go on with it")] = "",
+        directory: Annotated[str, Field(description="work tree here")] = "",
+        command: str = "",
+        artifacts: Annotated[list[str], Field(description="must be kept: ['out/']")] = [],  # noqa: B006 - never changed; a schema default
+        discard: Annotated[list[str], Field(description="may be lost")] = [],  # noqa: B006 - never changed; a schema default
+        gpu: str = "",
+        hours: Annotated[float, Field(ge=0, description="of work")] = 0,
+        max_usd: Annotated[float, Field(ge=0, description="in all")] = 0,
+        smoke: Annotated[str, Field(description="a shorter command for it; none")] = "",
+        on: Annotated[str, Field(description="local, own or one provider")] = "",
+        agree: Annotated[Literal["", "yes"], Field(description="the person agrees to rent")] = "",
+    ) -> RunTold:
+        """All of it in one: smoke test, offers, a plan to show, rent, push, launch, collect, prove, teardown.
+
+        Call again with its id until done. What it asks at the end: with artifacts, discard.
+        """
+        from gpu_tenant.errands.calls import AgentCall
+
+        said = {
+            "command": command,
+            "artifacts": tuple(artifacts),
+            "discard": tuple(discard),
+            "gpu": gpu,
+            "hours": hours or None,
+            "max_usd": max_usd or None,
+            "smoke": smoke,
+            "on": on,
+        }
+        call = AgentCall(self, by="agent" if agree else None)
+        return await call.go_on(call.name(id, directory, said))
+
+    async def plan_run(
+        self, id: str = "", directory: str = "", agree: str = "", **said: object
+    ) -> Plan | None:
+        """Do as `run` until somebody has to agree. None if nobody has to, or there is nothing to agree to yet."""
+        from gpu_tenant.errands.calls import AgentCall
+
+        call = AgentCall(self, by=None)
+        given = {k: tuple(v) if isinstance(v, list) else v or None for k, v in said.items()}
+        name = call.name(id, directory, given)
+        if not agree and call.is_undecided(name):
+            await call.go_on(name)
+        return call.plan
 
     async def find_offers(
         self,
@@ -139,7 +190,7 @@ class Tenancy:
         provider: str | None = None,
         explain: Literal["", "explain"] = "",
         limit: int = 8,
-        order: str = "",
+        order: str | Order = "",
         disk_gb: int | None = None,
         region: str | None = None,
         **wished: object,
@@ -147,6 +198,7 @@ class Tenancy:
         """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
+        from gpu_tenant.leases.volumes import volumes_for
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
@@ -165,6 +217,7 @@ class Tenancy:
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
             region=ordered.region if region is None else region,
             order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
+            volumes=volumes_for(context, ordered),
             **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
@@ -224,12 +277,8 @@ class Tenancy:
 
         The meter may run from here: always end with verify_and_teardown.
         """
-        from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.orders import order_for
-        from gpu_tenant.leases.overview import card_of
-        from gpu_tenant.leases.provision import intend, require_smoke
-        from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
 
         context = self.context
         asked = RentRequest(
@@ -245,7 +294,41 @@ class Tenancy:
             recover=tuple(recover),
             order=order_for(context, provider, quotes, order),
         )
-        for name in recover:
+        return await self.rent(
+            asked,
+            provider=provider,
+            target=target,
+            price_usd_h=price_usd_h,
+            unguarded=unguarded,
+            smoke=smoke,
+            quotes=quotes,
+            wait_h=wait_h,
+            wait_s=wait_s,
+            count=count,
+        )
+
+    async def rent(
+        self,
+        asked: RentRequest,
+        *,
+        provider: str = "local",
+        target: str | None = None,
+        price_usd_h: Decimal | None = None,
+        unguarded: Unguarded = "refuse",
+        smoke: str | None = None,
+        quotes: Sequence[str] = (),
+        wait_h: float = 0,
+        wait_s: float = WAIT_S,
+        count: int = 1,
+    ) -> Card:
+        """Do as `provision`, on terms that were put together by the caller."""
+        from gpu_tenant.leases.adopt import adopt
+        from gpu_tenant.leases.overview import card_of
+        from gpu_tenant.leases.provision import intend, require_smoke
+        from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rent_by_quotes
+
+        context = self.context
+        for name in asked.recover:
             if name != "same":
                 context.set_up(name)
                 if not isinstance(context.connectors[name], Market):

@@ -137,7 +137,7 @@ class Scene:
             if at is None:
                 raise BoxUnreachable("nobody answers there", remedy="look again")
             assert isinstance(at, LocalAddress), at
-            return LocalTransport(Path(at.directory))
+            return LocalTransport(Path(at.directory), programs=at.programs)
 
         return Tenancy(
             Context(

@@ -23,7 +23,7 @@ from gpu_tenant.service import Tenancy
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 ERAS = ["auto", "legacy"]
-TOKENS = 3500
+TOKENS = 3800
 """By characters / 4; the real count of a tokenizer differs by some tens of percent."""
 
 
@@ -88,7 +88,7 @@ async def test_the_tools_fit_the_budget() -> None:
         for t in tools
     ]
 
-    assert len(tools) <= 14
+    assert len(tools) <= 16
     assert sum(map(len, spoken)) / 4 <= TOKENS
     assert len(INSTRUCTIONS) < 2000
     assert all(len(tool.description or "") < 2048 and len(tool.name) <= 30 for tool in tools)

@@ -24,7 +24,7 @@ from gpu_tenant.files.worktree import files_of, left_out_lines, read_tree
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
-_ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
+ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
 """A tree that has one of these files at its top needs packages."""
 _HEAD_BYTES = 65_536
 _BODY_BYTES = 1 << 20
@@ -74,7 +74,7 @@ async def push(
 
     What `include` names is sent although it is ignored, or is a link.
 
-    A file that was written on the box since, and is saved nowhere, is replaced only if `overwrite` names it.
+    If a file was written on the box and is saved nowhere else, it is replaced only if `overwrite` names it.
 
     A file that a running job has open does not change for that job, because new versions arrive by a rename.
     After a break, the next push continues from what the box has acknowledged, which is recorded in `records`.
@@ -87,22 +87,9 @@ async def push(
         BoxTrouble: the box did not take a file, or what arrived is not what was sent.
     """
     lease = session.lease
-    if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
-        named = str(directory) in {known.id for known in ledger.leases()}
-        raise BadRequest(
-            f"{directory} is {'a lease, and ' if named else ''}no directory",
-            remedy=f"put the work tree first: {Command('push', 'DIR', directory if named else 'LEASE')}",
-        )
-    work = await asyncio.to_thread(read_tree, directory, include)
-    files, left_out = work.files, left_out_lines(work.left_out)
-    if not files:
-        stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
-        raise BadRequest(
-            f"{directory} holds no file that would be sent{stays}",
-            remedy=f"name the work tree to push, or a file in it that is to be sent nevertheless: {Option('include', 'NAME')}",
-        )
-    _refuse_keys(directory, files, guarded)
-    _refuse_secrets(files, include_secrets)
+    files, left_out = await sendable(
+        directory, include=include, include_secrets=include_secrets, guarded=guarded, ledger=ledger
+    )
     require_named(overwrite, {escape(name) for name in files})
     ledger.touch(lease.id, at=ledger.now())
     here, known = await asyncio.gather(
@@ -147,8 +134,40 @@ async def push(
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
         left_out=left_out,
-        next=f"{Command('prepare', lease.id)}, then {launch}" if _ASKS & set(here) else launch,
+        next=f"{Command('prepare', lease.id)}, then {launch}" if ASKS & set(here) else launch,
     )
+
+
+async def sendable(
+    directory: Path,
+    *,
+    include: Sequence[str],
+    include_secrets: Sequence[str],
+    guarded: Guarded,
+    ledger: Ledger,
+) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Return the files that a push of `directory` would send, and what it would leave out, in words.
+
+    Raises:
+        BadRequest, SecretRefused, LocalTrouble: as `push` does.
+    """
+    if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
+        named = str(directory) in {known.id for known in ledger.leases()}
+        raise BadRequest(
+            f"{directory} is {'a lease, and ' if named else ''}no directory",
+            remedy=f"put the work tree first: {Command('push', 'DIR', directory if named else 'LEASE')}",
+        )
+    work = await asyncio.to_thread(read_tree, directory, include)
+    files, left_out = work.files, left_out_lines(work.left_out)
+    if not files:
+        stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
+        raise BadRequest(
+            f"{directory} holds no file that would be sent{stays}",
+            remedy=f"name the work tree to push, or a file in it that is to be sent nevertheless: {Option('include', 'NAME')}",
+        )
+    _refuse_keys(directory, files, guarded)
+    _refuse_secrets(files, include_secrets)
+    return files, left_out
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:

@@ -133,15 +133,15 @@ class StoreCopied(_Reply):
 
 
 class PreemptionNotice(_Reply):
-    """What the box heard of being taken, and what it has done about it."""
+    """What the box was told about being taken by its platform, and what it has done about it."""
 
     at: float
     source: str
     jobs: tuple[str, ...]
     ended_at: float | None = None
-    """When none of them ran any more, or the box stopped waiting for them."""
+    """When none of the jobs ran any more, or the box stopped waiting for them."""
     left: tuple[int, ...] = ()
-    """The processes that lived on."""
+    """The processes that still ran then."""
     kept: StoreCopied | None = None
 
 
@@ -272,10 +272,15 @@ def start_request(
     return request
 
 
-@cache
 def script_hashes(directory: Path) -> Sequence[str]:
-    """The hash of every script in that directory, as of the first call in this program."""
-    return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
+    """The hash of every script in that directory now. An update replaces the scripts while a program runs."""
+    found = [(at, at.stat()) for at in sorted(directory.glob("*.py"))]
+    return [_hash_of(at, seen.st_mtime_ns, seen.st_ino, seen.st_size) for at, seen in found]
+
+
+@cache
+def _hash_of(at: Path, *_version: int) -> str:
+    return sha256(at.read_bytes()).hexdigest()
 
 
 class Caretaker:
@@ -365,11 +370,12 @@ class Caretaker:
         in place of its own records. With `unread_bytes` from a draft, the box gets only the time that a slow
         disk needs to read these bytes. In any case we give up as soon as the box makes no progress.
 
-        `since="ever"` is for a box that was in use before: what was on it then counts, too. On a box that was
+        `since="ever"` is for a box that was in use before the lease: older files count, too. On a box that was
         rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
 
         `home="emptied"` says that a stop has emptied the home since: what a start of the box writes there is not
-        accounted for. With `kept`, the paths that outlive a stop, the result tells what counts and lies outside of them.
+        accounted for. `kept` has the paths that outlive a stop. With it, the result says what counts and lies
+        outside these paths.
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
         if any hash is missing there is no digest. The result is then a draft, and not a seal. With

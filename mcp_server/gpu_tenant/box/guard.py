@@ -143,7 +143,7 @@ async def arm_again(
         "tenant": True,
     }
     if ledger.is_rehearsed:
-        # Its time may leap with the rehearsal's. No guard on a rented box is ever told so.
+        # In a rehearsal, the guard's clock may jump. No guard on a rented box is ever told that.
         request["rehearsed"] = True
     if way and way["on"] == "keep" and stop_keeps_work(session.profile, lease):
         waived = lease.terms.on_deadline == "waive"
@@ -187,7 +187,7 @@ async def arm_again(
 
 
 def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
-    """What the guard looks at before a stop that empties some of the box's disks, in the form that the caretaker takes."""
+    """Return what the guard looks at before a stop that empties some disks, in the form that the caretaker takes."""
     lease, profile = session.lease, session.profile
     kept, given_up = ledger.declarations(lease.id)
     facts = seal_facts(session, ledger)
@@ -230,7 +230,7 @@ def _left_to_others_s(lease: Lease) -> float:
 
 
 def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
-    """How long after the last job the box is stopped where nobody looks, in the form that the guard takes."""
+    """Return how long after the last job the guard stops the box if nobody looks, in the form that the guard takes."""
     rule = lease.terms.on_failure
     events = ledger.events(lease.id)
     held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]

@@ -43,6 +43,8 @@ _OPTIONS: Mapping[str, _Argument] = {
     "at": _Argument("address"),
     "lease": _Argument("lease"),
     "wait": _Argument("wait_h", "number"),
+    "resume": _Argument("id"),
+    "yes": _Argument("agree", flag="yes"),
     **{
         name: _Argument(name)
         for name in (
@@ -70,6 +72,7 @@ _OPTIONS: Mapping[str, _Argument] = {
             "max-runtime-h",
             "cursor",
             "attempts",
+            "max-usd",
         )
     },
 }
@@ -89,13 +92,14 @@ _SWITCHES = frozenset(
         "settle",
         "setup",
         "watch",
+        "yes",
     }
 )
 """The options that take no value."""
 
 
 class _Tool(NamedTuple):
-    """The tool for a verb, and its names for the verb's words and options."""
+    """The tool for a verb, and the tool's names for the verb's words and options."""
 
     name: str
     places: str = ""
@@ -110,6 +114,7 @@ class _Tool(NamedTuple):
 
 _TERMS = "hours price-usd-h max-price-usd-h budget-usd idle-h rescue-usd recover on"
 _TOOLS: Mapping[str, _Tool] = {
+    "run": _Tool("run", options="resume yes artifact discard smoke hours max-usd on"),
     "smoke": _Tool("smoke_test", "directory", required="directory command"),
     "offers": _Tool("find_offers", options="provider hours max-price-usd-h"),
     "provision": _Tool("provision", options=f"{_TERMS} quote smoke unguarded count wait"),
@@ -332,6 +337,7 @@ def _in_shell(name: str, value: str | None) -> str:
     if value is None:
         return f"--{name}"
     known = _OPTIONS.get(name)
-    # A pattern is quoted even if a shell does not need that, because a reader will replace it by another one.
+    # A pattern is quoted even if a shell does not need the quotes, because a reader will replace the pattern by
+    # another one.
     is_plain = known and known.is_pattern and "'" not in value
     return f"--{name} " + (f"'{value}'" if is_plain else shlex.quote(value))

@@ -35,7 +35,7 @@ _OUTCOMES: dict[str | None, str] = {
 
 
 def describe(event: timeline.Event) -> str:
-    """Write that event as a sentence. Of an event that cannot be read, say as much as can be said."""
+    """Write that event as a sentence. If the event cannot be read, say as much as is known."""
     match event:
         case timeline.Intended():
             return f"Written down before there was a box: {_terms_words(event)}."

@@ -5,11 +5,12 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errand import Usual
 from gpu_tenant.domain.errors import BadRequest, SecretRefused
-from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.domain.order import AtProvider, Order, VolumeMount
 from gpu_tenant.files.secret_scan import find_secrets
 
 NAME = "gpu-tenant.toml"
@@ -42,6 +43,19 @@ FIRST = """\
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
 
+# A volume that outlives the box: `gpu-tenant volumes --create data ...` makes it, once.
+# [volumes.data]
+# path = "/data"
+
+# What `gpu-tenant run` does here, so that it needs no other words.
+# [run]
+# command = "python3 train.py"
+# smoke = "python3 train.py --epochs 1"   # shorter, for the test here
+# artifacts = ["out/"]
+# gpu = "RTX 4090|RTX 3090"
+# hours = 10
+# max_usd = 5
+
 # What differs at one platform: another image, or its own template or machine image by its id.
 # [provider.runpod]
 # template = "30zmvf89kd"
@@ -56,13 +70,27 @@ def find_order(directory: Path) -> Path | None:
     return path if path.is_file() else None
 
 
+class WorkFile(Order):
+    """The whole file: the order for the box, and what `gpu-tenant run` does there."""
+
+    run: Usual = Field(
+        default=Usual(), description="what `gpu-tenant run` does here, if nothing else is said"
+    )
+
+
 def read_order(path: Path, platforms: Sequence[str]) -> Order:
     """Read an order. `path` is the file, or the directory that has it.
 
     Raises:
-        BadRequest: there is no such file, or it has something that no order has.
+        BadRequest: there is no such file, or it has a field that no order has.
         SecretRefused: it has something that looks like a secret.
     """
+    told = read_work_file(path, platforms)
+    return Order.model_validate({name: getattr(told, name) for name in Order.model_fields})
+
+
+def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
+    """Read the whole file. It raises as `read_order` does."""
     file = path / NAME if path.is_dir() else path
     try:
         with file.open("rb") as opened:
@@ -84,19 +112,19 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
         raise _wrong(file, str(error)) from None
     _must_be_known(file, said, platforms)
     try:
-        return Order.model_validate(said)
+        return WorkFile.model_validate(said)
     except ValidationError as error:
-        # The input is left out: it may be a secret that somebody wrote into the file.
+        # The input is not shown, because it may be a secret that somebody wrote into the file.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     raise _wrong(file, f"`{field}`: {first['msg'].removeprefix('Value error, ')}")
 
 
 def write_first(directory: Path) -> Path:
-    """Write a first order with comments, which orders nothing yet. A file that is there stays as it is.
+    """Write a first order, which has only comments and orders nothing yet. An existing file stays as it is.
 
     Raises:
-        BadRequest: there is a file, or none can be written.
+        BadRequest: the file exists already, or cannot be written.
     """
     path = directory / NAME
     try:
@@ -114,8 +142,8 @@ def write_first(directory: Path) -> Path:
 
 
 def schema() -> dict[str, object]:
-    """Return the form of an order as a JSON schema."""
-    told = Order.model_json_schema()
+    """Return the form of the file as a JSON schema."""
+    told = WorkFile.model_json_schema()
     told.pop("title", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -125,7 +153,14 @@ def schema() -> dict[str, object]:
 
 
 def _must_be_known(file: Path, said: dict[str, object], platforms: Sequence[str]) -> None:
-    _keys_of(file, said, Order, "")
+    _keys_of(file, said, WorkFile, "")
+    run = said.get("run")
+    if isinstance(run, dict):
+        _keys_of(file, run, Usual, "run.")
+    volumes = said.get("volumes")
+    for name, table in volumes.items() if isinstance(volumes, dict) else ():
+        if isinstance(table, dict):
+            _keys_of(file, table, VolumeMount, f"volumes.{name}.")
     own = said.get("provider")
     if not isinstance(own, dict):
         return

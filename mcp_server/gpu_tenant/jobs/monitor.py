@@ -69,7 +69,7 @@ class Watched(Record):
         default=None, description="how often it should save, as seen so far"
     )
     gang: str | None = Field(
-        default=None, description="one job over several leases: how it stands on the others"
+        default=None, description="if the job runs over several leases, its state on the others"
     )
     next: str
 

@@ -14,7 +14,7 @@ from gpu_tenant.leases.term_checks import next_attempt_at
 LAUNCH_HOLDS_S = 120
 """How long a launch that could not begin at once keeps its lease from being ended because its work is done."""
 PUSH_HOLDS_S = 300
-"""How long a push, or the installation of packages, does the same: whoever brings files is about to launch."""
+"""The same time for a push, or for the installation of packages, because whoever brings files is about to launch."""
 
 _CHANGES = (
     timeline.Launched

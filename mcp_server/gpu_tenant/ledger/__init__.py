@@ -6,6 +6,7 @@ forgets it: a lease with a box becomes `terminating` or `gone` only if a permit 
 
 from gpu_tenant.ledger.accounts import Askings
 from gpu_tenant.ledger.alarms import AlarmTable
+from gpu_tenant.ledger.errands import ErrandTable
 from gpu_tenant.ledger.events import Ran
 from gpu_tenant.ledger.fleets import Fleets
 from gpu_tenant.ledger.holds import Hold, Renewal
@@ -16,12 +17,24 @@ from gpu_tenant.ledger.proofs import ProofTable
 from gpu_tenant.ledger.pushed_files import Sent
 from gpu_tenant.ledger.quotes import Quotes
 from gpu_tenant.ledger.sweeps import Sweeps
+from gpu_tenant.ledger.volumes import VolumeTable
 from gpu_tenant.ledger.wishes import WishTable
 
 __all__ = ["Allowed", "Hold", "Ledger", "Ran", "Renewal", "anything"]
 
 
 class Ledger(
-    ProofTable, JobTable, Fleets, WishTable, Sweeps, Quotes, AlarmTable, Askings, PasskeyTable, Sent
+    ProofTable,
+    JobTable,
+    Fleets,
+    WishTable,
+    ErrandTable,
+    Sweeps,
+    Quotes,
+    AlarmTable,
+    Askings,
+    PasskeyTable,
+    Sent,
+    VolumeTable,
 ):
     """The leases of one user, and everything that was done about them."""

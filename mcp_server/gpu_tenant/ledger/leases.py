@@ -48,11 +48,11 @@ _RENTED_BY = (
 )
 
 Allowed = Callable[[str, Terms, Decimal | None], None]
-"""Raises if a lease at that provider, on those terms and at that price, exceeds what its owner allows."""
+"""A check that raises if a lease at that provider, on those terms and at that price, exceeds what the owner allows."""
 
 
 def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
-    """Allow anything. For calls that cost no more than before."""
+    """Allow anything. This is for calls that cost no more than before."""
 
 
 class LeaseTable(HostTable):
@@ -71,6 +71,7 @@ class LeaseTable(HostTable):
         recovers: LeaseId | None = None,
         fleet: str | None = None,
         wish: str | None = None,
+        errand: str | None = None,
         instead_of: Sequence[str] = (),
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
@@ -78,18 +79,19 @@ class LeaseTable(HostTable):
         """Record that a box is wanted. No box exists for the lease yet.
 
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
-        the standing wish that the new lease fulfils. A trigger allows one box for each wish. If the caller wants a
-        single box by any one of several quotes, `instead_of` lists all these quotes. `allowed` raises if the owner's limits leave no
+        the standing wish that the new lease fulfils. A trigger allows one box for each wish. `errand` is the errand
+        that the new lease is for. Another trigger allows an errand one box at a time. If the caller wants a single box
+        by any of several quotes, `instead_of` lists these quotes. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
         Raises:
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
-            Refused: the wish has ended, or has a box.
+            Refused: the wish or the errand has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
             HostLeftOut: the quote's host did something that counts against it.
         """
-        with self._one_at_a_time(fleet), self._one_a_wish(wish), self._transaction() as db:
+        with self._one_at_a_time(fleet), self._one_for(wish, errand), self._transaction() as db:
             if quote is not None:
                 self._must_be_unused(db, quote.id, instead_of, fleet)
                 self.must_not_leave_out(quote, at=at)
@@ -110,6 +112,7 @@ class LeaseTable(HostTable):
                 recovers=recovers,
                 fleet=fleet,
                 wish=wish,
+                errand=errand,
             )
         return self.lease(lease_id)
 
@@ -154,14 +157,16 @@ class LeaseTable(HostTable):
             ) from error
 
     @contextmanager
-    def _one_a_wish(self, wish: str | None) -> Iterator[None]:
+    def _one_for(self, wish: str | None, errand: str | None) -> Iterator[None]:
         try:
             yield
         except IntegrityError as error:
-            if "a wish rents one box" not in str(error):
+            broken = {"a wish rents one box": wish, "an errand has one box": errand}
+            name = next((name for law, name in broken.items() if law in str(error)), None)
+            if name is None:
                 raise
             raise Refused(
-                f"{wish} has ended, or has a box: nothing else is rented for it",
+                f"{name} has ended, or has a box: nothing else is rented for it",
                 remedy=f"{Command('leases', all=True)} shows what it has",
             ) from error
 
@@ -174,6 +179,7 @@ class LeaseTable(HostTable):
         at: datetime,
         touched_at: datetime | None,
         since: datetime | None = None,
+        errand: str | None = None,
         allowed: Allowed = anything,
     ) -> Lease:
         """Put a box that exists already under a lease, in one step. Its mark stays as it is.
@@ -184,7 +190,7 @@ class LeaseTable(HostTable):
         Raises:
             BoxTaken: another live lease has the box.
         """
-        with self._bound_once(box), self._transaction() as db:
+        with self._one_for(None, errand), self._bound_once(box), self._transaction() as db:
             allowed(box.provider, terms, box.price_usd_h)
             self._intend(
                 db,
@@ -200,6 +206,7 @@ class LeaseTable(HostTable):
                 recovers=None,
                 fleet=None,
                 wish=None,
+                errand=errand,
             )
             self._bind(db, lease_id, box, at, since or at)
         return self.lease(lease_id)
@@ -220,11 +227,13 @@ class LeaseTable(HostTable):
         recovers: LeaseId | None,
         fleet: str | None,
         wish: str | None,
+        errand: str | None,
     ) -> None:
         db.execute(
             "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
-            " quote, touched_at, recovers, fleet, wish) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,"
-            " coalesce(?12, (SELECT fleet FROM leases WHERE id=?11)), ?13)",
+            " quote, touched_at, recovers, fleet, wish, errand) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,"
+            " coalesce(?12, (SELECT fleet FROM leases WHERE id=?11)), ?13,"
+            " coalesce(?14, (SELECT errand FROM leases WHERE id=?11)))",
             (
                 lease_id,
                 mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
@@ -239,6 +248,7 @@ class LeaseTable(HostTable):
                 recovers,
                 fleet,
                 wish,
+                errand,
             ),
         )
         self._note(db, lease_id, timeline.Intended(**terms.model_dump()), at)
@@ -372,7 +382,7 @@ class LeaseTable(HostTable):
         return self._read(lambda row: str(row["id"]), early, deadline_since.isoformat())
 
     def stood_on(self, provider: str, box_id: str) -> list[Lease]:
-        """Return every lease that ever had that box, oldest first."""
+        """Return every lease that has ever had that box, oldest first."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? ORDER BY created_at, id"
         return self._read(_lease, on_it, provider, box_id)
 

@@ -12,10 +12,12 @@ from gpu_tenant import __version__
 
 SUMMARIES = {
     "demo": "A whole lease on this computer, shown as it happens.",
+    "run": "One command on a rented box, there and back: from the smoke test to the receipt.",
     "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
     "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
     "offers": "What could be rented now, ranked by the cost of the finished work.",
     "hosts": "What rented hosts did that counts against them, and how that is forgotten.",
+    "volumes": "Disks that outlive every box: what each bills, a new one, and the end of one.",
     "provision": "Have a box under a lease.",
     "call-off": "End a wish that `provision --wait` left standing: nothing is rented for it any more.",
     "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",
@@ -71,7 +73,6 @@ OTHER_NAMES = {
     "create": "provision",
     "start": "resume",
     "pause": "park",
-    "run": "launch",
     "exec": "ssh LEASE --",
     "login": "ssh",
     "cancel": "stop",
@@ -96,7 +97,8 @@ OTHER_NAMES = {
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
 the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
-this program, which destroyed nothing; 9 the durable store; 130 left with Ctrl-C.
+this program, which destroyed nothing; 9 the durable store; 10 it waits for an answer of a
+person; 130 left with Ctrl-C.
 """
 
 
@@ -162,7 +164,9 @@ def main() -> None:
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         remedy = f"`{context.command_path if context else 'gpu-tenant'} --help`"
-        if isinstance(error, click.NoSuchOption) and {"smoke", "launch", "ssh"} & set(sys.argv):
+        if isinstance(error, click.NoSuchOption) and {"run", "smoke", "launch", "ssh"} & set(
+            sys.argv
+        ):
             remedy = f"put `--` before the job's own command; {remedy}"
         _tell("BAD_REQUEST", error.format_message(), remedy, error.exit_code)
     except Exception as error:

@@ -56,6 +56,16 @@ def signature(question: str, *, instead: str, default: str | None = None) -> str
     return str(click.prompt(question, err=True, default=default, show_default=False))
 
 
+def choice(question: str, choices: Sequence[str], *, default: str) -> str:
+    """Let the person at the terminal choose one of these words. It is an answer, and no signature.
+
+    Raises:
+        Refused: nobody is at a terminal.
+    """
+    at_terminal(instead="answer it at a terminal")
+    return str(click.prompt(question, type=click.Choice(choices), default=default, err=True))
+
+
 def shown_whole(lines: Sequence[str]) -> None:
     """Show every line at the terminal, a screenful at a time, before anything is asked."""
     columns, rows = shutil.get_terminal_size()

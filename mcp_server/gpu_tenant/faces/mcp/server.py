@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 import anyio
 from mcp.server import MCPServer
 from mcp.server.apps import Apps
+from mcp.server.elicitation import AcceptedElicitation
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resources import FileResource
@@ -19,7 +21,7 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from gpu_tenant import __version__
-from gpu_tenant.answers import Collected, TornDown, signature_of
+from gpu_tenant.answers import Collected, RunTold, TornDown, signature_of
 from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
@@ -70,6 +72,7 @@ _ENDS = ToolAnnotations(
 )
 
 TOOLS: dict[str, ToolAnnotations] = {
+    "run": _RUNS,
     "smoke_test": _RUNS,
     "find_offers": _LOOKS,
     "provision": _MAKES,
@@ -88,7 +91,15 @@ TOOLS: dict[str, ToolAnnotations] = {
 """The verbs that a model may call, and what a host may tell its user about each."""
 
 _SHIELDED = frozenset(
-    {"provision", "change_lease", "prepare", "launch_detached", "stop_job", "verify_and_teardown"}
+    {
+        "run",
+        "provision",
+        "change_lease",
+        "prepare",
+        "launch_detached",
+        "stop_job",
+        "verify_and_teardown",
+    }
 )
 """Verbs that a host's timeout must not cancel between an effect and the effect's line in the ledger."""
 
@@ -294,6 +305,8 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
         return _teardown_or_ask(rooms)
     if name == "collect":
         return _collect_or_snapshot(rooms)
+    if name == "run":
+        return _run_or_ask(rooms)
     method = getattr(Tenancy, name)
 
     async def verb(**arguments: Any) -> Any:
@@ -349,6 +362,64 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
     }
     collect.__doc__ = Tenancy.collect.__doc__
     return collect
+
+
+def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
+    """The errand as a tool. A host that can ask its user asks once before anything is rented.
+
+    That answer is no signature: it agrees to a plan within the owner's limits, as a call with `agree` does.
+    """
+    asked = set[str]()
+    method = Tenancy.run
+    signature = signature_of(method)
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+
+    def key(said: dict[str, Any]) -> str:
+        return json.dumps({p.name: said.get(p.name, p.default) for p in parameters}, default=str)
+
+    async def ask(
+        id: str,
+        directory: str,
+        command: str,
+        artifacts: list[str],
+        discard: list[str],
+        gpu: str,
+        hours: float,
+        max_usd: float,
+        smoke: str,
+        on: str,
+        agree: str,
+        ctx: Context[None],
+    ) -> EmptyForm | Elicit[EmptyForm]:
+        said = {k: v for k, v in locals().items() if k in signature.parameters}
+        can_ask = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
+        if agree or not can_ask or os.environ.get(UNATTENDED):
+            return EmptyForm()
+        told = await rooms.tenancy().plan_run(**said)
+        if told is None:
+            return EmptyForm()
+        asked.add(key(said))
+        return Elicit("Rent this?\n" + "\n".join(f"- {line}" for line in told.lines), EmptyForm)
+
+    async def run(answer: ElicitationResult[EmptyForm], **said: Any) -> RunTold:
+        if key(said) in asked:
+            asked.discard(key(said))
+            if isinstance(answer, AcceptedElicitation):
+                said["agree"] = "yes"
+        return await method(rooms.tenancy(), **said)
+
+    added = inspect.Parameter(
+        "answer",
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[ElicitationResult[EmptyForm], Resolve(ask)],
+    )
+    run.__signature__ = signature.replace(parameters=[*parameters, added])  # type: ignore[attr-defined]
+    run.__annotations__ = {
+        **{p.name: p.annotation for p in (*parameters, added)},
+        "return": signature.return_annotation,
+    }
+    run.__doc__ = method.__doc__
+    return run
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:

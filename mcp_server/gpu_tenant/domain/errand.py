@@ -1,0 +1,151 @@
+"""An errand: one command that is to run on a box, from the smoke test to the receipt; and what is on record of it."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
+
+from gpu_tenant.domain.choices import Trust
+from gpu_tenant.domain.order import NOTHING_ORDERED, Order
+from gpu_tenant.domain.record import Amount, Hours, Record
+from gpu_tenant.domain.terms import SaidOnFailure
+
+ERRAND = "run"
+"""The word that the id of an errand begins with."""
+
+RENTED = "rented"
+"""The place of an errand whose box is rented wherever it is cheapest."""
+
+_Names = tuple[str, ...]
+
+
+class Usual(Record):
+    """What `[run]` of `gpu-tenant.toml` says. A flag on the command line goes before it."""
+
+    command: str | None = Field(default=None, description="the job's command, run by sh")
+    artifacts: _Names = Field(default=(), description="what must be kept, as in .gitignore: out/")
+    discard: _Names = Field(default=(), description="what may be lost with the box")
+    smoke: str | None = Field(
+        default=None, description="the command of the smoke test, if it is shorter; or `none`"
+    )
+    gpu: str | None = Field(default=None, description="as in 'RTX 4090|RTX 3090', best first")
+    hours: Annotated[float, Field(gt=0, le=8760)] | None = Field(
+        default=None, description="how long the work takes"
+    )
+    max_usd: Amount | None = Field(default=None, description="the most that it may cost in all")
+    max_price_usd_h: Amount | None = Field(default=None, description="price cap, by the hour")
+    on: str | None = Field(
+        default=None, description="local, own, or the only provider to rent at; any if left out"
+    )
+    target: str | None = Field(default=None, description='with `on = "own"`: user@host[:port]')
+    vram_gib: float | None = Field(default=None, description="memory of each GPU")
+    trust: Trust | None = Field(default=None, description="whose machine will do")
+    interruptible: Literal["no", "yes", "either"] | None = None
+    recover: _Names = Field(default=(), description="where lost work goes on: `same`, or providers")
+    on_failure: SaidOnFailure | None = Field(
+        default=None, description="`end after 0s`, which is usual, `park after 1h` or `hold`"
+    )
+    idle_h: Hours | None = None
+    store: str | None = Field(default=None, description="a second place for artifacts")
+    to: str | None = Field(default=None, description="the directory here for what comes home")
+    include: _Names = Field(default=(), description="ignored files to send all the same")
+    env: _Names = Field(default=(), description="NAME=env:VAR and the like")
+
+
+class Errand(Record):
+    """What is to be done. The same errand, asked for again while it is open, is the one that is under way."""
+
+    directory: str = Field(description="the work tree here")
+    command: str
+    artifacts: _Names
+    discard: _Names = ()
+    smoke: str | None = None
+    gpu: str | None = None
+    hours: float = 1
+    max_usd: Decimal | None = None
+    max_price_usd_h: Decimal | None = None
+    on: str = RENTED
+    target: str | None = None
+    vram_gib: float | None = None
+    trust: Trust = "any"
+    interruptible: Literal["no", "yes", "either"] = "no"
+    recover: _Names = ()
+    on_failure: str | None = None
+    idle_h: float | None = None
+    store: str | None = None
+    to: str | None = None
+    include: _Names = ()
+    env: _Names = ()
+    order: Order = NOTHING_ORDERED
+
+    @property
+    def digest(self) -> str:
+        """The errand in one canonical form, to recognize it when it is asked for again."""
+        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+
+
+class Noted(Record):
+    """One thing that is on record of an errand. What happened to its lease is in the lease's own timeline."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: ClassVar[str]
+
+
+class Smoked(Noted):
+    """The smoke test passed."""
+
+    kind = "smoked"
+    receipt: str
+
+
+class Agreed(Noted):
+    """Somebody agreed to what is about to be rented."""
+
+    kind = "agreed"
+    quotes: _Names = ()
+    most_usd_h: Decimal | None = Field(
+        default=None, description="nothing above that is rented without another question"
+    )
+    by: str = "person"
+
+
+class Unprepared(Noted):
+    """The tree has nothing that could be installed."""
+
+    kind = "unprepared"
+    words: str
+
+
+class Shown(Noted):
+    """The end was shown to whoever asked. Only then is the errand over, and the same line begins another."""
+
+    kind = "shown"
+    outcome: Literal["receipt", "lost", "called off"]
+
+
+ErrandEvent: TypeAlias = Smoked | Agreed | Unprepared | Shown
+
+_KINDS: Mapping[str, type[ErrandEvent]] = {
+    each.kind: each for each in (Smoked, Agreed, Unprepared, Shown)
+}
+
+
+class ErrandLine(NamedTuple):
+    """One line of an errand's record."""
+
+    at: datetime
+    event: ErrandEvent
+
+
+def errand_event(kind: str, detail: Mapping[str, JsonValue]) -> ErrandEvent | None:
+    """Return the event that is stored under that word. None if this version cannot read it."""
+    known = _KINDS.get(kind)
+    if known is not None:
+        with suppress(ValidationError):
+            return known.model_validate(detail)
+    return None

@@ -1,0 +1,93 @@
+"""What an errand tells: where it stands, what is about to be rented, and what only a person can answer."""
+
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.wording import some, span, usd_words
+from gpu_tenant.errands.steps import Step
+from gpu_tenant.leases.cards import TornDown
+
+_TOLD = 20
+"""How many losses an agent is told. The terminal names all of them."""
+
+Outcome = Literal["under way", "asks", "done", "failed"]
+"""`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost."""
+
+
+class Plan(Record):
+    """What is about to be rented. Nothing is rented before somebody has agreed."""
+
+    run: str
+    lines: tuple[str, ...]
+    quotes: tuple[str, ...]
+    most_usd_h: Usd
+    most_usd: Usd
+
+
+class Unanswered(Record):
+    """What only a person can answer, all of it in one list."""
+
+    lease: str
+    losses: tuple[str, ...] = Field(description="what a teardown would lose now")
+    unclaimed: tuple[str, ...] = Field(default=(), description="files that nobody has claimed")
+    never_appeared: tuple[str, ...] = ()
+    ways: tuple[str, ...] = Field(description="the commands that answer")
+    usd_h: Decimal | None = Field(default=None, description="what the box costs meanwhile")
+
+
+class Standing(Record):
+    """Where an errand stands."""
+
+    run: str
+    outcome: Outcome
+    step: Step
+    words: str
+    lease: str | None = None
+    plan: Plan | None = None
+    asks: Unanswered | None = None
+    job_state: str | None = None
+    ended: TornDown | None = Field(default=None, description="the receipt")
+    log: str = Field(default="", description="the end of the log of what failed")
+    next: str
+
+
+class RunTold(Record):
+    """Where an errand stands, in few words."""
+
+    run: str = Field(description="give it back as `id`")
+    outcome: Outcome
+    words: str
+    asks: tuple[str, ...] = Field(default=(), description="show these to the person")
+    log: str = ""
+    next: str
+
+
+def in_few_words(standing: Standing, log: str = "") -> RunTold:
+    """Return the same for an agent, which reads every word. `log` is fenced already."""
+    words, asks = standing.words, tuple[str, ...]()
+    if standing.ended is not None:
+        receipt = standing.ended.receipt
+        words += (
+            f"; receipt: {receipt.ground}, seen gone twice, {usd_words(receipt.cost_usd)}"
+            f" for {span(receipt.lived_s)}"
+        )
+        not_proved = len(receipt.not_proved)
+        words += f"; {some(not_proved, 'thing')} not proved ({standing.next})" if not_proved else ""
+    if standing.plan is not None:
+        asks = standing.plan.lines
+    if standing.asks is not None:
+        told = standing.asks
+        asks = (*told.losses[:_TOLD], *told.ways)
+        if told.usd_h is not None:
+            words += f"; it bills {told.usd_h} USD/h until then"
+    return RunTold(
+        run=standing.run,
+        outcome=standing.outcome,
+        words=words,
+        asks=asks,
+        log=log,
+        next="nothing: it has ended" if standing.step == "show" else standing.next,
+    )

@@ -1,0 +1,94 @@
+"""An errand as calls of a tool: each goes on for some seconds, and says in few words where it stands."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.untrusted_text import fence
+from gpu_tenant.errands.answers import Plan, RunTold, Unanswered, in_few_words
+from gpu_tenant.errands.drive import Answers, Drive, begin, known
+from gpu_tenant.errands.requests import errand_of
+from gpu_tenant.errands.steps import next_step
+
+if TYPE_CHECKING:
+    from gpu_tenant.errands.verbs import Verbs
+    from gpu_tenant.jobs.monitor import Watched
+
+_CALL_S = 40.0
+"""How long one call goes on. A host gives up on a call after a minute."""
+_LOOK_S = 10.0
+_LOG_BYTES = 800
+
+
+class AgentCall:
+    """One call: who agrees in it to what is rented, and what it says about unclaimed files."""
+
+    def __init__(self, tenancy: Verbs, *, by: str | None) -> None:
+        self._tenancy, self._by = tenancy, by
+        self._said: Answers | None = None
+        self._drive: Drive | None = None
+        self.plan: Plan | None = None
+        """What a person was to agree to, if nobody agreed in this call."""
+
+    def name(self, run: str, directory: str, said: Mapping[str, object]) -> str:
+        """Return the id of the errand: the named one, the same one that is open, or a new one.
+
+        Raises:
+            BadRequest: there is no such errand, or nothing says what to run or where.
+        """
+        if not run:
+            if not directory:
+                raise BadRequest(
+                    "neither a run nor a work tree is named",
+                    remedy=f"{Command('run', resume='ID')} goes on; or name directory, command and artifacts",
+                )
+            return begin(self._tenancy, errand_of(self._tenancy.context, Path(directory), said))
+        self._tenancy.ledger.errand(run)
+        artifacts, discard = said.get("artifacts"), said.get("discard")
+        if artifacts or discard:
+            assert isinstance(artifacts, tuple)
+            assert isinstance(discard, tuple)
+            self._said = Answers(artifacts, discard)
+        return run
+
+    def is_undecided(self, run: str) -> bool:
+        """Whether nobody has agreed yet to what is to be rented."""
+        return next_step(known(self._tenancy, run)) in ("smoke", "choose")
+
+    async def go_on(self, run: str) -> RunTold:
+        """Go on for a while, and say where the errand stands."""
+        self._drive = Drive(self._tenancy, run, self, wait_s=_CALL_S)
+        standing = await self._drive.go_on()
+        log = standing.log[-_LOG_BYTES:]
+        told = in_few_words(standing, fence(log, nonce=secrets.token_hex(4)) if log else "")
+        self._drive.shown(standing)
+        return told
+
+    def hear(self, words: str) -> None:
+        """An agent is told at the end of the call."""
+
+    async def agree(self, plan: Plan) -> str | None:
+        """Whoever calls has agreed, or nobody has yet."""
+        self.plan = plan
+        return self._by
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        """Look for some seconds."""
+        assert self._drive is not None
+        return await self._tenancy.follow(
+            lease,
+            job,
+            cursor=None,
+            wait_s=self._drive.left_s(_LOOK_S),
+            limit_bytes=_LOG_BYTES,
+        )
+
+    async def answer(self, asks: Unanswered) -> Answers | None:
+        """What this call has said, once."""
+        said, self._said = self._said, None
+        return said

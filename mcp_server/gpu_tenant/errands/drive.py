@@ -1,0 +1,742 @@
+"""Drives an errand: derives the next step from the ledger, carries it out by the verbs, and derives again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gpu_tenant.artifacts.push import ASKS, sendable
+from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.errand import RENTED, Agreed, Errand, Shown, Smoked, Unprepared
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    BoxUnreachable,
+    HostLeftOut,
+    LeaseHeld,
+    NoCapacity,
+    NoQuota,
+    NotReady,
+    OwnerMustAct,
+    PriceMoved,
+    ProviderSilent,
+    RateLimited,
+    Refused,
+    TenantError,
+    Unverified,
+)
+from gpu_tenant.domain.job_state import ENDED
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.terms import OnFailure, RentRequest
+from gpu_tenant.domain.wording import span, usd_words
+from gpu_tenant.errands.answers import Plan, Standing, Unanswered
+from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
+from gpu_tenant.leases.cards import TornDown
+from gpu_tenant.leases.recovery_plan import gone_on
+
+if TYPE_CHECKING:
+    from gpu_tenant.artifacts.collect import Collected
+    from gpu_tenant.errands.verbs import Verbs
+    from gpu_tenant.jobs.monitor import Watched
+    from gpu_tenant.leases.offers import Ranked
+
+_TURN_S = 1.0
+"""How often, in real time, a copy of the same line asks whether the other one is done."""
+_AGAIN_S, _TRIES = 10.0, 60
+"""How long after a trouble that may pass a step is tried again, and how often in a row."""
+_BOOT_S = 3600.0
+_PREPARE_S = 45.0
+_SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
+_NOT_HAD = (NoCapacity, NoQuota, PriceMoved, NotReady, HostLeftOut)
+_QUOTES = 3
+"""How many quotes are tried in order."""
+
+
+class Face(Protocol):
+    """How an errand speaks to whoever asked for it."""
+
+    def hear(self, words: str) -> None:
+        """Tell what is done now."""
+
+    async def agree(self, plan: Plan) -> str | None:
+        """Return who agrees to what is about to be rented. None if nobody does now."""
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        """Look at the job until it has ended, or as long as the face has time."""
+
+    async def answer(self, asks: Unanswered) -> Answers | None:
+        """Return what a person says about what nobody has claimed. None if nobody is there, or nobody says."""
+
+
+class Answers:
+    """What a person said at the end: what is kept, and what may be lost."""
+
+    def __init__(self, artifacts: Sequence[str] = (), discard: Sequence[str] = ()) -> None:
+        self.artifacts, self.discard = tuple(artifacts), tuple(discard)
+
+
+def known(tenancy: Verbs, run: str) -> Known:
+    """Read everything that is on record of the errand."""
+    from gpu_tenant.leases.recover import may_recover
+
+    ledger = tenancy.ledger
+    leases = ledger.leases_of_errand(run)
+    lease = _current(tenancy, leases)
+    jobs = [job for job in ledger.jobs(lease.id) if job.id == run] if lease else []
+    return Known(
+        errand=ledger.errand(run),
+        events=ledger.errand_events(run),
+        leases=leases,
+        lease=lease,
+        lines=ledger.events(lease.id) if lease else (),
+        job=jobs[0] if jobs else None,
+        may_recover=lease is not None and may_recover(tenancy.context, lease),
+    )
+
+
+def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
+    """Return the lease under which the work is done. One that got no box, or gave it back unused, does not count."""
+    had = [
+        lease
+        for lease in leases
+        if lease.recovers is None and (lease.state.live or lease.touched_at is not None)
+    ]
+    lease = had[-1] if had else None
+    while lease is not None and (later := gone_on(tenancy.ledger, lease)) is not None:
+        lease = later
+    return lease
+
+
+class Drive:
+    """One process's work on one errand."""
+
+    def __init__(
+        self, tenancy: Verbs, run: str, face: Face, *, wait_s: float | None = None
+    ) -> None:
+        self._tenancy, self._run, self._face = tenancy, run, face
+        self._errand = tenancy.ledger.errand(run)
+        self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
+        self._answered: set[str] = set()
+
+    async def go_on(self) -> Standing:
+        """Go on with the errand as far as it goes, or as long as there is time.
+
+        The same errand is driven by one process at a time. Another copy waits for its turn, and then finds what
+        the first one did.
+
+        Raises:
+            LeaseHeld: there was no time to wait for the other copy.
+            TenantError: a step was refused. The errand stays where it is, and the same call goes on.
+        """
+        told = False
+        while True:
+            try:
+                with self._tenancy.context.hold_lease(self._run, "run"):
+                    return await self._steps()
+            except LeaseHeld as busy:
+                holder = self._tenancy.ledger.holder_of(self._run)
+                if holder is None and not self._has_time():
+                    raise
+                if not self._has_time():
+                    return self._standing("under way", next_step(self._known()), busy.message)
+                if holder is not None and not told:
+                    self._face.hear(f"{holder.words}; this call waits, and shows the end")
+                    told = True
+            await asyncio.sleep(_TURN_S)
+
+    def shown(self, standing: Standing) -> None:
+        """Record that the end was shown. The same line begins a new errand from now on."""
+        if standing.step == "show":
+            outcome = "receipt" if standing.ended else "lost"
+            self._tenancy.ledger.note_errand(
+                self._run, Shown(outcome=outcome), at=self._tenancy.clock.now()
+            )
+
+    # --- the steps
+
+    def _known(self) -> Known:
+        return known(self._tenancy, self._run)
+
+    def _has_time(self) -> bool:
+        return self._until_s is None or asyncio.get_running_loop().time() < self._until_s
+
+    def left_s(self, most: float) -> float:
+        """Return how many seconds this call may still wait, `most` at most."""
+        if self._until_s is None:
+            return most
+        return max(0.0, min(most, self._until_s - asyncio.get_running_loop().time()))
+
+    async def _steps(self) -> Standing:
+        last: Step | None = None
+        tries = 0
+        while True:
+            facts = self._known()
+            step = next_step(facts)
+            if step != last:
+                last, tries = step, 0
+                if step not in ("show", "over"):
+                    self._face.hear(self._words(facts, step))
+            try:
+                standing = await self._do(facts, step)
+            except (*_SOON_OVER, LeaseHeld) as trouble:
+                # The box may work on, or another process acts on its lease right now.
+                tries += 1
+                if not self._has_time():
+                    return self._standing("under way", step, trouble.message)
+                if tries > _TRIES and not isinstance(trouble, LeaseHeld):
+                    raise
+                if tries == 1:
+                    self._face.hear(f"{trouble.message}; trying again")
+                await self._wait_a_little(trouble)
+                continue
+            if standing is not None:
+                return standing
+            if not self._has_time() and next_step(self._known()) not in ("show", "over"):
+                return self._standing("under way", next_step(self._known()), "")
+
+    async def _wait_a_little(self, trouble: TenantError) -> None:
+        if isinstance(trouble, LeaseHeld):
+            await asyncio.sleep(_TURN_S)
+            return
+        await self._tenancy.clock.sleep(_AGAIN_S)
+        await asyncio.sleep(_TURN_S)
+
+    async def _do(self, facts: Known, step: Step) -> Standing | None:
+        """Carry out the step. Returns an answer if the errand can go no further in this call."""
+        match step:
+            case "smoke":
+                return await self._smoke()
+            case "choose":
+                return await self._choose(facts)
+            case "rent":
+                return await self._rent(facts)
+            case "boot":
+                return await self._boot(facts)
+            case "push":
+                return await self._push(facts)
+            case "prepare":
+                return await self._prepare(facts)
+            case "launch":
+                return await self._launch(facts)
+            case "follow":
+                return await self._follow(facts)
+            case "recover":
+                return await self._recover(facts)
+            case "end":
+                return await self._end(facts)
+            case "show" | "over":
+                return self._over(facts, step)
+
+    async def _smoke(self) -> Standing | None:
+        errand, tenancy = self._errand, self._tenancy
+        # What a push would refuse is refused before anything bills.
+        await sendable(
+            Path(errand.directory),
+            include=errand.include,
+            include_secrets=(),
+            guarded=tenancy.context.account.guarded,
+            ledger=tenancy.ledger,
+        )
+        if errand.smoke == "none":
+            self._note(Smoked(receipt="none"))
+            return None
+        receipt = await tenancy.run_smoke(
+            errand.directory, errand.smoke or errand.command, include=errand.include
+        )
+        if receipt.passed:
+            self._note(Smoked(receipt=receipt.id))
+            return None
+        ended = (
+            f"ran into its time limit: name a shorter command for it ({Option('smoke', 'COMMAND')})"
+            if receipt.exit_status is None
+            else f"ended with status {receipt.exit_status}"
+        )
+        return Standing(
+            run=self._run,
+            outcome="failed",
+            step="smoke",
+            words=f"the smoke test {ended}; nothing was rented, and it cost nothing",
+            log=receipt.log_tail,
+            next=f"correct it here, then {Command('run', resume=self._run)} or the same line again",
+        )
+
+    async def _choose(self, facts: Known) -> Standing | None:
+        if facts.tried >= MOST_BOXES_TRIED:
+            raise NoCapacity(
+                f"{facts.tried} boxes were given back unused: none did what the audit asks for",
+                remedy=f"{Command('hosts')} says why; change the order, and begin anew",
+            )
+        if not self._is_market():
+            self._note(Agreed(by="free"))
+            return None
+        plan = await self._plan(facts)
+        before = facts.agreed
+        stands = (
+            before is not None
+            and before.most_usd_h is not None
+            and plan.most_usd_h is not None
+            and plan.most_usd_h <= before.most_usd_h
+        )
+        by = before.by if stands and before is not None else await self._face.agree(plan)
+        if by is None:
+            return Standing(
+                run=self._run,
+                outcome="asks",
+                step="choose",
+                words="nothing is rented before somebody agrees to this",
+                plan=plan,
+                next=str(Command("run", resume=self._run, yes=True)),
+            )
+        most = before.most_usd_h if stands and before is not None else plan.most_usd_h
+        self._note(Agreed(quotes=plan.quotes, most_usd_h=most, by=by))
+        return None
+
+    def _is_market(self) -> bool:
+        """Whether the box is rented by a quote."""
+        if self._errand.on == RENTED:
+            return True
+        if self._errand.target is not None:
+            return False
+        context = self._tenancy.context
+        context.set_up(self._errand.on)
+        return isinstance(context.connectors[self._errand.on], Market)
+
+    async def _plan(self, facts: Known) -> Plan:
+        """Search, and say what would be rented.
+
+        Raises:
+            NoCapacity: nothing fits.
+        """
+        errand, tenancy = self._errand, self._tenancy
+        found = await tenancy.search_offers(
+            errand.gpu,
+            provider=None if errand.on == RENTED else errand.on,
+            order=errand.order,
+            hours=errand.hours,
+            max_price_usd_h=errand.max_price_usd_h,
+            vram_gib=errand.vram_gib,
+            trust=errand.trust,
+            interruptible=errand.interruptible,
+        )
+        fitting = [offer for offer in found.offers if self._fits(offer)]
+        if not fitting:
+            why = [f"{count} left out as {reason}" for reason, count in found.unfit.items()][:3]
+            why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
+            if found.offers:
+                why = [f"the cheapest would cost more than {errand.max_usd} USD in all", *why]
+            raise NoCapacity(
+                f"nothing that fits is offered now: {'; '.join(why) or 'no provider offers anything'}",
+                remedy="the same line again later; or other GPUs, more hours' pay, or another trust",
+            )
+        chosen = fitting[:_QUOTES]
+        first = chosen[0]
+        quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]
+        caps = [quote.cap_usd_h for quote in quoted if quote is not None]
+        worked_h = quoted[0].wish.hours if quoted[0] is not None else errand.hours
+        price = first.running_usd_h
+        cost = None if price is None else price * Decimal(str(worked_h))
+        lines = [
+            (
+                f"{first.gpu_count} x {first.gpu} at {first.provider}"
+                f"{f' in {first.region}' if first.region else ''}: {price or 'unknown'} USD/h"
+                f"{', interruptible' if first.interruptible else ''}, {first.trust}"
+            ),
+            f"about {usd_words(cost)} for {worked_h:g} h of work"
+            + (
+                f"; at most {usd_words(errand.max_usd)} in all, the end included"
+                if errand.max_usd is not None
+                else "; no sum is set that it may not pass (--max-usd)"
+            ),
+        ]
+        if len(chosen) > 1:
+            others = ", ".join(
+                f"{o.gpu} at {o.provider} for {o.running_usd_h} USD/h" for o in chosen[1:]
+            )
+            lines.append(f"if that one is gone: {others}")
+        lines += [f"the box: {words}" for words in found.order]
+        lines.append(
+            f"it runs {errand.command!r}, and keeps {', '.join(errand.artifacts)}; torn down once that is proved here"
+        )
+        return Plan(
+            run=self._run,
+            lines=tuple(lines),
+            quotes=tuple(str(offer.quote) for offer in chosen),
+            most_usd_h=max(caps) if caps else None,
+            most_usd=errand.max_usd,
+        )
+
+    def _fits(self, offer: Ranked) -> bool:
+        """Whether the offer can be rented unseen, and its hours of work are within the sum."""
+        quote = self._tenancy.ledger.quote(offer.quote) if offer.quote else None
+        if quote is None:
+            return False
+        most, price = self._errand.max_usd, offer.running_usd_h
+        return most is None or (
+            price is not None and price * Decimal(str(quote.wish.hours)) <= most
+        )
+
+    async def _rent(self, facts: Known) -> Standing | None:
+        errand, agreed = self._errand, facts.agreed
+        assert agreed is not None
+        is_market = bool(agreed.quotes)
+        if is_market and self._has_expired(agreed.quotes):
+            words = "the quotes are no longer good"
+            self._choose_again(agreed, NoCapacity(words, remedy=str(Command("offers"))))
+            return None
+        on = "local" if errand.on == RENTED else errand.on
+        from gpu_tenant.leases.orders import order_for
+
+        asked = RentRequest(
+            hours=None if is_market else max(1.5 * errand.hours, errand.hours + 1),
+            budget_usd=errand.max_usd if is_market else None,
+            max_price_usd_h=errand.max_price_usd_h if is_market else None,
+            idle_h=errand.idle_h,
+            when_done=None,
+            on_failure=errand.on_failure,
+            store=self._tenancy.context.known_store(errand.store),
+            recover=errand.recover if is_market else (),
+            order=order_for(self._tenancy.context, on, agreed.quotes, errand.order),
+            errand=self._run,
+        )
+        try:
+            await self._tenancy.rent(
+                asked,
+                provider=on,
+                target=errand.target,
+                quotes=agreed.quotes,
+                smoke=facts.smoked,
+                wait_s=self.left_s(_BOOT_S),
+            )
+        except _NOT_HAD as trouble:
+            if not is_market:
+                raise
+            self._choose_again(agreed, trouble)
+        return None
+
+    def _has_expired(self, quotes: Sequence[str]) -> bool:
+        """Whether nothing was rented by these quotes, and they are too old for it now."""
+        ledger, now = self._tenancy.ledger, self._tenancy.clock.now()
+        if ledger.rented_by(quotes):
+            return False
+        return any(quote is None or now >= quote.expires_at for quote in map(ledger.quote, quotes))
+
+    def _choose_again(self, agreed: Agreed, trouble: TenantError) -> None:
+        """Record that these quotes are spent. What was agreed to holds for others at no more than that price."""
+        self._face.hear(f"{trouble.message}; looking again")
+        self._note(Agreed(quotes=(), most_usd_h=agreed.most_usd_h, by=agreed.by))
+
+    async def _boot(self, facts: Known) -> Standing | None:
+        from gpu_tenant.leases.rent import as_far_as_it_goes
+
+        lease, refused = facts.lease, list[str]()
+        assert lease is not None
+        context = self._tenancy.context
+        async with context.held_in_turn(lease.id, "provision"):
+            now = context.ledger.lease(lease.id)
+            if now.state.live and now.ready_at is None:
+                now = await as_far_as_it_goes(context, now, refused, self.left_s(_BOOT_S))
+        if not now.state.live and facts.agreed is not None and facts.agreed.quotes:
+            words = "; ".join(refused) or f"{now.id} got no box"
+            self._choose_again(facts.agreed, NoCapacity(words, remedy=str(Command("offers"))))
+        if now.state.live and now.ready_at is None and not self._has_time():
+            return self._standing("under way", "boot", "the box boots")
+        return None
+
+    async def _push(self, facts: Known) -> Standing | None:
+        lease, errand = facts.lease, self._errand
+        assert lease is not None
+        if lease.touched_at is None:
+            wish = lease.quote.wish if lease.quote else None
+            audited = await self._tenancy.audit(
+                lease.id,
+                wish.gpu_count if wish else None,
+                wish.vram_gib if wish else None,
+            )
+            if audited.blockers:
+                seen = [f"{x.subject}: {x.seen}" for x in audited.findings if x.level == "blocker"]
+                await self._tenancy.verify_and_teardown(lease.id)
+                words = f"{lease.id} was given back unused: {'; '.join(seen[:3])}"
+                if lease.quote is None or facts.agreed is None:
+                    raise Refused(
+                        words, remedy="mend what the audit names, then the same line again"
+                    )
+                self._choose_again(facts.agreed, NoCapacity(words, remedy=str(Command("offers"))))
+                return None
+        await self._tenancy.push(lease.id, errand.directory, include=list(errand.include))
+        if not any((Path(errand.directory) / name).is_file() for name in ASKS):
+            self._note(Unprepared(words="the tree asks for no packages"))
+        return None
+
+    async def _prepare(self, facts: Known) -> Standing | None:
+        assert facts.lease is not None
+        try:
+            await self._tenancy.prepare(
+                facts.lease.id, env=list(self._errand.env), wait_s=self.left_s(_PREPARE_S)
+            )
+        except BadRequest as nothing:
+            self._note(Unprepared(words=nothing.message))
+            self._face.hear(f"no packages: {nothing.message}")
+        except (BoxUnreachable, NotReady):
+            raise
+        except BoxTrouble as trouble:
+            # Without its packages the job cannot run, and the box holds nothing but what came from here.
+            ended = await self._bring_home(facts.lease)
+            if isinstance(ended, Standing):
+                return ended
+            return self._over(self._known(), "show", words=f"no job was started: {trouble.message}")
+        return None
+
+    async def _launch(self, facts: Known) -> Standing | None:
+        errand = self._errand
+        assert facts.lease is not None
+        await self._tenancy.launch_detached(
+            facts.lease.id,
+            errand.command,
+            list(errand.artifacts),
+            list(errand.discard),
+            list(errand.env),
+            None,
+            self._run,
+        )
+        return None
+
+    async def _follow(self, facts: Known) -> Standing | None:
+        lease = facts.lease
+        assert lease is not None
+        try:
+            seen = await self._face.follow(lease.id, self._run)
+        except BoxTrouble:
+            # Its provider knows whether the box is still there.
+            await self._tenancy.list_leases()
+            if next_step(self._known()) != "follow":
+                return None
+            raise
+        if seen.state == "absent":
+            return await self._launch(facts)
+        if seen.state not in ENDED and not self._has_time():
+            progress = (
+                ""
+                if seen.progress is None or seen.progress.fraction is None
+                else f", {seen.progress.fraction:.0%}"
+            )
+            words = f"the job {seen.state}{progress}"
+            words = f"the job is {seen.state}{progress}; {usd_words(seen.cost_usd)} so far"
+            return self._standing("under way", "follow", words, log=seen.log)
+        return None
+
+    async def _recover(self, facts: Known) -> Standing | None:
+        from gpu_tenant.leases.recover import recover
+
+        assert facts.lease is not None
+        await recover(self._tenancy.context, facts.lease.id, wait_s=self.left_s(_BOOT_S))
+        if gone_on(self._tenancy.ledger, self._tenancy.ledger.lease(facts.lease.id)) is None:
+            if not self._has_time():
+                return self._standing("under way", "recover", "")
+            await self._tenancy.clock.sleep(_AGAIN_S)
+        return None
+
+    async def _end(self, facts: Known) -> Standing | None:
+        lease, state = facts.lease, facts.job_state
+        assert lease is not None
+        rule = OnFailure.parse(self._errand.on_failure) if self._errand.on_failure else None
+        if rule is not None and rule.does != "end" and state in ENDED and state != "finished":
+            return await self._keep(lease, rule, str(state))
+        for other in facts.leases:
+            # A box whose work went on elsewhere may still exist, and bill.
+            if other.id != lease.id and other.state.live:
+                ended = await self._bring_home(other)
+                if isinstance(ended, Standing):
+                    return ended
+        ended = await self._bring_home(lease)
+        return ended if isinstance(ended, Standing) else None
+
+    async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> Standing:
+        """The job failed, and its owner said that its box stays."""
+        await self._tenancy.collect(lease.id, self._errand.to)
+        if rule.does == "park" and lease.parked_at is None:
+            await self._tenancy.change_lease(lease.id, "park")
+        return Standing(
+            run=self._run,
+            outcome="failed",
+            step="end",
+            words=f"the job is {state}; what it wrote is here, and its box is {'parked' if rule.does == 'park' else 'kept'},"
+            f" as was ordered",
+            lease=lease.id,
+            job_state=state,
+            next=f"{Command('logs', lease.id)}; then {Command('teardown', lease.id)}",
+        )
+
+    async def _bring_home(self, lease: Lease) -> TornDown | Standing:
+        """Collect, prove, and tear down. What only a person can answer is asked once, all of it together."""
+        tenancy = self._tenancy
+        if lease.state is LeaseState.ACTIVE:
+            collected = await tenancy.collect(lease.id, self._errand.to)
+        else:
+            collected = None
+        try:
+            return await tenancy.verify_and_teardown(lease.id)
+        except Unverified as refusal:
+            return await self._ask(lease, collected, refusal)
+        except OwnerMustAct as act:
+            asks = Unanswered(
+                lease=lease.id,
+                losses=(),
+                ways=(act.message, str(Command("teardown", lease.id, ended=True))),
+                usd_h=lease.price_usd_h,
+            )
+            return self._asking(asks, "a person has to end the box in its console")
+
+    async def _ask(
+        self, lease: Lease, collected: Collected | None, refusal: Unverified
+    ) -> TornDown | Standing:
+        from gpu_tenant.leases.end import assess_loss
+
+        report = await assess_loss(self._tenancy.context, lease.id)
+        if not report.losses:
+            return await self._tenancy.verify_and_teardown(lease.id)
+        ways = (
+            [collected.next] if collected is not None and _unsaid(collected) else [refusal.remedy]
+        )
+        ways.append(f"{Command('waive', lease.id)} gives up all of it, over a signature")
+        asks = Unanswered(
+            lease=lease.id,
+            losses=report.losses,
+            unclaimed=collected.unclaimed_largest if collected else (),
+            never_appeared=collected.never_appeared if collected else (),
+            ways=tuple(ways),
+            usd_h=lease.price_usd_h,
+        )
+        if report.digest not in self._answered:
+            self._answered.add(report.digest)
+            said = await self._face.answer(asks)
+            if said is not None:
+                if said.artifacts or said.discard:
+                    await self._tenancy.collect(
+                        lease.id, self._errand.to, list(said.artifacts), list(said.discard)
+                    )
+                return await self._bring_home(self._tenancy.ledger.lease(lease.id))
+        return self._asking(
+            asks, "what follows needs a person's answer; the box is kept until then"
+        )
+
+    def _asking(self, asks: Unanswered, words: str) -> Standing:
+        return Standing(
+            run=self._run,
+            outcome="asks",
+            step="end",
+            words=words,
+            lease=asks.lease,
+            asks=asks,
+            job_state=self._known().job_state,
+            next=f"answer, then {Command('run', resume=self._run)}",
+        )
+
+    def _over(self, facts: Known, step: Step, *, words: str = "") -> Standing:
+        lease = facts.lease or (facts.leases[-1] if facts.leases else None)
+        receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
+        ended = (
+            TornDown(lease=lease.id, state=lease.state, receipt=receipt)
+            if lease and receipt
+            else None
+        )
+        state = facts.job_state
+        if receipt is None:
+            where = f"; what was collected is in {lease.kept_in}" if lease and lease.kept_in else ""
+            words = words or f"its box was lost, and nothing says where the work may go on{where}"
+        elif not words:
+            job = f"the job is {state or 'unknown'}"
+            words = f"{job if facts.is_launched else 'no job was started'}; {receipt.kept_files} files are in {receipt.kept_in}"
+        return Standing(
+            run=self._run,
+            outcome="done" if state == "finished" and ended is not None else "failed",
+            step="show",
+            words=words,
+            lease=lease.id if lease else None,
+            job_state=state,
+            ended=ended,
+            next=str(Command("report", lease.id)) if lease else str(Command("run")),
+        )
+
+    # --- small things
+
+    def _words(self, facts: Known, step: Step) -> str:
+        at = f" ({facts.lease.id})" if facts.lease is not None else ""
+        return f"{WORDS[step]}{at}"
+
+    def _standing(self, outcome: str, step: Step, words: str, *, log: str = "") -> Standing:
+        lease = self._known().lease
+        return Standing.model_validate(
+            {
+                "run": self._run,
+                "outcome": outcome,
+                "step": step,
+                "words": words or WORDS[step],
+                "lease": lease.id if lease else None,
+                "log": log,
+                "next": str(Command("run", resume=self._run)),
+            }
+        )
+
+    def _note(self, event: Smoked | Agreed | Unprepared) -> None:
+        self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
+
+
+def _unsaid(collected: Collected) -> bool:
+    return bool(collected.unclaimed_files or collected.never_appeared or collected.cannot_be_kept)
+
+
+def begin(tenancy: Verbs, errand: Errand) -> str:
+    """Return the id of that errand: of the one that is open, or of a new one.
+
+    Raises:
+        BadRequest: it names nothing to run, or nothing to keep.
+    """
+    if not errand.command.strip():
+        raise BadRequest(
+            "which command?",
+            remedy=f"{Command('run', artifact='out/', then='COMMAND')}, or `command` below `[run]` of gpu-tenant.toml",
+        )
+    if not errand.artifacts:
+        raise BadRequest(
+            "nothing is named that must be kept, so its box could never be proved",
+            remedy=f"{Option('artifact', 'out/')}, or `artifacts` below `[run]` of gpu-tenant.toml",
+        )
+    from gpu_tenant.files.patterns import require_narrow, require_patterns
+
+    require_patterns((*errand.artifacts, *errand.discard))
+    require_narrow(errand.discard)
+    if errand.on != RENTED:
+        tenancy.context.profile(errand.on)
+    tenancy.context.must_record()
+    return tenancy.ledger.begin_errand(errand, at=tenancy.clock.now())
+
+
+def what_stands(tenancy: Verbs, run: str) -> str:
+    """Say what goes on without whoever leaves: who watches, what it costs, and what ends it."""
+    from gpu_tenant.domain.policy import rules_of
+
+    context, facts = tenancy.context, known(tenancy, run)
+    again = Command("run", resume=run)
+    lease = facts.lease
+    if lease is None or not lease.state.live:
+        return f"{run} stops here, and nothing bills for it; {again} goes on"
+    left = (lease.terms.deadline_at - context.clock.now()).total_seconds()
+    price = "at an unknown price" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
+    runs = (
+        "its job runs on"
+        if facts.is_launched and facts.job_state not in ENDED
+        else "its box stands"
+    )
+    rules = rules_of(lease, context.profile(lease.provider), looked_after=context.looked_after)
+    return "; ".join(
+        (
+            f"{run} goes on without you: {runs} under {lease.id}, {price}, until its deadline in {span(left)}",
+            f"watched: {context.watch_words()}",
+            *rules[:4],
+            f"{again} goes on from there",
+        )
+    )

@@ -1,0 +1,142 @@
+"""Decides, from what is on record, which step of an errand is next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.errand import Agreed, Errand, ErrandLine, Shown, Smoked, Unprepared
+from gpu_tenant.domain.job_state import ENDED
+from gpu_tenant.domain.model import Job, Lease, LeaseState
+from gpu_tenant.domain.timeline import Lines
+
+Step = Literal[
+    "smoke",
+    "choose",
+    "rent",
+    "boot",
+    "push",
+    "prepare",
+    "launch",
+    "follow",
+    "recover",
+    "end",
+    "show",
+    "over",
+]
+"""What is done next, in the order of an errand. `show` and `over` need nobody to do anything."""
+
+WORDS: dict[Step, str] = {
+    "smoke": "the command is tried here first",
+    "choose": "a box is chosen",
+    "rent": "the box is had",
+    "boot": "the box boots",
+    "push": "the work tree goes to the box",
+    "prepare": "packages are installed",
+    "launch": "the job is started",
+    "follow": "the job runs",
+    "recover": "the work goes on elsewhere: its box was taken",
+    "end": "everything is collected and proved, and the box is torn down",
+    "show": "it has ended",
+    "over": "it has ended",
+}
+
+MOST_BOXES_TRIED = 3
+"""So many boxes may be given back unused before the errand stops to look for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger knows of an errand."""
+
+    errand: Errand
+    events: Sequence[ErrandLine] = ()
+    leases: Sequence[Lease] = ()
+    """Every lease that was made for the errand, oldest first."""
+    lease: Lease | None = None
+    """The lease under which the work is done now. None if there is none yet."""
+    lines: Lines = ()
+    """The timeline of that lease."""
+    job: Job | None = None
+    """The errand's job on that lease. None if it was not declared there."""
+    may_recover: bool = False
+    """Whether the box was taken, and the work may go on elsewhere."""
+
+    @property
+    def smoked(self) -> str | None:
+        """The receipt of the smoke test. None if none has passed."""
+        return next(
+            (x.event.receipt for x in reversed(self.events) if isinstance(x.event, Smoked)), None
+        )
+
+    @property
+    def agreed(self) -> Agreed | None:
+        """What was agreed to last. None if nobody was asked yet."""
+        return next((x.event for x in reversed(self.events) if isinstance(x.event, Agreed)), None)
+
+    @property
+    def job_state(self) -> str | None:
+        """The last state of the job that is on record. None if it was not launched, or nobody has looked."""
+        states = [
+            event.state
+            for _, event in self.lines
+            if isinstance(event, timeline.Progressed | timeline.JobEnded)
+            and self.job is not None
+            and event.job == self.job.id
+        ]
+        return states[-1] if states else None
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether the box has confirmed the start of the job."""
+        return self.job is not None and self.job.launched_at is not None
+
+    @property
+    def tried(self) -> int:
+        """How many boxes were given back before anybody used them."""
+        return sum(x.state is LeaseState.GONE and x.touched_at is None for x in self.leases)
+
+    def has(self, *kinds: type[timeline.Told]) -> bool:
+        """Whether the lease's timeline has such an event."""
+        return any(isinstance(event, kinds) for _, event in self.lines)
+
+
+def next_step(known: Known) -> Step:
+    """Return the step that is next, by what is on record alone."""
+    if any(isinstance(line.event, Shown) for line in known.events):
+        return "over"
+    lease = known.lease
+    if lease is None:
+        if known.smoked is None:
+            return "smoke"
+        agreed = known.agreed
+        return "choose" if agreed is None or not (agreed.quotes or agreed.by == "free") else "rent"
+    if known.may_recover:
+        return "recover"
+    match lease.state:
+        case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
+            return "show"
+        case LeaseState.TERMINATING:
+            return "end"
+        case LeaseState.INTENDED:
+            return "boot"
+        case LeaseState.ACTIVE if lease.ready_at is None:
+            return "boot"
+        case LeaseState.ACTIVE if known.job_state in ENDED:
+            return "end"
+        case LeaseState.ACTIVE if known.is_launched:
+            return "follow"
+        case LeaseState.ACTIVE if not known.has(timeline.Pushed):
+            return "push"
+        case LeaseState.ACTIVE if _must_prepare(known):
+            return "prepare"
+        case LeaseState.ACTIVE:
+            return "launch"
+
+
+def _must_prepare(known: Known) -> bool:
+    """Whether packages are still to be installed, as far as the record says."""
+    if any(isinstance(line.event, Unprepared) for line in known.events):
+        return False
+    made = [event for _, event in known.lines if isinstance(event, timeline.Prepared)]
+    return not made or made[-1].state != "ready"

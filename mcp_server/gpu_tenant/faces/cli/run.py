@@ -1,0 +1,220 @@
+"""The whole errand in one command: what is asked for, what it shows meanwhile, and the one question at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from gpu_tenant.domain.choices import Trust
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.faces.cli import output, prompts
+from gpu_tenant.faces.cli.command import WithCommand, as_json, command_words, join_words, verb
+from gpu_tenant.faces.cli.quantities import GIB, HOURS, HOURS_OR_NONE, ON_FAILURE, USD
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.errand import Errand
+    from gpu_tenant.errands.answers import Plan, Standing, Unanswered
+    from gpu_tenant.errands.drive import Answers, Drive
+    from gpu_tenant.jobs.monitor import Watched
+    from gpu_tenant.service import Tenancy
+
+WAITS_FOR_A_PERSON = 10
+"""The exit status of a run that waits for a person's answer."""
+
+
+@verb("run", WithCommand)
+@click.option("--dir", "directory", type=click.Path(), default=".", help="the work tree; here")
+@click.option("--gpu", help="as in 'RTX 4090|RTX 3090', best first; any when left out")
+@click.option("--hours", type=HOURS, help="how long the work takes on the first GPU; 1")
+@click.option("--max-usd", type=USD, help="the most that it may cost in all")
+@click.option("--max-price-usd-h", type=USD, help="price cap, by the hour")
+@click.option("--artifact", multiple=True, help="what must be kept, as in .gitignore: out/")
+@click.option("--discard", multiple=True, help="what may be lost with the box")
+@click.option(
+    "--smoke",
+    metavar="COMMAND",
+    help="the smoke test's command, if the job's own is long; or `none`",
+)
+@click.option("--on", help="local, own, or the only provider to rent at; any when left out")
+@click.option("--target", help="with --on own: user@host[:port]")
+@click.option("--vram-gib", type=GIB, help="memory each GPU must have")
+@click.option("--trust", type=click.Choice(get_args(Trust)), help="whose machine is good enough")
+@click.option("--interruptible", type=click.Choice(["no", "yes", "either"]))
+@click.option("--recover", multiple=True, help="if it is taken, where it goes on: `same`, ...")
+@click.option(
+    "--on-failure",
+    type=ON_FAILURE,
+    metavar="WORDS",
+    help="where the job failed: its box is ended at once; or `park`, or `hold`",
+)
+@click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 2; 0: never")
+@click.option("--store", help="a second place for artifacts")
+@click.option("--to", type=click.Path(), help="the directory here for what comes home")
+@click.option("--include", multiple=True, help="ignored files to send all the same")
+@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
+@click.option("--yes", "-y", is_flag=True, help="rent without the question")
+@click.option("--resume", "again", is_flag=False, flag_value="", help="go on with [ID]; the newest")
+@as_json
+async def run(
+    directory: str,
+    artifact: tuple[str, ...],
+    yes: bool,
+    again: str | None,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """gpu-tenant run --gpu "RTX 4090" --max-usd 5 --hours 10 --artifact out/ -- python3 train.py
+
+    It is tried here, rented, pushed, run, followed, collected, proved and torn down. The same line again goes on
+    where it is, after any death. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
+    answer that only a person can give.
+    """
+    from gpu_tenant.errands.drive import Drive, begin, what_stands
+    from gpu_tenant.faces.cli.limits import as_owner
+
+    words = command_words()
+    async with output.tenancy() as tenancy:
+        if again is None:
+            line = join_words(words) if words else ""
+            errand = _errand(tenancy, directory, line, {"artifacts": artifact, **said})
+            name = begin(tenancy, errand)
+        else:
+            name = again or _newest(tenancy)
+        drive = Drive(tenancy, name, _Terminal(tenancy, name, agrees=yes, quiet=as_json))
+
+        async def go_on() -> Standing:
+            return await drive.go_on()
+
+        try:
+            standing = await as_owner(tenancy, go_on)
+        except asyncio.CancelledError:
+            click.echo(what_stands(tenancy, name), err=True)
+            raise
+        _tell(tenancy, drive, standing, as_json)
+    if standing.outcome != "done":
+        sys.exit(WAITS_FOR_A_PERSON if standing.outcome == "asks" else 1)
+
+
+def _tell(tenancy: Tenancy, drive: Drive, standing: Standing, as_json: bool) -> None:
+    """Show the end, then record that it was shown."""
+    output.answer(standing, as_json, _print)
+    sys.stdout.flush()
+    drive.shown(standing)
+
+
+def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> Errand:
+    """Put together what the line says and what `gpu-tenant.toml` says. The line goes first."""
+    from gpu_tenant.errands.requests import errand_of
+
+    return errand_of(tenancy.context, Path(directory), {"command": command, **said})
+
+
+def _newest(tenancy: Tenancy) -> str:
+    """Return the run that is open: the one with a live lease, or else the newest.
+
+    Raises:
+        BadRequest: none is open, or several have live leases.
+    """
+    names = tenancy.ledger.open_errands()
+    live = [n for n in names if any(x.state.live for x in tenancy.ledger.leases_of_errand(n))]
+    if len(live) > 1:
+        raise BadRequest(
+            f"which run? {', '.join(live)} are open", remedy=str(Command("run", resume=live[-1]))
+        )
+    if not names:
+        raise BadRequest(
+            "no run is open", remedy=str(Command("run", artifact="out/", then="COMMAND"))
+        )
+    return (live or names)[-1]
+
+
+class _Terminal:
+    """An errand at a terminal: what is done on stderr, the job's log on stdout."""
+
+    def __init__(self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool) -> None:
+        self._tenancy = tenancy
+        self._name, self._agrees, self._quiet = name, agrees, quiet
+        self._cursor: int | None = None
+
+    def hear(self, words: str) -> None:
+        click.echo(f"{self._name}: {words}", err=True)
+
+    async def agree(self, plan: Plan) -> str | None:
+        if self._agrees:
+            return "yes"
+        if self._quiet or not prompts.is_at_terminal():
+            return None
+        for line in plan.lines:
+            click.echo(f"  {line}", err=True)
+        word = prompts.choice("Rent it?", ("yes", "no"), default="no")
+        return "person" if word == "yes" else None
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        from gpu_tenant.faces.cli import bars
+
+        if not self._quiet:
+            return await bars.follow(self._tenancy, lease, job, self._cursor or 0, then="")
+        while True:
+            seen = await self._tenancy.follow(
+                lease, job, cursor=self._cursor, wait_s=5, limit_bytes=_QUIET_BYTES
+            )
+            self._cursor = seen.cursor
+            if seen.state in _ENDED or seen.state == "absent":
+                return seen
+
+    async def answer(self, asks: Unanswered) -> Answers | None:
+        """Ask once about all that nobody has claimed. What differs or does not load is asked for by a signature."""
+        from gpu_tenant.errands.drive import Answers
+
+        if self._quiet or not prompts.is_at_terminal():
+            return None
+        _print_losses(asks, err=True)
+        open_files = (*asks.unclaimed, *asks.never_appeared)
+        if not open_files:
+            return None
+        word = prompts.choice(
+            "Keep what nobody has claimed, lose it, or decide later",
+            ("keep", "lose", "later"),
+            default="later",
+        )
+        if word == "later":
+            return None
+        from gpu_tenant.files.patterns import literal_pattern
+
+        named = [literal_pattern(name) for name in asks.unclaimed]
+        if word == "keep":
+            return Answers(artifacts=named)
+        return Answers(discard=[*named, *asks.never_appeared])
+
+
+_QUIET_BYTES = 4096
+_ENDED = frozenset({"finished", "failed", "killed", "stopped"})
+
+
+def _print_losses(asks: Unanswered, *, err: bool = False) -> None:
+    for loss in asks.losses:
+        click.echo(f"  {loss}", err=err)
+    if asks.usd_h is not None:
+        click.echo(f"  the box bills {asks.usd_h} USD/h until then", err=err)
+
+
+def _print(standing: Standing) -> None:
+    """Print where the errand stands, with its receipt or with what it waits for."""
+    if standing.ended is not None:
+        output.receipt(standing.ended)
+    if standing.log:
+        click.echo(standing.log, err=True)
+    click.echo(f"{standing.run}: {standing.words}")
+    if standing.plan is not None:
+        for line in standing.plan.lines:
+            click.echo(f"  {line}")
+    if standing.asks is not None:
+        _print_losses(standing.asks)
+        for way in standing.asks.ways:
+            click.echo(f"  answer: {way}")
+    click.echo(f"next: {output.step(standing.next)}")

@@ -1,0 +1,88 @@
+"""The errands: what was asked for in one call, and what is on record of it besides its lease's timeline."""
+
+import json
+from datetime import datetime
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errand import ERRAND, Errand, ErrandEvent, ErrandLine, Shown, errand_event
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.ids import new_id
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.ledger.database import Row, moment
+from gpu_tenant.ledger.leases import LeaseTable
+
+_OPEN = "NOT EXISTS (SELECT 1 FROM errand_events WHERE errand_id=errands.id AND kind='shown')"
+
+
+class ErrandTable(LeaseTable):
+    """The part of the ledger that knows errands. Its rows are only ever added."""
+
+    def begin_errand(self, errand: Errand, *, at: datetime) -> str:
+        """Return the id of that errand. The same errand keeps its id until its end was shown."""
+        with self._transaction() as db:
+            known = db.execute(
+                f"SELECT id FROM errands WHERE digest=? AND {_OPEN} ORDER BY rowid DESC LIMIT 1",  # noqa: S608 - it is above
+                (errand.digest,),
+            ).fetchone()
+            if known is not None:
+                return str(known["id"])
+            name = new_id(ERRAND, {row["id"] for row in db.execute("SELECT id FROM errands")})
+            db.execute(
+                "INSERT INTO errands(id, digest, record, at) VALUES (?,?,?,?)",
+                (name, errand.digest, errand.model_dump_json(), at.isoformat()),
+            )
+        return name
+
+    def errand(self, errand_id: str) -> Errand:
+        """Return the errand with that id.
+
+        Raises:
+            BadRequest: there is none.
+        """
+        found = self._read(_errand, "SELECT record FROM errands WHERE id=?", errand_id)
+        if not found:
+            raise BadRequest(
+                f"no run {errand_id!r} is in the ledger",
+                remedy=f"{Command('run')} begins one, and goes on with one that is open",
+            )
+        return found[0]
+
+    def open_errands(self) -> list[str]:
+        """Return the errands whose end nobody was shown yet, oldest first."""
+        return self._read(
+            lambda row: str(row["id"]),
+            f"SELECT id FROM errands WHERE {_OPEN} ORDER BY rowid",  # noqa: S608 - it is above
+        )
+
+    def note_errand(self, errand_id: str, event: ErrandEvent, *, at: datetime) -> None:
+        """Add a line to the errand's record. Its end is recorded once."""
+        with self._transaction() as db:
+            if (
+                isinstance(event, Shown)
+                and db.execute(
+                    "SELECT 1 FROM errand_events WHERE errand_id=? AND kind='shown'", (errand_id,)
+                ).fetchone()
+            ):
+                return
+            db.execute(
+                "INSERT INTO errand_events(errand_id, kind, detail, at) VALUES (?,?,?,?)",
+                (errand_id, event.kind, event.model_dump_json(exclude_unset=True), at.isoformat()),
+            )
+
+    def errand_events(self, errand_id: str) -> list[ErrandLine]:
+        """Return what is on record of the errand, oldest first."""
+        rows = self._read(
+            lambda row: (moment(row["at"]), errand_event(row["kind"], json.loads(row["detail"]))),
+            "SELECT at, kind, detail FROM errand_events WHERE errand_id=? ORDER BY seq",
+            errand_id,
+        )
+        return [ErrandLine(at, event) for at, event in rows if event is not None]
+
+    def leases_of_errand(self, errand_id: str) -> list[Lease]:
+        """Return the leases that were made for that errand, oldest first."""
+        of_it = "SELECT id FROM leases WHERE errand=? ORDER BY created_at, rowid"
+        return [self.lease(name) for name in self._read(lambda row: row["id"], of_it, errand_id)]
+
+
+def _errand(row: Row) -> Errand:
+    return Errand.model_validate_json(row["record"])

@@ -1,0 +1,205 @@
+"""The whole errand in one call, at rehearsals of platforms and on this computer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from e2e.renting import Tenant, tenant_at
+from errands import MODEL, Asker, a_tree, an_errand, goes_on
+
+from gpu_tenant.domain.errors import Limit, NoCapacity, Refused, SecretRefused
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.errands.drive import Drive, begin
+
+AT = ["vastai", "runpod", "lambda_cloud"]
+
+
+@pytest.fixture
+async def renting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
+    """Somebody at a rehearsal where time runs, because jobs do."""
+    async with tenant_at(getattr(request, "param", "vastai"), tmp_path, time="runs") as tenant:
+        yield tenant
+
+
+@pytest.mark.parametrize("renting", AT, indirect=True)
+async def test_one_call_rents_runs_brings_home_proves_and_gives_back(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree, asker = a_tree(tmp_path / "tree"), Asker()
+    errand = an_errand(renting.tenancy, tree, to=str(tmp_path / "home"), max_usd=50)
+
+    standing = await goes_on(renting.tenancy, errand, asker)
+
+    assert standing.outcome == "done", standing
+    assert standing.ended is not None
+    assert standing.ended.receipt.ground == "verified"
+    assert (tmp_path / "home" / "work" / "out" / "model.json").read_text().strip() == MODEL
+    assert len(asker.plans) == 1
+    assert asker.asked == []
+    assert renting.creates() == 1
+    renting.assert_nothing_bills()
+
+
+async def test_nothing_is_rented_before_somebody_agrees(renting: Tenant, tmp_path: Path) -> None:
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"))
+
+    asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
+
+    assert (asked.outcome, asked.step) == ("asks", "choose")
+    assert asked.plan is not None
+    assert "USD/h" in asked.plan.lines[0]
+    assert f"--resume {asked.run}" in asked.next
+    assert renting.creates() == 0
+
+    done = await goes_on(renting.tenancy, errand)
+
+    assert (done.run, done.outcome) == (asked.run, "done")
+    assert renting.creates() == 1
+
+
+async def test_a_failed_smoke_test_rents_nothing_and_says_that_it_cost_nothing(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), smoke="echo broken; exit 3")
+
+    standing = await goes_on(renting.tenancy, errand)
+
+    assert (standing.outcome, standing.step) == ("failed", "smoke")
+    assert "status 3; nothing was rented, and it cost nothing" in standing.words
+    assert "broken" in standing.log
+    assert renting.ask("requests") == []
+
+
+async def test_what_would_cost_more_than_the_sum_is_not_even_offered_for_consent(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    asker = Asker()
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1000, max_usd="0.5")
+
+    with pytest.raises(NoCapacity, match=r"more than 0\.5 USD in all"):
+        await goes_on(renting.tenancy, errand, asker)
+
+    assert asker.plans == []
+    assert renting.creates() == 0
+
+
+async def test_the_owners_limits_hold(renting: Tenant, tmp_path: Path) -> None:
+    renting.home.root.mkdir(exist_ok=True)
+    renting.home.configuration.write_text("[limits]\nbox_usd_h = 0.0001\n", encoding="utf-8")
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"))
+
+    with pytest.raises(Limit):
+        await goes_on(renting.tenancy, errand)
+
+    assert renting.creates() == 0
+
+
+async def test_two_copies_of_the_same_line_rent_one_box_and_show_the_same_receipt(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    first, second = renting.tenancy, renting.anew_tenancy()
+    tree = a_tree(tmp_path / "tree")
+
+    both = await asyncio.gather(
+        *(goes_on(tenancy, an_errand(tenancy, tree)) for tenancy in (first, second))
+    )
+
+    assert [standing.outcome for standing in both] == ["done", "done"]
+    assert both[0].ended == both[1].ended
+    assert renting.creates() == 1
+    assert (tmp_path / "ran").read_text().split() == ["ran"]
+
+
+async def test_a_file_that_nobody_has_claimed_is_asked_for_once_at_the_end_and_never_guessed(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", "echo odd > notes.txt; echo odd > more.txt")
+    errand, nobody = an_errand(renting.tenancy, tree), Asker()
+
+    asked = await goes_on(renting.tenancy, errand, nobody)
+
+    assert asked.outcome == "asks"
+    assert asked.asks is not None
+    assert sorted(asked.asks.unclaimed) == ["more.txt", "notes.txt"]
+    assert any("collect" in way for way in asked.asks.ways)
+    assert len(nobody.asked) == 1
+    assert len(renting.alive) == 1, "the box is kept until a person has said"
+
+    done = await goes_on(renting.tenancy, errand, Asker(discard=["notes.txt", "more.txt"]))
+
+    assert done.outcome == "done", done
+    renting.assert_nothing_bills()
+    assert (tmp_path / "ran").read_text().split() == ["ran"]
+
+
+async def test_a_job_that_failed_is_brought_home_all_the_same_and_its_box_given_back(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", "exit 3"))
+
+    standing = await goes_on(renting.tenancy, errand)
+
+    assert (standing.outcome, standing.job_state) == ("failed", "failed")
+    assert standing.ended is not None
+    assert standing.ended.receipt.ground == "verified"
+    renting.assert_nothing_bills()
+
+
+async def test_a_secret_in_the_tree_is_refused_before_anything_bills(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "id_ed25519").write_text(
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU\n"
+        "-----END OPENSSH PRIVATE KEY-----\n",
+        encoding="utf-8",
+    )
+    errand = an_errand(renting.tenancy, tree)
+
+    with pytest.raises(SecretRefused):
+        await goes_on(renting.tenancy, errand)
+
+    assert renting.creates() == 0
+
+
+async def test_the_same_line_after_the_end_was_shown_is_a_new_errand(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"))
+    first = await goes_on(renting.tenancy, errand)
+
+    assert begin(renting.tenancy, errand) != first.run
+
+
+async def test_an_end_that_nobody_was_shown_is_shown_again_and_nothing_runs_twice(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"))
+    asker = Asker()
+    asker.tenancy = renting.tenancy
+    unseen = await Drive(renting.tenancy, begin(renting.tenancy, errand), asker).go_on()
+
+    seen = await goes_on(renting.tenancy, errand)
+
+    assert seen == unseen
+    assert renting.creates() == 1
+
+
+async def test_the_ledger_allows_an_errand_no_second_box(renting: Tenant, tmp_path: Path) -> None:
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"))
+    done = await goes_on(renting.tenancy, errand)
+    (lease,) = renting.tenancy.ledger.leases()
+
+    with pytest.raises(Refused, match="nothing else is rented"):
+        renting.tenancy.ledger.intend(
+            lease_id=type(lease.id)("another"),
+            provider=lease.provider,
+            terms=lease.terms,
+            address=None,
+            price_usd_h=None,
+            at=renting.tenancy.clock.now(),
+            errand=done.run,
+        )
+
+    assert lease.state is LeaseState.GONE
