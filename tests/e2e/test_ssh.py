@@ -1,6 +1,7 @@
 """A person's own ssh client reaches the boxes of leases: with our key, and only the host that was pinned."""
 
 import getpass
+import re
 import subprocess
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -112,8 +113,37 @@ async def test_a_forward_reaches_a_server_that_listens_on_the_box_alone(
         wait_until(came)
         (box.home / "done").touch()
         assert ended(client).status == 0
+        (box.home / "done").unlink()
+        # What the order names is forwarded without naming it again; this port is taken here, by the server itself.
+        order = person.home / "gpu-tenant.toml"
+        order.write_text(f"ports = [{server.server_port}]\n", encoding="utf-8")
+        async with person.tenancy() as tenancy:
+            await tenancy.verify_and_teardown(lease)
+            card = await tenancy.provision("own", box.target, order=str(order))
+        assert f"ports {server.server_port} at 127.0.0.1" in " ".join(card.terms)
+        page = b""
+        client = person.begin(
+            "ssh", card.lease, "--ports", "--", "until [ -e done ]; do sleep 0.02; done"
+        )
+        assert client.stderr is not None
+        told = re.search(r"port (\d+) is at 127.0.0.1:(\d+)$", client.stderr.readline().strip())
+        assert told is not None
+        assert int(told[1]) == server.server_port
+        port = int(told[2])
+        wait_until(came)
+        (box.home / "done").touch()
+        assert ended(client).status == 0
         server.shutdown()
     assert page == b"tensorboard"
+
+
+async def test_an_order_without_a_port_forwards_none(person: Person, box: Sshd) -> None:
+    lease = await adopted(person, box.target)
+
+    ran = person.gpu_tenant("ssh", lease, "--ports", "--", "true")
+
+    assert ran.status == 2
+    assert "names no port" in ran.err
 
 
 async def test_an_alias_keeps_its_jump_host_and_each_host_its_pin(

@@ -33,6 +33,37 @@ def read(directory: Path, text: str) -> Order:
     return read_order(directory, PLATFORMS)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ports = [0]",
+        "ports = [65536]",
+        "ports = [80, 80]",
+        "setup = ['']",
+        'setup = ["x\\u0000"]',
+        "setup = 'pip install x'",
+        "setup_minutes = 0",
+        "setup = ['login --token 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']",
+    ],
+)
+def test_a_port_that_is_none_and_a_command_that_is_none_are_refused(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises((BadRequest, SecretRefused)) as refused:
+        read(tmp_path, text)
+    assert "xKqWvTz" not in str(refused.value)
+
+
+def test_whoever_rents_sees_the_ports_and_every_command_of_the_setup(tmp_path: Path) -> None:
+    found = read(tmp_path, 'ports = [8888, 6006]\nsetup = ["apt-get update", "pip install x"]')
+
+    assert found.words() == (
+        "ports 8888, 6006 at 127.0.0.1 by `ssh LEASE --ports`, and closed to the world",
+        "setup `apt-get update`",
+        "setup `pip install x`",
+    )
+
+
 def test_a_whole_order_is_read(tmp_path: Path) -> None:
     found = read(
         tmp_path,

@@ -93,12 +93,19 @@ def _commands(said: tuple[str, ...]) -> tuple[str, ...]:
     return said
 
 
+def _each_once(said: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(said)) < len(said):
+        raise ValueError("a port is named twice")
+    return said
+
+
 def _text(form: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{form.pattern})$"})
 
 
 Image = Annotated[str, AfterValidator(_image), _text(_IMAGE)]
 Template = Annotated[str, AfterValidator(_template), _text(_TEMPLATE)]
+Port = Annotated[int, Field(ge=1, le=65535)]
 Version = Annotated[str, AfterValidator(_version), _text(_VERSION)]
 
 
@@ -150,6 +157,11 @@ class Order(Record):
     setup_minutes: int = Field(
         default=60, ge=1, le=1440, description="the longest that the setup may take"
     )
+    ports: Annotated[tuple[Port, ...], AfterValidator(_each_once)] = Field(
+        default=(),
+        max_length=20,
+        description="ports of the box that are reached from this computer alone, through ssh",
+    )
     volumes: Annotated[dict[str, VolumeMount], AfterValidator(_volume_names)] = Field(
         default={},
         description="volumes that outlive the box, by the names that `gpu-tenant volumes` lists",
@@ -196,6 +208,11 @@ class Order(Record):
         if self.env:
             # A work tree may be a stranger's. So whoever rents sees which of their variables its jobs will get.
             said += [f"{name} from {reference}" for name, reference in self.env.items()]
+        if self.ports:
+            named = ", ".join(map(str, self.ports))
+            said.append(
+                f"ports {named} at 127.0.0.1 by `ssh LEASE --ports`, and closed to the world"
+            )
         # The same goes for what is run on the box.
         said += [f"setup `{sentence(command, most=_SHOWN)}`" for command in self.setup]
         return tuple(said)

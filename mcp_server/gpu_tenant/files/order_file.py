@@ -35,6 +35,9 @@ FIRST = """\
 # setup = ["apt-get install -y ffmpeg", "pip install -r requirements.txt"]
 # setup_minutes = 60      # then they are ended
 
+# Ports of the box, at 127.0.0.1 of this computer while `gpu-tenant ssh LEASE --ports` runs. No platform publishes them.
+# ports = [8888, 6006]
+
 # Variables of every job and of the setup, by reference. No value is stored:
 # env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
 # [env]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -40,12 +42,14 @@ _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
     metavar="PORT",
     help="reach the box's PORT at 127.0.0.1:PORT here; 6006:6007 and 6006:HOST:6007 too",
 )
+@click.option("--ports", is_flag=True, help="the same, of every port that the order names")
 @click.option("--print-config", is_flag=True, help="the entry for ~/.ssh/config, on stdout")
 @click.option("--setup", is_flag=True, help="have plain `ssh LEASE`, and editors, know the leases")
 async def ssh(
     words: tuple[str, ...],
     lease: str | None,
     forwards: tuple[str, ...],
+    ports: bool,
     print_config: bool,
     setup: bool,
 ) -> None:
@@ -56,14 +60,17 @@ async def ssh(
     # With --lease, the lease is not named again, so all the words are the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
     command += command_words()
-    wanted = [part for forward in forwards for part in ("-L", forward_argument(forward))]
     async with output.tenancy() as tenancy:
         if setup:
             _include(tenancy)
             return
         from gpu_tenant.leases import login as lease_login
 
-        login = await lease_login.login(tenancy.context, the_lease(name, tenancy))
+        named = the_lease(name, tenancy)
+        login = await lease_login.login(tenancy.context, named)
+        if ports:
+            forwards += _ordered_ports(tenancy, named)
+    wanted = [part for forward in forwards for part in ("-L", forward_argument(forward))]
     if print_config:
         click.echo(login.entry, nl=False)
         return
@@ -78,6 +85,30 @@ async def ssh(
     options = ["-o", "ExitOnForwardFailure=yes", *wanted] if wanted else []
     line = [join_words(command)] if command else []
     _become(["ssh", "-F", login.config, *options, "--", login.lease, *line])
+
+
+def _ordered_ports(tenancy: Tenancy, lease: str) -> tuple[str, ...]:
+    ordered = tenancy.ledger.lease(lease).terms.order.ports
+    if not ordered:
+        raise BadRequest(
+            f"the order of {lease} names no port", remedy="name one here: `--forward PORT`"
+        )
+    forwards: list[str] = []
+    for port in ordered:
+        here = _free_here(port)
+        click.echo(f"the box's port {port} is at 127.0.0.1:{here}", err=True)
+        forwards.append(f"{here}:{port}")
+    return tuple(forwards)
+
+
+def _free_here(port: int) -> int:
+    """Return the port itself if it can be opened on this computer now, and otherwise another that can."""
+    for wanted in (port, 0):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", wanted))
+            free: int = probe.getsockname()[1]
+            return free
+    return port  # ssh says what is in the way.
 
 
 def forward_argument(forward: str) -> str:
