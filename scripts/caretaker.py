@@ -2631,8 +2631,9 @@ def manifest(home: str, request: dict) -> dict:
     `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
 
     A job can write to our records here, so they are believed only if the tenant says nothing better:
-    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
-    for the memory of hashes.
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. With
+    `pushed`, only the `discard` of the request gives anything up, because a job could widen what its own
+    record gives up. `key` is for the memory of hashes.
 
     Raises:
         Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
@@ -2645,7 +2646,9 @@ def manifest(home: str, request: dict) -> dict:
     jobs = _started_jobs(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
-    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    unwanted = request.get("discard", [])
+    if "pushed" not in request:
+        unwanted = [p for spec in specs for p in spec["discard"]] + unwanted
     since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
     bounds = Bounds(home, request["work"], tops)

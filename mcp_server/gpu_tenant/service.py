@@ -198,6 +198,7 @@ class Tenancy:
         """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
+        from gpu_tenant.leases.volumes import volumes_for
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
@@ -216,6 +217,7 @@ class Tenancy:
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
             region=ordered.region if region is None else region,
             order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
+            volumes=volumes_for(context, ordered),
             **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())

@@ -12,6 +12,7 @@ from pydantic import Field
 from gpu_tenant.artifacts.destination import claim_directory, require_its_own
 from gpu_tenant.artifacts.download import Gathering
 from gpu_tenant.artifacts.losses import vanished_names
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
@@ -134,7 +135,8 @@ async def collect(
     took_s = (ledger.now() - began_at).total_seconds()
     came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size, took_s=took_s)
     ledger.note(lease.id, came, at=ledger.now())
-    told = _answer(lease, seal, directory, landed, ledger.declarations(lease.id)[1])
+    given_up = {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
+    told = _answer(lease, seal, directory, landed, given_up)
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
 
 

@@ -249,10 +249,15 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
     return request
 
 
-@cache
 def script_hashes(directory: Path) -> Sequence[str]:
-    """The hash of every script in that directory, as of the first call in this program."""
-    return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
+    """The hash of every script in that directory now. An update replaces the scripts while a program runs."""
+    found = [(at, at.stat()) for at in sorted(directory.glob("*.py"))]
+    return [_hash_of(at, seen.st_mtime_ns, seen.st_ino, seen.st_size) for at, seen in found]
+
+
+@cache
+def _hash_of(at: Path, *_version: int) -> str:
+    return sha256(at.read_bytes()).hexdigest()
 
 
 class Caretaker:
@@ -307,7 +312,8 @@ class Caretaker:
     async def standing(self, *, back_in_s: float | None = None) -> Standing:
         """Ask for the state of every job that was ever started on the box.
 
-        Whoever looks after the lease says when they are back: so long its guard leaves the end to them.
+        If the caller looks after the lease, `back_in_s` says when they will look again. Until then, the guard
+        leaves the end to them.
         """
         request: dict[str, JsonValue] = {"tenant": True}
         if back_in_s is not None:

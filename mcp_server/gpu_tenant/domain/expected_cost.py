@@ -28,6 +28,7 @@ GPUs, and boxes won by bids, are interrupted more often.
 """
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
+_MONTH_H = 720
 _UNVERIFIED_PREMIUM = Decimal("0.10")
 """A host that somebody vouches for is worth a tenth more. The risk that a host reads your data is not counted."""
 
@@ -55,7 +56,7 @@ def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) ->
     rate = offer.price.running_usd_h
     if rate is None:
         return Expected(total_usd=None, terms=())
-    terms = tuple(_terms(offer, wish, rate, record))
+    terms = (*_terms(offer, wish, rate, record), *_volume_terms(offer, wish))
     return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
 
 
@@ -160,6 +161,17 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -
             hours * rate * record.dearer,
             f"{record.dearer:.0%} of compute, for what this host did: {record.words}",
         )
+
+
+def _volume_terms(offer: Offer, wish: Wish) -> Iterator[Term]:
+    """What the volumes bill meanwhile. Offers without that provider's volumes are none, so this ranks nothing."""
+    for volume in wish.volumes_at(offer.provider):
+        if volume.usd_month is not None:
+            yield _term(
+                "volume",
+                volume.usd_month / _MONTH_H * _exact(needed_h(offer, wish)),
+                f"{volume.name} at {volume.usd_month} USD a month, for these hours; it bills before and after them, too",
+            )
 
 
 def _short(usd: Decimal | None) -> Decimal | None:

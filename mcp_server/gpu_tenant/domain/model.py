@@ -14,7 +14,7 @@ from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.offers import CENT, Quote, UsdH
-from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
+from gpu_tenant.domain.record import MOST_BYTES, Line, Numerous, Record, Usd
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.domain.terms import Rate, Terms, cost_usd
 from gpu_tenant.domain.untrusted_text import bare, quote_text
@@ -120,8 +120,16 @@ class LeaseState(StrEnum):
         return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
 
 
+class MountedVolume(Record):
+    """One ordered volume on a box, as the first contact found it."""
+
+    name: str
+    path: str = Field(description="as it was ordered")
+    at: str = Field(description="how a command on the box reaches it")
+
+
 class WorkPlace(Record):
-    """Where a lease's directory is on its box, as the first contact found it."""
+    """Where a lease's directory is on its box, and where its volumes are, as the first contact found it."""
 
     path: str = Field(description="as its profile names it; `~` is the login home")
     at: str | None = Field(
@@ -130,6 +138,7 @@ class WorkPlace(Record):
     why: Line | None = Field(
         default=None, description="why it is the home, where the platform has a better place"
     )
+    volumes: tuple[MountedVolume, ...] = ()
 
 
 class Lease(Record):
@@ -330,7 +339,7 @@ class Profile(Record):
 # --- the seal -----------------------------------------------------------------------------------
 
 
-class SealedFile(Record):
+class SealedFile(Numerous):
     """One thing to be kept, as it was on the box when no job was running.
 
     `name` is its path under the kept directory. `at` is its path on the box. In both, control characters, `%` and
@@ -432,7 +441,7 @@ class Manifest(Record):
 # --- verification -------------------------------------------------------------------------------
 
 
-class Verdict(Record):
+class Verdict(Numerous):
     """What was proved by reading a file in the format that it claims, and what was not.
 
     `loads`: the structure of `format` was read to its end and is sound. `broken`: the structure is not sound.
@@ -449,7 +458,7 @@ class Verdict(Record):
     problem: str | None = Field(default=None, description="why it is broken, for a person")
 
 
-class Evidence(Record):
+class Evidence(Numerous):
     """What re-reading one kept file has proved."""
 
     name: str

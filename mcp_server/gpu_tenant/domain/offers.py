@@ -35,6 +35,28 @@ ALTERNATIVE = " | "
 FORM = " / "
 
 
+class Attachable(Record):
+    """One volume that a box is to have, as its connector needs it."""
+
+    name: str
+    provider: str
+    id: str = Field(description="the provider's own")
+    mark: str = Field(description="its name at the provider")
+    region: str
+    size_gb: int
+    path: str = Field(description="where it is mounted")
+    usd_month: Usd = Field(description="with or without a box; None: unknown")
+
+    @property
+    def words(self) -> str:
+        """What it is and what it costs, as a tenant should know of an offer."""
+        rate = "at an unknown rate" if self.usd_month is None else f"{self.usd_month} USD a month"
+        return (
+            f"with the volume {self.name} at {self.path} ({self.size_gb} GB in {self.region}), which bills "
+            f"{rate} of its own, box or no box"
+        )
+
+
 class Wish(Record):
     """What somebody wants to rent, for how long, and what will be moved."""
 
@@ -73,12 +95,19 @@ class Wish(Record):
     order: Order = Field(
         default=NOTHING_ORDERED, description="what the box is to be beside its GPU"
     )
+    volumes: tuple[Attachable, ...] = Field(
+        default=(), description="the ordered volumes, at every provider that has them"
+    )
 
     @property
     def gpus(self) -> tuple[str, ...]:
         """Every GPU that would do, best first. Empty if any GPU would do."""
         alternatives = self.gpu.split(ALTERNATIVE) if self.gpu else ()
         return tuple(name for each in alternatives for name in each.split(FORM))
+
+    def volumes_at(self, provider: str) -> tuple[Attachable, ...]:
+        """Return the ordered volumes that are at that provider."""
+        return tuple(volume for volume in self.volumes if volume.provider == provider)
 
     def preference(self, gpu: str) -> int | None:
         """Return the rank of the alternative that has this GPU. 0 is the best, also if any GPU would do.

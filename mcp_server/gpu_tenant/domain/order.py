@@ -1,4 +1,4 @@
-"""What a box should have besides its GPU: image, disk, and which variables its jobs get."""
+"""What a box should have besides its GPU: image, disk, volumes, and which variables its jobs get."""
 
 import re
 from typing import Annotated
@@ -16,6 +16,14 @@ _IMAGE = re.compile(
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
+_VOLUME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
+"""A name that every platform takes as part of its own."""
+_PATH = re.compile(r"/[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
+_NOT_HERE = (
+    *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "proc", "root"),
+    *("run", "sbin", "sys", "tmp", "usr", "var"),
+)
+"""What belongs to the system, and to the login homes: the mark of a lease must be on its box alone."""
 
 
 def _image(said: str) -> str:
@@ -43,6 +51,38 @@ def _names(said: dict[str, str]) -> dict[str, str]:
     return said
 
 
+def _volume_names(said: "dict[str, VolumeMount]") -> "dict[str, VolumeMount]":
+    paths = [mount.path for mount in said.values()]
+    for name in said:
+        must_be_volume_name(name)
+    for path in paths:
+        if sum(other == path or other.startswith(f"{path}/") for other in paths) > 1:
+            raise ValueError(f"two volumes cannot be mounted at {path}, or one below the other")
+    return said
+
+
+def must_be_volume_name(name: str) -> str:
+    """Return the name of a volume, if it is one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _VOLUME.fullmatch(name):
+        raise ValueError(
+            f"{name[:40]!r} is not the name of a volume: small letters, digits and -, 2 to 32 of them, a letter first"
+        )
+    return name
+
+
+def _mount_path(said: str) -> str:
+    first = said.split("/")[1] if said.startswith("/") else ""
+    if len(said) > 200 or not _PATH.fullmatch(said) or {".", ".."} & set(said.split("/")):
+        raise ValueError(f"{said[:80]!r} is not an absolute path such as `/data`")
+    if first in _NOT_HERE:
+        raise ValueError(f"no volume is mounted in /{first}: take a path such as `/data`")
+    return said
+
+
 def _text(form: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{form.pattern})$"})
 
@@ -50,6 +90,15 @@ def _text(form: re.Pattern[str]) -> WithJsonSchema:
 Image = Annotated[str, AfterValidator(_image), _text(_IMAGE)]
 Template = Annotated[str, AfterValidator(_template), _text(_TEMPLATE)]
 Version = Annotated[str, AfterValidator(_version), _text(_VERSION)]
+
+
+MountPath = Annotated[str, AfterValidator(_mount_path), _text(_PATH)]
+
+
+class VolumeMount(Record):
+    """Where one named volume is mounted."""
+
+    path: MountPath = Field(description="where it is mounted on the box, such as /data")
 
 
 class AtProvider(Record):
@@ -81,6 +130,10 @@ class Order(Record):
     env: Annotated[dict[str, str], AfterValidator(_names)] = Field(
         default={},
         description="variables of every job, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+    )
+    volumes: Annotated[dict[str, VolumeMount], AfterValidator(_volume_names)] = Field(
+        default={},
+        description="volumes that outlive the box, by the names that `gpu-tenant volumes` lists",
     )
     provider: dict[str, AtProvider] = Field(
         default={}, description="what differs at one platform, by its id"
@@ -120,6 +173,7 @@ class Order(Record):
                 said += _from(self.image_at(name), f" at {name}") if own != AtProvider() else []
         for name, told in (("CUDA", self.cuda), ("Python", self.python)):
             said += [f"{name} {told} or newer"] if told else []
+        said += [f"volume {name} at {mount.path}" for name, mount in self.volumes.items()]
         if self.env:
             # A work tree may be a stranger's. So whoever rents sees which of their variables its jobs will get.
             said += [f"{name} from {reference}" for name, reference in self.env.items()]

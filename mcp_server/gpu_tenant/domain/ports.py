@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from socket import socket
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -11,9 +12,10 @@ from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Box, BoxId, Lease, Profile, SshAddress
-from gpu_tenant.domain.offers import Leftover, Offer, Quote, Wish
+from gpu_tenant.domain.offers import Attachable, Leftover, Offer, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.permit import TeardownPermit, VolumePermit
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 
 
 class Clock(Protocol):
@@ -345,6 +347,49 @@ class Residue(Protocol):
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely.
+        """
+        ...
+
+
+@runtime_checkable
+class Storing(Protocol):
+    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts those of the quote's wish."""
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Return why no box there can have these volumes together, in words. None if one can. Nobody is asked."""
+        ...
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Return what a new volume of that size costs a month. None if that is unknown. Nobody is asked."""
+        ...
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Make sure that exactly one volume has the name `volume.mark`, even if this is called again for it.
+
+        Raises:
+            ProviderSilent: a volume may exist; list them before you try again.
+            ProviderTrouble: the provider refused, and no volume was made.
+        """
+        ...
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Return every volume of this account, to the last page: ours and all others, each with its boxes.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not completely; this proves nothing.
+        """
+        ...
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Tell the provider to destroy the permitted volume, unless the provider does not have it.
+
+        A return is no proof: the volume is gone when `list_volumes` has omitted it, twice.
+
+        Raises:
+            PermitForged: `permit` was not minted by verification, or is for another provider.
+            ProviderTrouble: the provider refused; the volume is unchanged.
+
+        After ProviderSilent or any other exception the volume may or may not exist.
         """
         ...
 

@@ -12,7 +12,7 @@ from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data is worth the cost of its box for so many hours, unless the owner names another sum."""
+"""Unverified data counts as worth this many hours of its box's cost, unless the owner names another sum."""
 
 IDLE_H = 2
 """The usual limit on idle time.

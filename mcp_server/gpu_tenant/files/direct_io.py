@@ -6,7 +6,7 @@ import mmap
 import os
 import stat
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
@@ -18,6 +18,7 @@ BLOCK_BYTES = 2 << 20
 """How much is read at once. Reading a file takes three buffers of this size, and no more memory."""
 _IN_FLIGHT = 2
 """How many reads are under way at once. With only one, the storage is idle between reads."""
+_FLUSHED_AT_ONCE = 16
 ALIGNED_BYTES = 4096
 """Unbuffered reads and writes begin and end at a multiple of this."""
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -44,6 +45,28 @@ def flush(opened: int) -> None:
     if hasattr(os, "posix_fadvise"):
         os.fsync(opened)
     _forget(opened, 0, 0)
+
+
+def flush_all(paths: Sequence[Path]) -> Sequence[bool]:
+    """Flush these files to their storage. Return for each whether that was done.
+
+    Many are flushed at once, because the storage then carries out several requests as one.
+    """
+    with ThreadPoolExecutor(min(_FLUSHED_AT_ONCE, len(paths) or 1)) as threads:
+        return list(threads.map(_is_flushed, paths))
+
+
+def _is_flushed(path: Path) -> bool:
+    opened = open_regular(path)
+    if opened is None:
+        return False
+    try:
+        flush(opened)
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+    return True
 
 
 def _forget(opened: int, start: int, size_bytes: int) -> None:

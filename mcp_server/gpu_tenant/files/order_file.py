@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errand import Usual
 from gpu_tenant.domain.errors import BadRequest, SecretRefused
-from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.domain.order import AtProvider, Order, VolumeMount
 from gpu_tenant.files.secret_scan import find_secrets
 
 NAME = "gpu-tenant.toml"
@@ -34,6 +34,10 @@ FIRST = """\
 # env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
+
+# A volume that outlives the box: `gpu-tenant volumes --create data ...` makes it, once.
+# [volumes.data]
+# path = "/data"
 
 # What `gpu-tenant run` does here, so that it needs no other words.
 # [run]
@@ -145,6 +149,10 @@ def _must_be_known(file: Path, said: dict[str, object], platforms: Sequence[str]
     run = said.get("run")
     if isinstance(run, dict):
         _keys_of(file, run, Usual, "run.")
+    volumes = said.get("volumes")
+    for name, table in volumes.items() if isinstance(volumes, dict) else ():
+        if isinstance(table, dict):
+            _keys_of(file, table, VolumeMount, f"volumes.{name}.")
     own = said.get("provider")
     if not isinstance(own, dict):
         return

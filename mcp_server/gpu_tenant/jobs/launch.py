@@ -205,6 +205,8 @@ def _declare(
         None,
     )
     known = by_name or unconfirmed
+    if known is not None and known.launched_at is None:
+        return ledger.declare_again(known, at=ledger.now())
     if known is not None:
         return known
     ledger.touch(lease.id, at=ledger.now())

@@ -1,6 +1,6 @@
 """One lease on one card: what a person or an agent needs to see at a glance."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -29,6 +29,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words
@@ -133,7 +134,7 @@ class Leases(Record):
     alarms: tuple[str, ...]
     foreign: tuple[Foreign, ...] = ()
     also_billing: tuple[str, ...] = Field(
-        default=(), description="volumes, disks and the like that bill although no box uses them"
+        default=(), description="our volumes, and what bills although no box uses it"
     )
     spent_usd: Decimal = Field(
         default=Decimal(0), description="on all leases, including ended ones"
@@ -149,7 +150,7 @@ class Leases(Record):
     older: str | None = Field(
         default=None, description="give it back to see the leases before these"
     )
-    sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
+    sweeps: tuple[str, ...] = Field(default=(), description="the state of their cells")
     waiting: tuple[str, ...] = Field(default=(), description="wishes that stand")
 
 
@@ -162,6 +163,9 @@ class Spent:
 
 
 NOTHING = Spent(Decimal(0), 0)
+
+
+_NO_VOLUMES: Mapping[Volume, str] = {}
 
 
 class LossReport(Record):
@@ -250,6 +254,8 @@ def in_all(
     unseen: Sequence[str],
     free: Collection[str],
     strays: Sequence[Box] = (),
+    volumes: Mapping[Volume, str] = _NO_VOLUMES,
+    in_use: Collection[VolumeKey] = (),
     watched: str = "",
     older: str | None = None,
     before: Spent = NOTHING,
@@ -257,10 +263,13 @@ def in_all(
     """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
     `before` is what all ended leases have cost, including those among the cards. `unseen` are the providers that
-    did not say what else bills there. `free` are the providers that bill nothing. `strays` are boxes that are
-    listed although they were seen gone. `older` names the oldest lease among the cards, if there are older leases.
+    did not say what else bills there. `free` are the providers that bill nothing. `volumes` are ours, each with a
+    line about it, and leases use those `in_use`. `strays` are boxes that are listed although they were seen gone.
+    `older` names the oldest lease among the cards, if there are older leases.
     """
     live = [card for card in cards if card.state.live]
+    ours = {(volume.provider, volume.volume_id) for volume in volumes}
+    others = [left for left in leftovers if (left.provider, left.id) not in ours]
     unknown = [
         f"the rate of {card.lease}"
         for card in live
@@ -272,8 +281,9 @@ def in_all(
         if card.cost_usd is None and card.box is not None and card.provider not in free
     ]
     unknown += [
-        f"the {left.kind} {left.name or left.id}" for left in leftovers if left.usd_month is None
+        f"the {left.kind} {left.name or left.id}" for left in others if left.usd_month is None
     ]
+    unknown += [f"the volume {volume.name}" for volume in volumes if volume.usd_month is None]
     unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
     if before.unknown:
         unknown.append(f"what {some(before.unknown, 'ended lease')} cost")
@@ -281,12 +291,14 @@ def in_all(
         leases=tuple(cards),
         alarms=tuple(alarms),
         foreign=tuple(foreign),
-        also_billing=tuple(left.words for left in leftovers),
+        also_billing=(*volumes.values(), *(left.words for left in others)),
         spent_usd=_sum(card.cost_usd for card in live) + before.usd,
         burning_usd_h=_sum(card.price_usd_h for card in live)
-        + _sum(box.price_usd_h for box in strays),
+        + _sum(box.price_usd_h for box in strays)
+        + _sum(volume.usd_h for volume in volumes),
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
-        + _sum(left.usd_month for left in leftovers),
+        + _sum(left.usd_month for left in others)
+        + _sum(volume.usd_month for volume in volumes if volume.key not in in_use),
         not_counted=tuple(unknown),
         watched=watched if any(card.bills != "nobody" for card in live) else "",
         older=older,

@@ -136,7 +136,9 @@ async def end_verified(
             raise
         if unless_wanted_since is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_since)
-        if assessment.seal is not None:
+        was_sealed = assessment.seal is not None
+        del assessment  # It is on record now. If it has many files, it takes much memory.
+        if was_sealed:
             # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
             # another box.
             await must_be_the_box(context, found)

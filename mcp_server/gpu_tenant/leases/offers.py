@@ -22,7 +22,7 @@ from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, 
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.ports import Imaging, Market
+from gpu_tenant.domain.ports import Imaging, Market, Storing
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.work_hours import WorkHours, work_hours
@@ -131,7 +131,7 @@ async def find_offers(
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
-            _show_offer(offer, total, quote, records, hours.on(offer)[1], explain=explain)
+            _show_offer(offer, wish, total, quote, records, hours.on(offer)[1], explain=explain)
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
@@ -160,6 +160,9 @@ async def _ask(
     if why is not None:
         part = "template" if source.template else "image"
         return f"it cannot carry out the order's `{part}`: {why}"
+    unseen = unseen_volumes(provider, market, wish)
+    if unseen is not None:
+        return unseen
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -178,6 +181,18 @@ def refused_image(market: Market, source: AtProvider) -> str | None:
     if isinstance(market, Imaging):
         return market.refused_image(source)
     return "its boxes start as they are, from no image that a tenant names"
+
+
+def unseen_volumes(provider: str, market: Market, wish: Wish) -> str | None:
+    """Why no box of that market can have the ordered volumes, in words. None if its boxes can, or none is ordered."""
+    here = wish.volumes_at(provider)
+    for name in wish.order.volumes:
+        if name not in {volume.name for volume in here}:
+            at = ", ".join(f"{v.provider} ({v.region})" for v in wish.volumes if v.name == name)
+            return f"it cannot see the volume {name}, which is at {at or 'no provider'}"
+    if here and isinstance(market, Storing):
+        return market.refused_volumes(here)
+    return f"it cannot mount the volume {here[0].name}" if here else None
 
 
 # What fits
@@ -307,6 +322,7 @@ def _quote(
 
 def _show_offer(
     offer: Offer,
+    wish: Wish,
     cost: Expected,
     quote: Quote | None,
     records: HostRecords,
@@ -315,6 +331,7 @@ def _show_offer(
     explain: Literal["", "explain"],
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]
+    notes += [volume.words for volume in wish.volumes_at(offer.provider)]
     if (record := _record(offer, records)) is not None:
         notes.append(record.words)
     if speed is not None:

@@ -50,6 +50,12 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
             _must_lead_somewhere(context, quote.wish.order)
         return Order()
     _must_lead_somewhere(context, order)
+    if order.volumes:
+        raise BadRequest(
+            f"a box at {context.profile(provider).title} that is had without a quote is as it is, and the order names "
+            f"the volume {min(order.volumes)}",
+            remedy=f"{Option('order', NONE)} goes without the order; {Command('offers')} rents a box by it",
+        )
     source = order.image_at(provider)
     if source != AtProvider():
         part = "template" if source.template else "image"

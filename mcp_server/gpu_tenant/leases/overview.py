@@ -29,6 +29,7 @@ from gpu_tenant.leases.readiness import (
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopen, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
+from gpu_tenant.leases.volumes import VolumesSeen, look_at_volumes, user_of, volume_words
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -100,7 +101,9 @@ async def overview(
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
+    seen_volumes = await _volumes(context, at, patience_s)
     alarms = [f"this computer: {context.unrecorded}"] if context.unrecorded else []
+    alarms += [f"{name}: {words}" for name, words in seen_volumes.alarms]
     alarms += [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
     leases = [
@@ -153,6 +156,8 @@ async def overview(
             for b in found.foreign
         ],
         leftovers=found.leftovers,
+        volumes={v: volume_words(context, v) for v in seen_volumes.volumes},
+        in_use={v.key for v in seen_volumes.volumes if user_of(context, v) is not None},
         strays=found.strays,
         unseen=found.unseen,
         watched=context.watch_words(),
@@ -160,6 +165,13 @@ async def overview(
         free=_free(context),
         before=spent_before(context),
     )
+
+
+async def _volumes(context: Context, at: Collection[str] | None, patience_s: float) -> VolumesSeen:
+    """Return the volumes on record. Their providers are asked; without any on record, nobody is."""
+    if not context.ledger.volumes("all"):
+        return VolumesSeen()
+    return await look_at_volumes(context, at=at, patience_s=patience_s)
 
 
 async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":

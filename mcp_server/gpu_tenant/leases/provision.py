@@ -168,6 +168,10 @@ def intend_quote(
             f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
             remedy=f"{Command('offers')} shows other boxes",
         )
+    if quote.wish.order.volumes:
+        from gpu_tenant.leases.volumes import must_be_free
+
+        must_be_free(context, profile.id, quote.wish.order)
     # What was quoted is what is rented.
     asked = asked.model_copy(update={"order": quote.wish.order})
     terms = asked.terms(

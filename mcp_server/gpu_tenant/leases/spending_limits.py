@@ -31,6 +31,9 @@ class Limits(Record):
     boxes: int = Field(default=16, ge=0, le=10_000, strict=True, description="that bill, at once")
     hours: float = Field(default=168, gt=0, le=MOST_H, description="from now to a lease's deadline")
     box_usd_h: Amount = Field(default=Decimal(15), description="USD an hour, for one box")
+    volumes_usd_month: Amount = Field(
+        default=Decimal(50), description="USD a month, all volumes together"
+    )
     unguarded: Literal["signed", "allowed"] = Field(
         default="signed",
         description="what it takes to rent a dear box whose bill nothing ends if this computer dies: a signature, or a word",

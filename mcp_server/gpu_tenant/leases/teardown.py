@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.seal_request import overwritten
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
@@ -171,7 +172,8 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
     """Write the proof of the end into the ledger. From then on the lease is gone."""
     profile, ledger = context.profile(lease.provider), context.ledger
     ground, asked_at = ledger.newest_permit(lease.id)
-    seal = ledger.seal(lease.id) if ground != "never_used" else None
+    newest = ledger.seal(lease.id)
+    seal = newest if ground != "never_used" else None
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:
@@ -222,7 +224,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
                 *_not_counted(lease),
                 *_attested_words(context, lease),
             ),
-            "given_up": _given_up(lease, ground, ledger),
+            "given_up": _given_up(lease, ground, ledger, newest),
             "warnings": (
                 *_billed_otherwise(lease, billed, first),
                 *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
@@ -326,9 +328,8 @@ def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
     )
 
 
-def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
+def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) -> tuple[str, ...]:
     """What was given up: how much by each pattern, or the losses that a person signed for."""
-    seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
         missing = set(ledger.declarations(lease.id)[1]) & set(seal.unmatched)
@@ -341,6 +342,10 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
                 if p.count
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+            *(
+                f"the job {job}, whose launch was cut short before it began"
+                for job in unbegun_jobs(seal, lease.id, ledger).jobs
+            ),
         )
     signed = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Waived)]
     return (*replaced, *(signed[-1].losses if signed else ()))

@@ -17,8 +17,9 @@ from gpu_tenant.artifacts.losses import (
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
+from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.manifest import reseal, unread_bytes
-from gpu_tenant.box.ownership import Seen, use
+from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
@@ -29,9 +30,17 @@ from gpu_tenant.domain.model import (
     Manifest,
     SealedFile,
 )
-from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.domain.permit import (
+    _SEAL,
+    NeverUsed,
+    TeardownPermit,
+    Verified,
+    VolumePermit,
+    Waived,
+)
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
@@ -141,7 +150,8 @@ async def assess(
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = [
         *others,
-        *unkept_losses(now, lease, ledger.declarations(lease.id)[1]),
+        *await _unmounted_losses(context, lease),
+        *unkept_losses(now, lease, not_awaited(now, lease, ledger)),
         *untold_losses(now, lease, ledger, collected),
     ]
     began_s = ledger.began_s(lease.id)
@@ -161,6 +171,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
+    del collected  # It equals the seal, and of many files it takes much memory.
     began_at_s = real_s()
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
@@ -192,6 +203,22 @@ async def assess(
     if evidence:
         ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
     return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
+
+
+async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
+    """Return what lies where a volume was mounted and is none any more: on the box's own disk."""
+    try:
+        found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
+    except BoxTrouble as error:
+        what = f"whatever lies where its volumes were mounted: {error.message}"
+        return [Loss(what=what, remedy=error.remedy)]
+    return [
+        Loss(
+            what=f"whatever lies at {volume.path}: the volume {volume.name} is not mounted there any more",
+            remedy=f"mount it again on the box, then {Command('teardown', lease.id)}",
+        )
+        for volume in found
+    ]
 
 
 async def changed_since(
@@ -320,6 +347,32 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     )
 
 
+def sign_volume(volume: Volume, signature: Signature | None, *, digest: str) -> VolumePermit:
+    """Mint the permit to destroy a volume, because a person signed for exactly this volume and all that is on it.
+
+    Raises:
+        Refused: nobody has signed, or the signature is for another volume or an earlier state of it.
+    """
+    of_it = ("volume", volume.key, digest)
+    if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
+        raise Refused(
+            f"nobody has signed for the volume {volume.name} as it is now; nothing was destroyed",
+            remedy=f"look again: {Command('volumes', destroy=volume.name)}",
+        )
+    if volume.volume_id is None:
+        raise Refused(
+            f"{volume.name} is not known to exist", remedy=f"{Command('volumes')} looks again"
+        )
+    return VolumePermit(
+        volume=volume.key,
+        provider=volume.provider,
+        volume_id=volume.volume_id,
+        region=volume.region,
+        signature=signature.code,
+        seal=_SEAL,
+    )
+
+
 def _sign_over(
     lease: Lease,
     assessment: Assessment,
@@ -355,6 +408,11 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
         f"{lease.id} keeps its box, because this would be lost: {named}{more}",
         remedy=f"{losses[0].remedy}{everything}",
     )
+
+
+def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
+    """The declared patterns that may match nothing: those given up, and those of jobs that never began."""
+    return {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
 
 
 def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:

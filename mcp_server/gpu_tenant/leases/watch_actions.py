@@ -27,7 +27,7 @@ from gpu_tenant.leases.overview import on_card, overview
 from gpu_tenant.leases.park import park, unsure_of
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
-from gpu_tenant.leases.verify import unkept_losses
+from gpu_tenant.leases.verify import not_awaited, unkept_losses
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
 _WRITES = (
@@ -213,7 +213,7 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
         return ()
     return tuple(
         f"{loss.what} ({loss.remedy})"
-        for loss in unkept_losses(seal, found, context.ledger.declarations(found.id)[1])
+        for loss in unkept_losses(seal, found, not_awaited(seal, found, context.ledger))
     )
 
 

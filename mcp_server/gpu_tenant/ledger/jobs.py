@@ -37,6 +37,18 @@ class JobTable(Timeline):
             )
         return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
 
+    def declare_again(self, job: Job, *, at: datetime) -> Job:
+        """Record that a job whose start was never confirmed is being started now."""
+        known = job.model_copy(update={"declared_at": at})
+        with self._transaction() as db:
+            self._must_be_mine(db, job.lease_id)
+            db.execute(
+                "UPDATE jobs SET record=? WHERE lease_id=? AND id=?"
+                " AND json_extract(record, '$.launched_at') IS NULL",
+                (known.model_dump_json(), job.lease_id, job.id),
+            )
+        return known
+
     def note_launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
         """Record that the box started the job, at `box_time_s` by the box's own clock."""
         known = job.model_copy(update={"launched_at": at})

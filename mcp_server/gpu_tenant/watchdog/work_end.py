@@ -4,6 +4,7 @@ import asyncio
 from datetime import datetime
 from typing import Literal
 
+from gpu_tenant.artifacts.unbegun_jobs import unconfirmed_jobs
 from gpu_tenant.box.caretaker import ENDED, JobState, Standing
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
@@ -59,6 +60,7 @@ class WorkEnd:
         """
         ledger = self._tenancy.ledger
         cells = self._cells(lease)
+        await self._note_lost_answers(lease, standing)
         known = {end.job for end in ends_of(ledger.events(lease.id))}
         ours = {str(job.id) for job in ledger.jobs(lease.id) if job.launched_at} - cells - known
         for brief in standing.jobs:
@@ -73,6 +75,20 @@ class WorkEnd:
                 self._tenancy.context, lease.id
             )  # What the sweep last heard from this box may be a minute old.
         return self._work(lease, standing)
+
+    async def _note_lost_answers(self, lease: Lease, standing: Standing) -> None:
+        """Write into the ledger that the box has started a job whose launch was cut short before its answer came."""
+        ledger = self._tenancy.ledger
+        begun = {brief.job for brief in standing.jobs if brief.state != "absent"}
+        for job in unconfirmed_jobs(lease.id, ledger):
+            if job.id in begun:
+                status = await self._tenancy.context.caretaker(lease).status(
+                    job.id, offset=0, limit=0, sample="plain"
+                )
+                ledger.note_launched(
+                    job, at=self._tenancy.clock.now(), box_time_s=status.started_at
+                )
+                self._told.done(f"its box had started the job {job.id}, and the answer was lost")
 
     def _cells(self, lease: Lease) -> set[str]:
         """The jobs of that lease that are cells of a sweep. The sweep's table tells how they ended."""

@@ -17,6 +17,7 @@ SUMMARIES = {
     "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
     "offers": "What could be rented now, ranked by the cost of the finished work.",
     "hosts": "What rented hosts did that counts against them, and how that is forgotten.",
+    "volumes": "Disks that outlive every box: what each bills, a new one, and the end of one.",
     "provision": "Have a box under a lease.",
     "call-off": "End a wish that `provision --wait` left standing: nothing is rented for it any more.",
     "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",

@@ -53,6 +53,7 @@ _MODULES = {
     "sign": ("sign",),
     "ssh": ("ssh",),
     "sweep": ("sweep",),
+    "volumes": ("volumes",),
     "watchdog": ("watchdog",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
