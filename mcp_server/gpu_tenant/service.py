@@ -488,12 +488,13 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.push import push, records_of
         from gpu_tenant.files.paths import must_be_named
+        from gpu_tenant.leases.setup import begin_if_ordered
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
         found = await active(context, lease)
         async with context.held_in_turn(found.id, "push"):
-            return await push(
+            pushed = await push(
                 context.session(found),
                 Path(must_be_named(directory)).expanduser(),
                 guarded=context.account.guarded,
@@ -505,6 +506,15 @@ class Tenancy:
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
             )
+            state = await begin_if_ordered(context, found, anew="if failed")
+        if state.state != "running":
+            return pushed
+        return pushed.model_copy(
+            update={
+                "setup": state.job,
+                "next": f"{Command('monitor', found.id, job=state.job)} shows the setup; then {pushed.next}",
+            }
+        )
 
     async def prepare(
         self,
@@ -526,10 +536,14 @@ class Tenancy:
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
         from gpu_tenant.leases.orders import with_ordered
+        from gpu_tenant.leases.setup import must_be_set_up
         from gpu_tenant.providers.credentials import references, resolve_all
 
         context = self.context
         found = await active(context, lease)
+        await must_be_set_up(
+            context, found, hold=lambda: context.held_in_turn(found.id, "setup"), wait_s=wait_s
+        )
         env = with_ordered(found, env)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)

@@ -44,6 +44,7 @@ class Pushed(Record):
     left_out: tuple[str, ...] = Field(
         default=(), description="what stayed here, largest first; `include` sends it all the same"
     )
+    setup: str | None = Field(default=None, description="the job that sets the box up now")
     next: str
 
 

@@ -41,7 +41,10 @@ _PROMPT = timedelta(hours=1)
 
 Before a prompt first contact, nobody else was on the box.
 """
-_USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
+_USES = {
+    each.kind
+    for each in (timeline.Pushed, timeline.Launched, timeline.SettingUp, timeline.Preparing)
+}
 
 
 class _Reply(BaseModel):

@@ -73,6 +73,10 @@ def _clean_text(text: str) -> str:
     return sentence(text, most=_LONGEST_TEXT)
 
 
+SETUP_NAME = re.compile(r"setup\d+")
+"""The names of the jobs that set a box up. No other job gets such a name."""
+
+
 def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
     """Return the reply of a script that did what was asked.
 
@@ -94,10 +98,13 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
         return reply
     code, message = str(reply.get("code")), str(reply.get("message"))
     if code == "JOB_RUNNING":
+        named = reply.get("jobs")
+        only = named[0] if isinstance(named, list) and len(named) == 1 else None
+        job = {"job": only} if isinstance(only, str) and SETUP_NAME.fullmatch(only) else {}
         raise JobRunning(
             f"the box says {quote_text(message)}",
-            remedy=f"wait for the job with {Command('monitor', lease)}, or end it with "
-            f"{Command('stop', lease)}; {Command('collect', lease, live=True)} collects "
+            remedy=f"wait for the job with {Command('monitor', lease, **job)}, or end it with "
+            f"{Command('stop', lease, **job)}; {Command('collect', lease, live=True)} collects "
             "what is complete while it runs",
         )
     if code == "AT_WORK":

@@ -108,7 +108,7 @@ class Unverified(Refused):
 
 
 class NotSaved(Refused):
-    """The push would replace files on the box that are saved nowhere else."""
+    """Files on the box that are saved nowhere else would be replaced."""
 
     code = "NOT_SAVED"
 

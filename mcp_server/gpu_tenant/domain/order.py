@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import sentence
 
 _IMAGE = re.compile(
     r"(?:(?:[a-zA-Z0-9][a-zA-Z0-9-]*(?:\.[a-zA-Z0-9-]+)+|localhost|[a-zA-Z0-9.-]+(?=:))(?::\d{1,5})?/)?"
@@ -24,6 +25,8 @@ _NOT_HERE = (
     *("run", "sbin", "sys", "tmp", "usr", "var"),
 )
 """What belongs to the system, and to the login homes: the mark of a lease must be on its box alone."""
+MOST_COMMAND = 4000
+_SHOWN = 120
 
 
 def _image(said: str) -> str:
@@ -83,6 +86,13 @@ def _mount_path(said: str) -> str:
     return said
 
 
+def _commands(said: tuple[str, ...]) -> tuple[str, ...]:
+    for command in said:
+        if not command.strip() or "\0" in command or len(command) > MOST_COMMAND:
+            raise ValueError(f"a command has 1 to {MOST_COMMAND} characters, and is no blank")
+    return said
+
+
 def _text(form: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{form.pattern})$"})
 
@@ -129,7 +139,16 @@ class Order(Record):
     python: Version | None = Field(default=None, description="the lowest version of python3")
     env: Annotated[dict[str, str], AfterValidator(_names)] = Field(
         default={},
-        description="variables of every job, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+        description="variables of every job and of the setup, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+    )
+    setup: Annotated[tuple[str, ...], AfterValidator(_commands)] = Field(
+        default=(),
+        max_length=100,
+        description="commands that run once, in the work directory, before the first job; the first that fails "
+        "ends them",
+    )
+    setup_minutes: int = Field(
+        default=60, ge=1, le=1440, description="the longest that the setup may take"
     )
     volumes: Annotated[dict[str, VolumeMount], AfterValidator(_volume_names)] = Field(
         default={},
@@ -177,6 +196,8 @@ class Order(Record):
         if self.env:
             # A work tree may be a stranger's. So whoever rents sees which of their variables its jobs will get.
             said += [f"{name} from {reference}" for name, reference in self.env.items()]
+        # The same goes for what is run on the box.
+        said += [f"setup `{sentence(command, most=_SHOWN)}`" for command in self.setup]
         return tuple(said)
 
 

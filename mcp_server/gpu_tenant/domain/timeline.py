@@ -233,6 +233,25 @@ class Overwritten(Told):
     files: dict[str, int] = Field(default={})
 
 
+class SettingUp(Told):
+    """The commands that set the box up are about to run, as that job of the caretaker's."""
+
+    kind = "setting up"
+    job: str
+    commands: tuple[str, ...]
+
+
+class SetUp(Told):
+    """The setup has ended. `filed` is how many of the files that it made are on record."""
+
+    kind = "set up"
+    job: str
+    state: str
+    why: str | None = None
+    filed: int = 0
+    unfiled: str | None = None
+
+
 class Preparing(Told):
     """A job is making an environment."""
 
@@ -534,6 +553,8 @@ Event: TypeAlias = (
     | Absent
     | Pushed
     | Overwritten
+    | SettingUp
+    | SetUp
     | Preparing
     | Prepared
     | Guarded
@@ -593,7 +614,9 @@ Lines: TypeAlias = Sequence[Line]
 """A timeline, or the end of one, oldest first."""
 
 
-WANTED = frozenset(each.kind for each in (Holds, Launched, Pushed, Preparing, Prepared, Resumed))
+WANTED = frozenset(
+    each.kind for each in (Holds, Launched, Pushed, SettingUp, SetUp, Preparing, Prepared, Resumed)
+)
 """The kinds which show that the box is wanted for more work."""
 
 

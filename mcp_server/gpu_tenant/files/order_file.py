@@ -30,7 +30,12 @@ FIRST = """\
 # cuda = "12.4"           # the driver runs at least this; the audit checks it
 # python = "3.10"         # python3 on the box is at least this; the audit checks it
 
-# Variables of every job, by reference. No value is stored:
+# Commands that run once, in the work directory, after the first push and before the first job; again on a new box.
+# What they make is no work: it is lost with the box. Name no secret in them: they have the variables below.
+# setup = ["apt-get install -y ffmpeg", "pip install -r requirements.txt"]
+# setup_minutes = 60      # then they are ended
+
+# Variables of every job and of the setup, by reference. No value is stored:
 # env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"

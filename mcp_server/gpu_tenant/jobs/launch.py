@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
+from gpu_tenant.box.script_replies import SETUP_NAME
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
@@ -190,6 +191,8 @@ def _declare(
         raise BadRequest(
             f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"
         )
+    if name is not None and SETUP_NAME.fullmatch(name):
+        raise BadRequest(f"{name} names a setup of the box", remedy="choose another name")
     jobs = ledger.jobs(lease.id)
     by_name = next((job for job in jobs if job.id == name), None)
     if by_name is not None and by_name.command != command:

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
@@ -240,7 +241,14 @@ def card(
         ),
         jobs=_job_names(jobs),
         alarm=told_alarm,
-        next=_next(lease, jobs, phase, recorded_fate(events), is_over=job in ENDED and not others),
+        next=_next(
+            lease,
+            jobs,
+            phase,
+            recorded_fate(events),
+            is_over=job in ENDED and not others,
+            events=events,
+        ),
         fleet=lease.fleet,
     )
 
@@ -342,8 +350,30 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
+def _setup_words(lease: Lease, events: Lines) -> str | None:
+    """Return what to do about the box's setup. None if none was begun, or it is done."""
+    told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
+    match told[-1] if told else None:
+        case timeline.SettingUp(job=job):
+            return f"{Command('monitor', lease.id, job=job)}: the box is being set up"
+        case timeline.SetUp(state="failed", job=job, why=why):
+            push = Command("push", "DIR", lease.id)
+            return (
+                f"the box could not be set up: {why}; {Command('monitor', lease.id, job=job)} shows it; "
+                f"correct that and {push}, which sets it up anew"
+            )
+        case _:
+            return None
+
+
 def _next(
-    lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None, *, is_over: bool
+    lease: Lease,
+    jobs: Sequence[Job],
+    phase: str,
+    fate: Fate | None,
+    *,
+    is_over: bool,
+    events: Lines = (),
 ) -> str:
     match lease.state:
         case LeaseState.INTENDED:
@@ -359,6 +389,8 @@ def _next(
             if is_over:
                 return f"{home}, then {end}: its work has ended"
             return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
+        case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
+            return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
         case LeaseState.ACTIVE:

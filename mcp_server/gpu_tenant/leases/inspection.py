@@ -15,6 +15,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
+from gpu_tenant.box.setup import setup_jobs
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
@@ -24,7 +25,7 @@ from gpu_tenant.domain.errors import (
     CaretakerFailed,
     Refused,
 )
-from gpu_tenant.domain.model import Box, BoxState, Lease
+from gpu_tenant.domain.model import Box, BoxState, JobId, Lease
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
@@ -34,7 +35,7 @@ _BOOTS_WITHIN = timedelta(minutes=15)
 
 
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
-    """The lease's mark on its box, and the way to look at what was done there."""
+    """Return the object that checks the lease's mark on its box, and that looks at what was done on the box."""
     return Occupancy(
         context.session(lease),
         ledger=context.ledger,
@@ -169,7 +170,7 @@ async def check_before_seal(
         try:
             seen = await occupancy(context, lease).look("others")
         except BoxUnreachable:
-            return lease, []  # The box cannot be sealed either, and the seal will say so.
+            return lease, []  # The seal of this box will fail as well, and will say why.
         except BoxTrouble as trouble:
             return lease, cannot_be_seen(trouble.message, trouble.remedy)
     else:
@@ -177,4 +178,5 @@ async def check_before_seal(
     if not isinstance(seen, Marked):
         return lease, []
     jobs = [job.id for job in context.ledger.jobs(lease.id)]
+    jobs += map(JobId, setup_jobs(context.ledger.events(lease.id)))
     return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusals(seen, jobs)]

@@ -57,6 +57,7 @@ from gpu_tenant.leases.recovery_plan import (
     work_of,
 )
 from gpu_tenant.leases.settle import return_unused
+from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import share_of
 
@@ -111,6 +112,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         met = await _must_be_taken(context, lost, known)
         work = work_of(lost, ledger=context.ledger)
         values = [_values(context, refs) for refs in (work.setup_from, *_refs(work))]
+        # The setup of the new box needs these.
+        _values(context, lost.terms.order.env_from)
         kept = await _newest_of_all(context, lost)
         new = await _find_box(context, work, kept, known, wait_s)
         if new.ready_at is None:
@@ -406,6 +409,14 @@ async def _furnish(
         )
         # The tree may have changed since it was last checked. If so, this call refuses.
         work_of(lost, ledger=context.ledger)
+    state = await begin_if_ordered(context, new, anew="if failed")
+    told = await report_setup(context, new, state, wait_s=min(wait_s, LAUNCH_WAITS_S))
+    if told.state == "failed":
+        raise BoxTrouble(
+            f"the box of {new.id} could not be set up: {told.why}", remedy=told.next, log=told.log
+        )
+    if told.state == "running":
+        return "it is being set up"
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declarations(new.id):
         context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())

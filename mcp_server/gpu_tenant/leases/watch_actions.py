@@ -31,7 +31,12 @@ from gpu_tenant.leases.verify import not_awaited, unkept_losses
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
 _WRITES = (
-    timeline.Launched | timeline.Pushed | timeline.Prepared | timeline.Resumed | timeline.Snapped
+    timeline.Launched
+    | timeline.Pushed
+    | timeline.SetUp
+    | timeline.Prepared
+    | timeline.Resumed
+    | timeline.Snapped
 )
 
 

@@ -21,6 +21,7 @@ _CHANGES = (
     | timeline.JobEnded
     | timeline.Lingers
     | timeline.Pushed
+    | timeline.SetUp
     | timeline.Prepared
     | timeline.Claimed
     | timeline.Accepted
@@ -163,7 +164,7 @@ def held_until(events: Lines) -> datetime | None:
                 besides = None if until <= at else besides
             case timeline.Holds(until=until):
                 besides = max(filter(None, (besides, until)))
-            case timeline.Pushed() | timeline.Prepared():
+            case timeline.Pushed() | timeline.SetUp() | timeline.Prepared():
                 besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
             case timeline.Launched():
                 besides = None  # What was about to be launched has been launched.

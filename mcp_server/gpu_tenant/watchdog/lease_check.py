@@ -208,7 +208,7 @@ class Attendant:
             await self._recover(lease, wait_s=0)
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
-        work = timeline.Launched | timeline.Pushed | timeline.Preparing
+        work = timeline.Launched | timeline.Pushed | timeline.SettingUp | timeline.Preparing
         events = self._tenancy.ledger.events(lease.id)
         return any(isinstance(event, work) and at >= since for at, event in events)
 

@@ -23,6 +23,7 @@ SUMMARIES = {
     "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",
     "audit": "Look at the box before trusting it.",
     "push": "Bring the work tree to the box: only what changed.",
+    "setup": "Run the commands of the order that set the box up, and show them.",
     "prepare": "Install what the work tree asks for, on top of the image's own torch.",
     "preflight": "Whether several boxes can talk, pair by pair, before one job runs over them.",
     "launch": "Start a job that survives us, with its outputs declared.",

@@ -50,6 +50,7 @@ _MODULES = {
     "prepare": ("prepare",),
     "report": ("report",),
     "run": ("run",),
+    "setup": ("setup",),
     "sign": ("sign",),
     "ssh": ("ssh",),
     "sweep": ("sweep",),
