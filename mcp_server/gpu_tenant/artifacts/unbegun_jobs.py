@@ -1,4 +1,4 @@
-"""Jobs whose launch was cut short before the box began them. What they declared is awaited by nobody."""
+"""Jobs whose launch was cut short before the box began them. Nobody waits for what they declared."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ class UnbegunJobs:
 
 
 def unconfirmed_jobs(lease_id: LeaseId, ledger: Ledger) -> list[Job]:
-    """The declared jobs of which no answer says that the box started them. The box may have, and the answer was lost."""
+    """Return the declared jobs of which no answer says that the box started them.
+
+    The box may have started one although its answer was lost.
+    """
     cells = ledger.cell_jobs(lease_id)
     return [job for job in ledger.jobs(lease_id) if not job.launched_at and job.id not in cells]
 
@@ -29,8 +32,8 @@ def unconfirmed_jobs(lease_id: LeaseId, ledger: Ledger) -> list[Job]:
 def unbegun_jobs(seal: Manifest, lease_id: LeaseId, ledger: Ledger) -> UnbegunJobs:
     """The jobs that neither the ledger nor the box knows to have begun.
 
-    A box that has started a job lists its log in every seal. What such a pattern matches nevertheless is kept like
-    any artifact: only its absence is nobody's loss.
+    A box that has started a job lists its log in every seal. If such a pattern matches something nevertheless, that
+    is kept like any artifact. If it matches nothing, nothing is lost.
     """
     names, now = {entry.name for entry in seal.entries}, ledger.now()
     unbegun = [

@@ -335,7 +335,8 @@ class Caretaker:
     async def standing(self, *, back_in_s: float | None = None) -> Standing:
         """Ask for the state of every job that was ever started on the box.
 
-        Whoever looks after the lease says when they are back: so long its guard leaves the end to them.
+        If the caller looks after the lease, `back_in_s` says when they will look again. Until then, the guard
+        leaves the end to them.
         """
         request: dict[str, JsonValue] = {"tenant": True}
         if back_in_s is not None:

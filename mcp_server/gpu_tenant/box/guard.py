@@ -225,7 +225,7 @@ def _left_to_others(lease: Lease) -> dict[str, JsonValue]:
 
 
 def _left_to_others_s(lease: Lease) -> float:
-    """How long past the deadline whoever looks after the lease may prove and end it, before the guard stops the box."""
+    """Return how long past the deadline a watchdog may prove and end the lease before the guard stops the box."""
     return min(LAST_RESORT_S, _rescue_s(lease))
 
 

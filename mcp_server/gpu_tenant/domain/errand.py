@@ -1,4 +1,7 @@
-"""An errand: one command that is to run on a box, from the smoke test to the receipt; and what is on record of it."""
+"""An errand is one command that is to run on a box, from the smoke test to the receipt.
+
+Also what the ledger records of it.
+"""
 
 import json
 from collections.abc import Mapping
@@ -18,13 +21,13 @@ ERRAND = "run"
 """The word that the id of an errand begins with."""
 
 RENTED = "rented"
-"""The place of an errand whose box is rented wherever it is cheapest."""
+"""The place of an errand if its box is rented wherever it is cheapest."""
 
 _Names = tuple[str, ...]
 
 
 class Usual(Record):
-    """What `[run]` of `gpu-tenant.toml` says. A flag on the command line goes before it."""
+    """What `[run]` of `gpu-tenant.toml` says. A flag on the command line takes precedence."""
 
     command: str | None = Field(default=None, description="the job's command, run by sh")
     artifacts: _Names = Field(default=(), description="what must be kept, as in .gitignore: out/")
@@ -57,7 +60,10 @@ class Usual(Record):
 
 
 class ErrandRequest(Record):
-    """What is to be done. The same errand, asked for again while it is open, is the one that is under way."""
+    """What is to be done.
+
+    If the same errand is asked for again while it is open, it is the same one, and not a second.
+    """
 
     directory: str = Field(description="the work tree here")
     command: str
@@ -89,7 +95,7 @@ class ErrandRequest(Record):
 
 
 class Noted(Record):
-    """One thing that is on record of an errand. What happened to its lease is in the lease's own timeline."""
+    """One thing that the ledger records of an errand. What happened to its lease is in the lease's own timeline."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -109,7 +115,7 @@ class Agreed(Noted):
     kind = "agreed"
     quotes: _Names = ()
     most_usd_h: Decimal | None = Field(
-        default=None, description="nothing above that is rented without another question"
+        default=None, description="no box above this price is rented without asking again"
     )
     by: str = "person"
 

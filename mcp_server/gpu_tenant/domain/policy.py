@@ -29,7 +29,7 @@ def rules_of(
 ) -> tuple[str, ...]:
     """Return all rules for the lease from now on, one in each sentence.
 
-    While nobody watches, each rule that only a watchdog can enforce says so.
+    If no watchdog runs, each rule that only a watchdog can enforce says that nobody enforces it now.
     """
     return tuple(_rules(lease, profile, looked_after))
 

@@ -69,7 +69,7 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """What is told of the bytes that go over the link while a command runs."""
+    """An observer of one command. It is called whenever bytes of the command's input or output go over the link."""
 
     def note_output(self, chunk: bytes) -> None:
         """Called when `chunk` of the command's output has come."""
@@ -158,7 +158,7 @@ class Setting:
     state: Path
     """The user's state directory."""
     environ: Mapping[str, str] = field(repr=False)
-    """The environment of this process. Never a source for a key or for the API's address."""
+    """The environment of this process. A key, or the API's address, is never taken from it."""
     clock: Clock
     credential: Credential | None
     """None if the platform needs no key. A connector that needs one is never created without it."""
@@ -356,11 +356,11 @@ class Storing(Protocol):
     """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts those of the quote's wish."""
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
-        """Return why no box there can have these volumes together, in words. None if one can. Nobody is asked."""
+        """Return in words why no box there can have all these volumes. None if a box can. The provider is not asked."""
         ...
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
-        """Return what a new volume of that size costs a month. None if that is unknown. Nobody is asked."""
+        """Return what a new volume of that size costs a month. None if that is unknown. The provider is not asked."""
         ...
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
@@ -383,7 +383,7 @@ class Storing(Protocol):
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Tell the provider to destroy the permitted volume, unless the provider does not have it.
 
-        A return is no proof: the volume is gone when `list_volumes` has omitted it, twice.
+        That this returns is no proof. The volume is gone when `list_volumes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.

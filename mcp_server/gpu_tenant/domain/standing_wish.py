@@ -36,7 +36,7 @@ class StandingTerms(Record):
     """The terms on which a wish may be fulfilled, as stated when it became a standing wish."""
 
     asked: RentRequest
-    cap_usd_h: Decimal = Field(ge=0, description="nothing above this is rented")
+    cap_usd_h: Decimal = Field(ge=0, description="no box above this price is rented")
     unguarded: Literal["refuse", "accept"]
     smoke: str | None
     quotes: tuple[str, ...] = Field(default=(), description="what is tried first")
@@ -50,7 +50,7 @@ class ProviderRest(Record):
 
 
 class StandingWish(Record):
-    """What somebody wishes to rent. It is a standing wish from when it has an order until it has ended."""
+    """What somebody wishes to rent. It stands once it has an order, and until it has ended."""
 
     id: str
     wish: Wish

@@ -12,7 +12,7 @@ from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data is worth the cost of its box for so many hours, unless the owner names another sum."""
+"""Unverified data counts as worth this many hours of its box's cost, unless the owner names another sum."""
 
 IDLE_H = 2
 """The usual limit on idle time.
@@ -21,9 +21,9 @@ It is longer than most installs and most meals, so a box that is idle for longer
 """
 
 UNSEEN_USD = Decimal(100)
-"""The most that a day without anybody looking may cost, on a box whose meter nothing stops.
+"""If nothing stops a box's meter, a day on which nobody looks may cost at most this.
 
-More than that needs a person's consent.
+A higher cost needs a person's consent.
 """
 
 FAILURE_LOOK_S = 900
@@ -117,7 +117,7 @@ class Terms(Record):
     recover: tuple[str, ...] = Field(
         default=(), description="where lost work continues: providers, in this order"
     )
-    order: Order = Field(default=NOTHING_ORDERED, description="what its box is beside its GPU")
+    order: Order = Field(default=NOTHING_ORDERED, description="what its box has besides its GPU")
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
         """Return what may be spent beyond the end, at that rate. None if the rate is unknown."""

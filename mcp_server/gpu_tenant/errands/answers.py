@@ -1,4 +1,4 @@
-"""What an errand tells: where it stands, what is about to be rented, and what only a person can answer."""
+"""What an errand reports: its state, what is about to be rented, and what only a person can answer."""
 
 from decimal import Decimal
 from typing import Literal
@@ -28,7 +28,7 @@ class RentalPlan(Record):
 
 
 class Unanswered(Record):
-    """What only a person can answer, all of it in one list."""
+    """Everything that only a person can answer, in one list."""
 
     lease: str
     losses: tuple[str, ...] = Field(description="what a teardown would lose now")
@@ -39,7 +39,7 @@ class Unanswered(Record):
 
 
 class ErrandStatus(Record):
-    """Where an errand stands."""
+    """The state of an errand."""
 
     run: str
     outcome: Outcome
@@ -55,9 +55,9 @@ class ErrandStatus(Record):
 
 
 class RunTold(Record):
-    """Where an errand stands, in few words."""
+    """The state of an errand, in few words."""
 
-    run: str = Field(description="give it back as `id`")
+    run: str = Field(description="the errand's id, for `id` of the next call")
     outcome: Outcome
     words: str
     asks: tuple[str, ...] = Field(default=(), description="show these to the person")

@@ -1,4 +1,4 @@
-"""An errand as calls of a tool: each goes on for some seconds, and says in few words where it stands."""
+"""An errand as calls of a tool. Each call works for some seconds, and says in few words what state the errand is in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.monitor import Watched
 
 _CALL_S = 40.0
-"""How long one call goes on. A host gives up on a call after a minute."""
+"""How long one call works. A host gives up on a call after a minute."""
 _LOOK_S = 10.0
 _LOG_BYTES = 800
 
@@ -61,7 +61,7 @@ class AgentCall:
         return next_step(known(self._tenancy, run)) in ("smoke", "choose")
 
     async def go_on(self, run: str) -> RunTold:
-        """Go on for a while, and say where the errand stands."""
+        """Work on the errand for a while, and return its state."""
         self._drive = Drive(self._tenancy, run, self, wait_s=_CALL_S)
         standing = await self._drive.go_on()
         log = standing.log[-_LOG_BYTES:]
@@ -70,15 +70,15 @@ class AgentCall:
         return told
 
     def hear(self, words: str) -> None:
-        """An agent is told at the end of the call."""
+        """Do nothing, because an agent is told at the end of the call."""
 
     async def agree(self, plan: RentalPlan) -> str | None:
-        """Whoever calls has agreed, or nobody has yet."""
+        """Return who agrees: the caller, if they have said so, or nobody yet."""
         self.plan = plan
         return self._by
 
     async def follow(self, lease: str, job: str) -> Watched:
-        """Look for some seconds."""
+        """Look at the job for some seconds."""
         assert self._drive is not None
         return await self._tenancy.follow(
             lease,
@@ -89,6 +89,6 @@ class AgentCall:
         )
 
     async def answer(self, asks: Unanswered) -> Answers | None:
-        """What this call has said, once."""
+        """Return what this call has said about unclaimed files. It is returned only once."""
         said, self._said = self._said, None
         return said

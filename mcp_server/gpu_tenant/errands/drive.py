@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Ranked
 
 _TURN_S = 1.0
-"""How often, in real time, a copy of the same line asks whether the other one is done."""
+"""How often, in real time, a process checks whether another process with the same errand is done."""
 _AGAIN_S, _TRIES = 10.0, 60
-"""How long after a trouble that may pass a step is tried again, and how often in a row."""
+"""After a failure that may pass, a step is tried again: how long after it, and how many times in a row."""
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
@@ -57,10 +57,10 @@ _QUOTES = 3
 
 
 class Face(Protocol):
-    """How an errand speaks to whoever asked for it."""
+    """How an errand communicates with the person or agent who asked for it."""
 
     def hear(self, words: str) -> None:
-        """Tell what is done now."""
+        """Report what is being done now."""
 
     async def agree(self, plan: RentalPlan) -> str | None:
         """Return who agrees to what is about to be rented. None if nobody does now."""
@@ -80,7 +80,7 @@ class Answers:
 
 
 def known(tenancy: Verbs, run: str) -> Known:
-    """Read everything that is on record of the errand."""
+    """Read everything that the ledger has about the errand."""
     from gpu_tenant.leases.recover import may_recover
 
     ledger = tenancy.ledger
@@ -99,7 +99,10 @@ def known(tenancy: Verbs, run: str) -> Known:
 
 
 def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
-    """Return the lease under which the work is done. One that got no box, or gave it back unused, does not count."""
+    """Return the lease under which the work is done.
+
+    A lease that got no box, or gave its box back unused, does not count.
+    """
     had = [
         lease
         for lease in leases
@@ -123,10 +126,10 @@ class Drive:
         self._answered: set[str] = set()
 
     async def go_on(self) -> ErrandStatus:
-        """Go on with the errand as far as it goes, or as long as there is time.
+        """Carry the errand on until it ends, or until the time is over.
 
-        The same errand is driven by one process at a time. Another copy waits for its turn, and then finds what
-        the first one did.
+        One process at a time works on an errand. Another process waits for its turn, and then finds what the first
+        one has done.
 
         Raises:
             LeaseHeld: there was no time to wait for the other copy.
@@ -183,7 +186,7 @@ class Drive:
             try:
                 standing = await self._do(facts, step)
             except (*_SOON_OVER, LeaseHeld) as trouble:
-                # The box may work on, or another process acts on its lease right now.
+                # The box may still work, or another process may be acting on its lease right now.
                 tries += 1
                 if not self._has_time():
                     return self._standing("under way", step, trouble.message)
@@ -233,7 +236,7 @@ class Drive:
 
     async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
-        # What a push would refuse is refused before anything bills.
+        # Refuse now what a push would refuse later, before anything bills.
         await sendable(
             Path(errand.directory),
             include=errand.include,
@@ -370,7 +373,7 @@ class Drive:
         )
 
     def _fits(self, offer: Ranked) -> bool:
-        """Whether the offer can be rented unseen, and its hours of work are within the sum."""
+        """Whether the offer can be rented without a person, and the cost of the work is within the sum."""
         quote = self._tenancy.ledger.quote(offer.quote) if offer.quote else None
         if quote is None:
             return False
@@ -425,7 +428,10 @@ class Drive:
         return any(quote is None or now >= quote.expires_at for quote in map(ledger.quote, quotes))
 
     def _choose_again(self, agreed: Agreed, trouble: TenantError) -> None:
-        """Record that these quotes are spent. What was agreed to holds for others at no more than that price."""
+        """Record that these quotes are spent.
+
+        The agreement is also valid for other quotes at no more than that price.
+        """
         self._face.hear(f"{trouble.message}; looking again")
         self._note(Agreed(quotes=(), most_usd_h=agreed.most_usd_h, by=agreed.by))
 
@@ -510,7 +516,7 @@ class Drive:
         try:
             seen = await self._face.follow(lease.id, self._run)
         except BoxTrouble:
-            # Its provider knows whether the box is still there.
+            # Only the provider knows whether the box still exists.
             await self._tenancy.list_leases()
             if next_step(self._known()) != "follow":
                 return None
@@ -546,7 +552,7 @@ class Drive:
         if rule is not None and rule.does != "end" and state in ENDED and state != "finished":
             return await self._keep(lease, rule, str(state))
         for other in facts.leases:
-            # A box whose work went on elsewhere may still exist, and bill.
+            # If the work was continued elsewhere, the old box may still exist, and bill.
             if other.id != lease.id and other.state.live:
                 ended = await self._bring_home(other)
                 if isinstance(ended, ErrandStatus):
@@ -555,7 +561,7 @@ class Drive:
         return ended if isinstance(ended, ErrandStatus) else None
 
     async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
-        """The job failed, and its owner said that its box stays."""
+        """Keep the box of a failed job, because its owner has said so."""
         await self._tenancy.collect(lease.id, self._errand.to)
         if rule.does == "park" and lease.parked_at is None:
             await self._tenancy.change_lease(lease.id, "park")
@@ -571,7 +577,7 @@ class Drive:
         )
 
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
-        """Collect, prove, and tear down. What only a person can answer is asked once, all of it together."""
+        """Collect, prove, and tear down. Ask everything that only a person can answer at once."""
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE:
             collected = await tenancy.collect(lease.id, self._errand.to)
@@ -716,7 +722,7 @@ def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
 
 
 def what_stands(tenancy: Verbs, run: str) -> str:
-    """Say what goes on without whoever leaves: who watches, what it costs, and what ends it."""
+    """Say what continues when the person leaves: who watches over it, what it costs, and what ends it."""
     from gpu_tenant.domain.policy import rules_of
 
     context, facts = tenancy.context, known(tenancy, run)

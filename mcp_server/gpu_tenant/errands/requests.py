@@ -1,4 +1,4 @@
-"""Puts an errand together from what was said and from `[run]` of `gpu-tenant.toml`."""
+"""Makes an errand from the caller's words and from `[run]` of `gpu-tenant.toml`."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,9 @@ from gpu_tenant.leases.orders import order_of
 def errand_of(
     context: Context, directory: Path, said: Mapping[str, object], order: Order | None = None
 ) -> ErrandRequest:
-    """Return the errand. What is said goes before the file of that directory; what neither says has its default.
+    """Return the errand.
+
+    The caller's words take precedence over the file of that directory. What neither of them says has its default.
 
     Raises:
         BadRequest: a value is out of its bounds, or the file has something that it cannot have.

@@ -24,7 +24,7 @@ Step = Literal[
     "show",
     "over",
 ]
-"""What is done next, in the order of an errand. `show` and `over` need nobody to do anything."""
+"""The steps, in the order of an errand. At `show` and `over`, nothing has to be done any more."""
 
 WORDS: dict[Step, str] = {
     "smoke": "the command is tried here first",
@@ -42,7 +42,7 @@ WORDS: dict[Step, str] = {
 }
 
 MOST_BOXES_TRIED = 3
-"""So many boxes may be given back unused before the errand stops to look for another."""
+"""After this many boxes were given back unused, the errand stops looking for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Known:
 
     @property
     def agreed(self) -> Agreed | None:
-        """What was agreed to last. None if nobody was asked yet."""
+        """The last agreement. None if nobody was asked yet."""
         return next((x.event for x in reversed(self.events) if isinstance(x.event, Agreed)), None)
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Verbs(Protocol):
-    """One user's leases, and the verbs of an errand. `Tenancy` is it."""
+    """One user's leases, and the verbs of an errand. `Tenancy` implements this."""
 
     @property
     def context(self) -> Context: ...

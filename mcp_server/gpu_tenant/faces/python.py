@@ -40,7 +40,10 @@ Hears = Callable[[str], None]
 
 @asynccontextmanager
 async def opened(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
-    """This computer's tenancy, whose methods are the verbs. It is closed at the end of the block; boxes go on."""
+    """Open this computer's tenancy, whose methods are the verbs.
+
+    At the end of the block it is closed, and the boxes keep running.
+    """
     tenancy = open_tenancy(environ)
     try:
         yield tenancy
@@ -71,14 +74,15 @@ async def run_async(
     hear: Hears = lambda words: None,
     tenancy: Tenancy | None = None,
 ) -> ErrandStatus:
-    """Run the command on a box, bring its artifacts home, prove them, tear the box down, and return how it stands.
+    """Run the command on a box, bring its artifacts home, prove them, tear the box down, and return the errand's state.
 
-    `standing.outcome` is `done`, `failed` or `asks`. The same call again goes on where it is, after any death of this
-    program. What is left out is as `[run]` of gpu-tenant.toml in `directory` says. `order` says what the box is beside
-    its GPU; None: as that file says.
+    `standing.outcome` is `done`, `failed` or `asks`. If this program dies, the same call continues where it was.
+    Whatever is left out is taken from `[run]` of gpu-tenant.toml in `directory`. `order` says what the box should
+    have besides its GPU. If it is None, that file decides.
 
     `agree` is asked once before anything is rented, and gets the plan. Without it nothing is rented, and the plan
-    comes back. `answer` is asked at the end about files that nobody has claimed. `hear` is told what is done now.
+    comes back. `answer` is asked at the end about files that nobody has claimed. `hear` is called with what is
+    being done.
 
     Raises:
         gpu_tenant.TenantError: a step was refused or failed; it has `code`, `message` and `remedy`.
@@ -170,7 +174,7 @@ async def _run(
     name = begin(tenancy, errand_of(tenancy.context, directory, said, order))
     drive = Drive(tenancy, name, program)
     standing = await drive.go_on()
-    # The program has it from here on.
+    # From here on, the program has the tenancy.
     drive.shown(standing)
     return standing
 

@@ -197,7 +197,7 @@ def describe(event: timeline.Event) -> str:
             return f"{_text(was)}."
 
 
-# What some kinds say
+# The sentences of some kinds
 
 
 def _unfiled_words(why: str | None) -> str:

@@ -151,7 +151,7 @@ class Leases(Record):
     older: str | None = Field(
         default=None, description="give it back to see the leases before these"
     )
-    sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
+    sweeps: tuple[str, ...] = Field(default=(), description="the state of their cells")
     waiting: tuple[str, ...] = Field(default=(), description="wishes that stand")
 
 
@@ -273,7 +273,7 @@ def in_all(
 
     `before` is what all ended leases have cost, including those among the cards. `unseen` are the providers that
     did not say what else bills there. `free` are the providers that bill nothing. `volumes` are ours, each with a
-    line about it; a lease has those `in_use`. `strays` are boxes that are listed although they were seen gone.
+    line about it, and leases use those `in_use`. `strays` are boxes that are listed although they were seen gone.
     `older` names the oldest lease among the cards, if there are older leases.
     """
     live = [card for card in cards if card.state.live]

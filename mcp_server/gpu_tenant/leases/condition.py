@@ -21,7 +21,10 @@ SOON_S = 900
 """A lease that ends sooner than this needs attention."""
 
 Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
-"""What bills: the box, the disk of a stopped box, nobody, nothing any more, or that is unknown."""
+"""What bills.
+
+`disk`: only the disk of a stopped box. `nobody`: nobody charges for the box. `no more`: the box has ended.
+"""
 Tone = Literal["good", "accent", "wait", "still", "soft", "warn", "bad"]
 Group = Literal["attention", "running", "idle", "starting", "ending", "still", "over"]
 

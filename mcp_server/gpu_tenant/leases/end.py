@@ -137,7 +137,7 @@ async def end_verified(
         if unless_wanted_since is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_since)
         was_sealed = assessment.seal is not None
-        del assessment  # It is on record now, and of many files it takes much memory.
+        del assessment  # It is on record now. If it has many files, it takes much memory.
         if was_sealed:
             # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
             # another box.

@@ -35,7 +35,7 @@ _BOOTS_WITHIN = timedelta(minutes=15)
 
 
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
-    """The lease's mark on its box, and the way to look at what was done there."""
+    """Return the object that checks the lease's mark on its box, and that looks at what was done on the box."""
     return Occupancy(
         context.session(lease),
         ledger=context.ledger,
@@ -170,7 +170,7 @@ async def check_before_seal(
         try:
             seen = await occupancy(context, lease).look("others")
         except BoxUnreachable:
-            return lease, []  # The box cannot be sealed either, and the seal will say so.
+            return lease, []  # The seal of this box will fail as well, and will say why.
         except BoxTrouble as trouble:
             return lease, cannot_be_seen(trouble.message, trouble.remedy)
     else:

@@ -59,7 +59,7 @@ class _Source:
     name: str
     profile: Profile
     intend: Callable[[RentRequest, int, str], Lease]
-    """Writes the intent, on these terms, for so many missing boxes of that fleet."""
+    """Writes the intent, on these terms. It is told how many boxes of the fleet are missing."""
     offer: str | None = None
     refused: str | None = None
     """Why this call asks for no more boxes here. A quote that was refused once is not tried again in one call."""

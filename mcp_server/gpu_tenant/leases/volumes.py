@@ -46,7 +46,7 @@ class VolumesSeen:
     volumes: list[Volume] = field(default_factory=list)
     alarms: list[tuple[str, str]] = field(default_factory=list)
     boxes: dict[VolumeKey, tuple[str, ...]] = field(default_factory=dict)
-    """Which boxes have each volume, as its provider says. A volume that was not listed now is left out."""
+    """Which boxes have each volume mounted, as its provider says. A volume that was not listed now is left out."""
 
 
 def volumes_for(context: Context, order: Order) -> tuple[Attachable, ...]:
@@ -94,7 +94,7 @@ def must_be_free(context: Context, provider: str, order: Order) -> None:
 
 
 def user_of(context: Context, volume: Volume) -> str | None:
-    """Return the live lease that uses the volume. None if none does."""
+    """Return the live lease that uses the volume. None if no lease uses it."""
     live = ("intended", "active", "terminating")
     users = [mount.lease for mount in context.ledger.uses_of(volume) if mount.state in live]
     return users[-1] if users else None
@@ -441,7 +441,8 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         permit = sign_volume(volume, signature, digest=digest)
         if volume.state is VolumeState.ACTIVE:
             volume = ledger.file_volume_permit(permit, at=ledger.now())
-        # A box may have got it since the first look, and a lease cannot have, since the permit is on file.
+        # A box may have mounted the volume since the first look. No lease can have done so, because the permit is
+        # recorded.
         again = await _listed_now(context, volume, connector)
         if again is not None:
             _must_be_detached(context, volume, again)

@@ -1,4 +1,4 @@
-"""The errands: what was asked for in one call, and what is on record of it besides its lease's timeline."""
+"""The errands: what was asked for in one call, and what is recorded of it besides its lease's timeline."""
 
 import json
 from datetime import datetime

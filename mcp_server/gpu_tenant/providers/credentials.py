@@ -90,7 +90,7 @@ class Account:
                     real.is_file() and (real.is_relative_to("/proc") or places.has_key(path))
                 )
             except (OSError, ValueError, RuntimeError):
-                return  # it leads nowhere, and resolving it raises the error that says so
+                return  # if the reference leads nowhere, resolving it later raises the error that says so
             if is_key:
                 raise _of_account(name)
             if is_odd:

@@ -21,7 +21,9 @@ class Load:
 
 
 def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, B]) -> dict[str, B]:
-    """Give each cell to its preferred box, if that box takes cells. Otherwise, to the box with the shortest queue.
+    """Give each cell to its preferred box, if that box takes cells.
+
+    Otherwise, give it to the box with the shortest queue.
 
     If no box takes any cells, the cells wait. That is no error.
     """
@@ -39,7 +41,7 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
             heapq.heappush(heap, (ahead[wanted] / loads[wanted].slots, order[wanted], wanted))
             continue
         rounds, _, box = heapq.heappop(heap)
-        # The box's queue may have grown since the entry was made.
+        # Since this entry was put on the heap, the box's queue may have grown.
         while rounds != ahead[box] / loads[box].slots:
             rounds, _, box = heapq.heappop(heap)
         dealt[cell] = box

@@ -12,8 +12,8 @@ from threading import Thread
 class Child:
     """A process with sockets for its input and output. Its error output is dropped.
 
-    The process has its own session. So an interrupt at the terminal reaches only us, and we end the process when it
-    is its turn.
+    The process has its own session. So an interrupt at the terminal reaches only us, and we decide when to end the
+    process.
     """
 
     def __init__(

@@ -302,7 +302,10 @@ class Attendant:
         return BoxLook(None, self._apart(await self._standing(lease)))
 
     async def _standing(self, lease: Lease) -> Standing:
-        """Ask the box how its jobs stand, and tell its guard when we are back: at the deadline at the latest."""
+        """Ask the box for the state of its jobs.
+
+        Tell its guard when we will look again, which is at the deadline at the latest.
+        """
         left_s = (lease.terms.deadline_at - self._tenancy.clock.now()).total_seconds()
         back_in_s = max(WATCHED_S, min(self._look_s, left_s) + _LATE_S)
         return await watch_actions.standing_of(self._tenancy.context, lease.id, back_in_s=back_in_s)

@@ -184,7 +184,7 @@ def _key(
     configuration: Path,
     environ: Mapping[str, str],
 ) -> tuple[str, str] | None:
-    """Both halves of a key of `[stores.NAME]`. None if neither is given."""
+    """Return both halves of a key of `[stores.NAME]`. None if neither half is given."""
     halves = (f"{whose}access_key_id", f"{whose}secret_access_key")
     references = [getattr(settings, half) for half in halves]
     if references == [None, None]:

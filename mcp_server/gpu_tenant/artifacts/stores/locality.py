@@ -60,8 +60,8 @@ async def store_doubt(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
             f"its host {where.host} has no address known on this computer", is_the_box=False
         )
     if any(address.is_loopback or address.is_unspecified for address in theirs):
-        # A tunnel to the box would begin on this computer, and so would a server over one of the
-        # box's directories.
+        # An address on this computer may still lead to the box, by a tunnel or by a server for one of its
+        # directories.
         return StoreDoubt(
             f"its host {where.host} is this computer, from which a tunnel may lead to the box",
             is_the_box=False,

@@ -153,8 +153,8 @@ class RcloneStore:
         """Run rclone. Returns the exit status, and standard output if the status is 0, otherwise the complaint.
 
         Raises:
-            StoreTrouble: there is no rclone; or it did not end within the limit (by default that of a list),
-                or its output was longer than any real list.
+            StoreTrouble: there is no rclone, it did not end within its time limit, or its output was longer than
+            any real list.
         """
         program = shutil.which("rclone", path=self._environ.get("PATH"))
         if program is None:

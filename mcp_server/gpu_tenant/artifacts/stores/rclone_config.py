@@ -33,7 +33,7 @@ _SERVICES: Mapping[str, str] = {
     "pcloud": "",
     "mega": "",
 }
-"""Services of some provider, unless the given setting names another host."""
+"""Kinds of remotes that lead to one provider's service. If the setting given here is present, it names another host."""
 _NAMED = re.compile(r"(?P<name>[\w.+@][\w.+@ -]*):(?P<path>.*)", re.DOTALL)
 _DEEPEST = 8
 

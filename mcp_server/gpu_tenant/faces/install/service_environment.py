@@ -1,4 +1,4 @@
-"""What an unattended program would lack compared with this shell: keys, proxies, and the program itself."""
+"""Finds what an unattended program would lack compared with this shell: keys, proxies, and the program itself."""
 
 import os
 import subprocess

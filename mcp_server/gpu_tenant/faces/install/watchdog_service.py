@@ -1,4 +1,4 @@
-"""What keeps the watchdog running on this computer: the files to write, and the commands that start it."""
+"""Keeps the watchdog running on this computer: plans the files to write, and the commands that start it."""
 
 import getpass
 import os
@@ -368,7 +368,7 @@ def _domain() -> str:
 
 
 def _name(home: Home) -> str:
-    """A name of its own for each state directory, because each has its own leases to watch."""
+    """Return a name that is different for each state directory, because each has its own leases to watch."""
     return NAME if _is_usual(home) else f"{NAME}-{digest(str(home.root).encode())[:8]}"
 
 

@@ -232,7 +232,7 @@ class _Rooms:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[Tenancy]:
-        """A tenancy to look with: one of its own where the disk takes no writes."""
+        """Return a tenancy to look with. If the disk takes no writes, this is a separate one."""
         from gpu_tenant.app import open_tenancy, takes_no_writes
 
         home = Home.of(os.environ)

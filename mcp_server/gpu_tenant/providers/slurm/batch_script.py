@@ -41,7 +41,9 @@ class Site(Record):
     rate_usd_h: Decimal | None = Field(
         default=None, ge=0, description="what an hour of one GPU is worth; absent: unknown"
     )
-    max_running: int | None = Field(default=None, gt=0, description="tasks of one fleet at a time")
+    max_running: int | None = Field(
+        default=None, gt=0, description="how many tasks of one fleet may run at a time"
+    )
     grace_s: int = Field(
         default=120, ge=5, le=3600, description="how long before the walltime jobs must save"
     )
@@ -134,9 +136,9 @@ def batch(directory_of: str, *, grace_s: int) -> str:
     """Return the batch script: it records the job's id, unpacks the runner, and runs the runner to its end.
 
     `directory_of` is a shell word that gives the lease's directory. If its value does not have the form of such a
-    path, nothing starts. If the runner was asked to leave, the script waits until Slurm ends the job as announced. If
-    it ended before a preemption, Slurm would not start it again. If it ended before the walltime, Slurm would not
-    report a timeout.
+    path, nothing starts. If the runner was asked to leave, the script waits until Slurm ends the job as announced.
+    If the script ended before a preemption, Slurm would not start the job again. If the script ended before the
+    walltime, Slurm would not report a timeout.
     """
     brought = "\n".join(_script_text(name) for name in ("caretaker", "runner"))
     return f"""\

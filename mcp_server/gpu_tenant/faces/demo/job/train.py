@@ -50,7 +50,10 @@ Window = tuple[list[float], int]
 
 @dataclass
 class Run:
-    """All that the next step depends on: a Run that was saved and loaded goes on bit for bit."""
+    """Everything on which the next step depends.
+
+    A Run that was saved and loaded continues exactly the same, bit for bit.
+    """
 
     seed: int
     weights: Tensors

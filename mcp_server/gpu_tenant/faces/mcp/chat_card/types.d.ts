@@ -126,7 +126,7 @@ export interface Leases {
   watched: string;
   /** give it back to see the leases before these */
   older: string | null;
-  /** how their cells stand */
+  /** the state of their cells */
   sweeps: string[];
   /** wishes that stand */
   waiting: string[];
