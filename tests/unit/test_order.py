@@ -102,7 +102,7 @@ def test_a_whole_order_is_read(tmp_path: Path) -> None:
         ("disk = 40", "`disk`; did you mean `disk_gb`?"),
         ("[provider.runpods]\nimage = 'a'", "`provider.runpods`; did you mean `runpod`?"),
         ("[provider.runpod]\ntemplete = 'a'", "did you mean `template`?"),
-        ("ports = []", "it takes image, disk_gb"),
+        ("qqqq = []", "it takes image, disk_gb"),
         ("volumes = []", "`volumes`"),
         ("[volumes.data]\npaht = '/data'", "`volumes.data.paht`; did you mean `path`?"),
         ("[volumes.data]", "`volumes.data.path`"),
