@@ -59,18 +59,18 @@ export interface Card {
 export interface CellRow {
   cell: string;
   state: "verified" | "finished" | "running" | "queued" | "waiting" | "given_up" | "failed" | "missing" | "duplicate";
-  /** where it is, or was last; None: nowhere yet */
+  /** the lease where it is, or was last; None: nowhere yet */
   lease: string | null;
   job: string | null;
   attempts: number;
-  /** what its box said of an end that was none */
+  /** why it did not end well, as its box reported */
   why: string | null;
   parameters: Record<string, string>;
-  /** the last ones in its kept log */
+  /** the last metrics in its kept log */
   metrics: Record<string, number>;
-  /** its last run; None: not ended */
+  /** how long its last run took; None: it has not ended */
   took_s: number | null;
-  /** of that run, at its box's rate */
+  /** the cost of that run, at its box's rate */
   cost_usd: string | null;
 }
 
@@ -606,7 +606,7 @@ export interface Reckoning {
   settled_by: string | null;
   /** how the rows are sorted; None: as declared */
   by: string | null;
-  /** the first of them, and its metric */
+  /** the name of the first row, and its metric */
   best: string | null;
 }
 
