@@ -100,11 +100,11 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
     if code == "JOB_RUNNING":
         named = reply.get("jobs")
         only = named[0] if isinstance(named, list) and len(named) == 1 else None
-        job = {"job": only} if isinstance(only, str) and SETUP_NAME.fullmatch(only) else {}
+        job = only if isinstance(only, str) and SETUP_NAME.fullmatch(only) else None
         raise JobRunning(
             f"the box says {quote_text(message)}",
-            remedy=f"wait for the job with {Command('monitor', lease, **job)}, or end it with "
-            f"{Command('stop', lease, **job)}; {Command('collect', lease, live=True)} collects "
+            remedy=f"wait for the job with {Command('monitor', lease, job=job)}, or end it with "
+            f"{Command('stop', lease, job=job)}; {Command('collect', lease, live=True)} collects "
             "what is complete while it runs",
         )
     if code == "AT_WORK":

@@ -5,6 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.permit import VolumePermit
@@ -82,7 +83,7 @@ class VolumeTable(Signatures):
                 raise
             raise Refused(
                 f"there is a volume {name} at {provider} already, or it may be there",
-                remedy="`gpu-tenant volumes` lists it; take another name for another one",
+                remedy=f"{Command('volumes')} lists it; take another name for another one",
             ) from error
         return self.volume(key)
 
@@ -188,7 +189,7 @@ class VolumeTable(Signatures):
                 raise
             raise Refused(
                 "a lease has begun to use the volume meanwhile; nothing was destroyed",
-                remedy="end that lease first; `gpu-tenant leases` shows it",
+                remedy=f"end that lease first; {Command('leases')} shows it",
             ) from error
         return self.volume(permit.volume)
 
