@@ -40,7 +40,7 @@ from collections import deque, namedtuple
 TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from typing import IO, Any, NoReturn
 
 
@@ -1346,6 +1346,7 @@ def start(home: str, request: dict) -> dict:
         "max_runtime_s": request.get("max_runtime_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
+        "setup": request.get("setup", False),
         "oom_kills": oom_kill_counts(),
         "limit_hits": limit_hit_counts(),
     }
@@ -2144,7 +2145,7 @@ class Heaps:
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
         self.unclaimed: list[tuple[int, str]] = []
-        self._empty: list[str] = []
+        self.empty: list[str] = []
         self._pushed = [0, 0]
 
     def sort(self) -> None:
@@ -2162,7 +2163,7 @@ class Heaps:
             elif size:
                 self.unclaimed.append((size, at))
             else:
-                self._empty.append(at)
+                self.empty.append(at)
         for default, files in odd.items():
             # Files with a cache's name, but not its form, are discarded unasked only while they are small.
             if sum(size for size, _ in files) > ODD_BYTES:
@@ -2171,9 +2172,9 @@ class Heaps:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
-        if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self.unclaimed += [(0, at) for at in self._empty]
-            self._empty = []
+        if sum(len(os.path.basename(at)) for at in self.empty) > NAME_BYTES:
+            self.unclaimed += [(0, at) for at in self.empty]
+            self.empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
         """List these patterns as discards, too. They give up places that cannot be read, so nothing is counted."""
@@ -2217,7 +2218,7 @@ class Heaps:
                 "patterns": tallies,
             },
             "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
-            "empty": {"count": len(self._empty), "first": sorted(self._empty)[:20]},
+            "empty": {"count": len(self.empty), "first": sorted(self.empty)[:20]},
         }
 
 
@@ -2270,8 +2271,8 @@ class AtWork:
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
-    def refuse(self) -> None:
-        """Refuse the seal if there is such a process.
+    def refuse(self, known: Collection[int] = ()) -> None:
+        """Refuse the seal if there is such a process, except for those with a known number.
 
         A process may sleep for an hour before it writes, so a process that does not compute counts as well. It
         counts if it began since launch, and works in one of the places or has a file there open for writing.
@@ -2282,7 +2283,7 @@ class AtWork:
         if self._since_ns is None or not os.path.isdir("/proc/self"):
             return
         table, found = living_processes(), []
-        apart, pid = set(), os.getpid()
+        apart, pid = set(known), os.getpid()
         # Leave out this process, which makes the seal, and its ancestors.
         while pid in table and pid not in apart:
             apart.add(pid)
@@ -2577,10 +2578,17 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
 # The verb `manifest`: every byte written since launch is accounted for.
 
 
-def _refuse_running(home: str) -> list[Job]:
-    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started."""
+def _refuse_running(home: str, but: str | None = None) -> list[Job]:
+    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started.
+
+    The job `but` may have ended and left processes.
+    """
     seen = [(job, observe(job).state) for job in all_jobs(home)]
-    running = [job.name for job, state in seen if state in LIVE]
+    running = [
+        job.name
+        for job, state in seen
+        if state in LIVE and not (job.name == but and state == "lingering")
+    ]
     if running:
         raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
     waiting = _waiting(home)
@@ -2631,8 +2639,10 @@ def manifest(home: str, request: dict) -> dict:
     `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
 
     A job can write to our records here, so they are believed only if the tenant says nothing better:
-    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
-    for the memory of hashes.
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. With
+    `pushed`, only the `discard` of the request gives anything up, because a job could widen what its own
+    record gives up. `key` is for the memory of hashes. With `made_by`, the answer also tells what that job
+    wrote: see `made_files`. That is no seal either.
 
     Raises:
         Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
@@ -2642,10 +2652,14 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started_jobs(home) if is_look else _refuse_running(home)
+    maker = Job(home, request["made_by"]) if "made_by" in request else None
+    but = maker.name if maker else None
+    jobs = _started_jobs(home) if is_look else _refuse_running(home, but)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
-    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    unwanted = request.get("discard", [])
+    if "pushed" not in request:
+        unwanted = [p for spec in specs for p in spec["discard"]] + unwanted
     since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
     bounds = Bounds(home, request["work"], tops)
@@ -2671,8 +2685,9 @@ def manifest(home: str, request: dict) -> dict:
     at_work = AtWork(
         home, [request["work"], *places], tops if request.get("alone") else [], since_ns, own
     )
+    left = {process.pid for process in maker.members()} if maker else set()
     if not is_look:
-        at_work.refuse()
+        at_work.refuse(left)
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
@@ -2712,11 +2727,12 @@ def manifest(home: str, request: dict) -> dict:
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
     heaps.add_unread(unread)
+    made = made_files(maker, heaps, hashes) if maker else None
     hashes.save()
-    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+    if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
     if not is_look:
-        at_work.refuse()
+        at_work.refuse(left)
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
@@ -2724,13 +2740,46 @@ def manifest(home: str, request: dict) -> dict:
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,
-        digest=_digest(entries) if is_sure and not is_look else "",
+        digest=_digest(entries) if is_sure and not is_look and not maker else "",
         entries=entries,
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
         lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
+        made=made,
     )
+
+
+MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
+"""How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
+
+
+def made_files(maker: Job, heaps: Heaps, hashes: Hashes) -> list[dict]:
+    """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
+
+    A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
+    first; what is too much to be read is left out.
+    """
+    seen = observe(maker)
+    if not seen.started or not seen.end:
+        return []
+    since_ns = int(seen.started["started_at"] * 1e9) - CLOCK_TICK_NS
+    until_ns = int(seen.end["ended_at"] * 1e9) + CLOCK_TICK_NS
+    found, read_bytes = [], 0
+    for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):
+        path = unescape_path(at)
+        try:
+            if not since_ns <= os.lstat(path).st_ctime_ns <= until_ns:
+                continue
+            read_bytes += size
+            if read_bytes > MADE_BYTES:
+                break
+            sha256, now = hashes.of(path)
+        except (Changing, OSError):
+            continue
+        if now.st_size == size and since_ns <= now.st_ctime_ns <= until_ns:
+            found.append({"at": at, "size": size, "sha256": sha256})
+    return found
 
 
 def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
@@ -3620,10 +3669,10 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted"
+    " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
-    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
+    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
     "stop": "job! grace_s signal",
@@ -3647,6 +3696,14 @@ FIELDS = {  # the kind of each argument, and help for a person
     "max_runtime_s": ("number", "stop the job after so many seconds"),
     "grace_s": ("number", "seconds between the asking signal and SIGKILL (10)"),
     "stop_signal": ("signal", "the asking signal (TERM)"),
+    "setup": (
+        "flag",
+        "it sets the box up, and is no work: the end of it is not the end of the work",
+    ),
+    "made_by": (
+        "text",
+        "job that set the box up: also tell what it wrote and nobody changed since",
+    ),
     "signal": ("signal", "the asking signal (as given to start)"),
     "offset": ("whole", "first byte of the log to show; negative: from its end"),
     "limit": ("whole", "most bytes of the log to show (65536)"),
@@ -4243,6 +4300,7 @@ class Guarding:
         self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
         self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
+        self._work: set[str] = set()  # the states of the jobs that do not merely set the box up
         self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
@@ -4329,12 +4387,17 @@ class Guarding:
 
     def _quiet_s(self) -> float:
         """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
-        states, heartbeat = [], 0
+        states, self._work, heartbeat = [], set(), 0
         for job in all_jobs(self._home):
+            state, is_work = "running", True
             try:
-                states.append(observe(job).state)
+                state = observe(job).state
+                is_work = state == "absent" or not job.spec().get("setup")
             except (Refusal, OSError):  # unknown, which is not idle
-                states.append("running")
+                pass
+            states.append(state)
+            if is_work:
+                self._work.add(state)
         try:
             heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
         except OSError:
@@ -4355,12 +4418,14 @@ class Guarding:
         # Before the deadline, only a stop that keeps the disk is allowed.
         if end.get("on") != "keep":
             return False
-        quiet_s, states = self._quiet_s(), self._quiet[0]
+        quiet_s = self._quiet_s()
         if quiet_s > 0 and self._presence.was_somebody_here(self._clock.elapsed_s()):
             self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
-        if set(states) - {"finished", "absent"}:
+        if self._work <= {"absent"}:  # the box was set up, and the work is still to come
+            return False
+        if self._work - {"finished", "absent"}:
             after_s = done.get("failed_s")
         if after_s is None or quiet_s < after_s or self._clock.elapsed_s() < self._done_from:
             return False

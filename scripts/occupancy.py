@@ -105,7 +105,9 @@ def answer(argv):
     # By its real path: a login home may be a link.
     home = os.path.realpath(os.path.expanduser(asked.home))
     if asked.verb == "where":
-        return usable(request["places"], request.get("rehearsed") is True)
+        rehearsed = request.get("rehearsed") is True
+        found = usable(request["places"], rehearsed)
+        return dict(found, volumes=mounted_volumes(request.get("volumes", []), rehearsed))
     if asked.verb == "leave":
         return left(home)
     reply = marked(home, request)
@@ -132,6 +134,25 @@ def usable(places, rehearsed):
             return {"path": place, "at": at, "why": ""}
         why.append("{}: {}".format(place, reason))
     return {"path": "", "at": "", "why": "; ".join(why)}
+
+
+def mounted_volumes(paths, rehearsed):
+    """How each of these paths is reached at which a disk is mounted now. Other boxes may share that disk."""
+    others = stand_ins() if rehearsed else {}
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        mountinfo = file.read()
+    found = {}
+    for path in paths:
+        at = others.get(path) if rehearsed else path
+        if at is None or not os.path.isdir(at):
+            continue
+        system = mounted_at(path, mountinfo) or "none"
+        if rehearsed or (os.path.realpath(path) == path and system not in NO_VOLUME):
+            found[path] = os.path.realpath(at)
+    return found
+
+
+NO_VOLUME = ("none", "tmpfs", "ramfs", "overlay", "proc", "sysfs")
 
 
 def stand_ins():

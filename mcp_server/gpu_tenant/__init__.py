@@ -19,7 +19,7 @@ Its packages, each importing only downwards:
     transports | ledger | files   the ways to a box; what is believed after a crash; bytes here
     domain                        what things are, and pure decisions
 
-The import contract in pyproject.toml is the whole of it, and is checked by the suite.
+The full import contract is in pyproject.toml, and the suite checks it.
 """
 
 from importlib import import_module

@@ -23,5 +23,5 @@ from gpu_tenant.leases.offers import Found as Found
 
 
 def signature_of(verb: Callable[..., object]) -> inspect.Signature:
-    """The verb's signature, with types in the place of their names."""
+    """Return the verb's signature, with types in place of their names."""
     return inspect.signature(verb, locals=globals(), eval_str=True)

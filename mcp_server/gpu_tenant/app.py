@@ -50,7 +50,7 @@ def open_tenancy(
     tending: Literal["on", "off"] = "on",
     purpose: Purpose = "work",
 ) -> Tenancy:
-    """The tenancy of this computer's one user. `tell` receives what a person should know meanwhile.
+    """Return the tenancy of this computer's one user. `tell` is called with what a person should know meanwhile.
 
     With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on record.
     If the disk takes no writes, a `look` reads a copy of the ledger, which is thrown away afterwards. A `watch` and an
@@ -108,8 +108,8 @@ def open_tenancy(
 def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, LocalTrouble | None]:
     """Open the ledger.
 
-    If a `look` finds that the disk takes no writes, open a copy instead. Return with a copy, or with what is left of a
-    damaged ledger, the trouble that says why.
+    If a `look` finds that the disk takes no writes, open a copy instead. Return the ledger. If it is a copy, or
+    what is left of a damaged ledger, also return the trouble that says why.
     """
     from gpu_tenant.ledger import Ledger
 
@@ -156,7 +156,7 @@ def _unrecorded_look(home: Home) -> LocalTrouble:
 
 
 def known_platforms(home: Home | None = None) -> Mapping[str, Profile]:
-    """Every platform's profile by its slug. Nobody is asked.
+    """Return every platform's profile by its slug. No platform is asked.
 
     If `home` is given, what was found valid is noted there, so that the next process need not check it again.
     """
@@ -171,10 +171,10 @@ def connect(
     *,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Connector | None:
-    """The connector from `providers/<slug>/connector.py`.
+    """Return the connector from `providers/<slug>/connector.py`.
 
-    If a person rents in a console, we keep the list of boxes. None for a platform without boxes, and for one
-    whose key cannot be found: a platform that nobody has configured is not even imported.
+    If a person rents in a console, we keep the list of boxes. None for a platform without boxes, and for a platform
+    whose key cannot be found. The connector of a platform that nobody has configured is not even imported.
     """
     from gpu_tenant.providers.console.connector import Both, ByHand
 
@@ -244,8 +244,8 @@ def _require_agreed(
 ) -> None:
     """Require that the state directory and its ledger agree: both are real, or both are rehearsed.
 
-    A damaged ledger may no longer say which of the two it is. It is shown all the same, because no key of a real
-    account is sent in a rehearsal.
+    A damaged ledger may no longer say which of the two it is. It is shown nevertheless, which is safe because a
+    rehearsal sends no key of a real account.
 
     Raises:
         BadRequest: a variable says otherwise.
@@ -371,7 +371,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
 
 
 def _locate(lease: Lease, stage: str | None) -> Address | None:
-    """Where the lease's box is, inside a rehearsal or outside. None if it is nowhere now."""
+    """Return the address of the lease's box, inside a rehearsal or outside. None if it has no address now."""
     if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address
     from gpu_tenant.emulators.rehearsal_client import really_at
@@ -382,6 +382,6 @@ def _locate(lease: Lease, stage: str | None) -> Address | None:
 def _is_real(lease: Lease) -> bool:
     """Whether the address is a real one, which a person gave.
 
-    It is if the address also names the box, or if the box has no name yet.
+    This is so if the address also names the box, or if the box has no name yet.
     """
     return lease.provider == "own" or lease.box_id is None or lease.goes_by_address

@@ -9,9 +9,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 AT_ONCE = 32
-"""How many boxes are spoken to at a time.
-
-More gained nothing, and a provider's gateway counts logins.
+"""How many boxes are asked at a time. A larger number was no faster, and a provider's gateway counts logins.
 """
 
 
@@ -23,11 +21,11 @@ async def each(
     begun: Literal["is cut", "goes on"] = "is cut",
     heard: Callable[[K, T | Exception], None] = lambda thing, came: None,
 ) -> list[T | Exception]:
-    """The outcome of each thing, in the order of the things: what `do` returned, or what it raised.
+    """Return the outcome of each thing, in the order of the things: what `do` returned, or what it raised.
 
-    `heard` is called for each thing as soon as that has ended. If `each` is cancelled, it begins nothing more. What is
-    under way is cancelled too, or goes on to its end, as `begun` says. Nothing is under way any more when `each`
-    returns.
+    `heard` is called for each thing as soon as it has ended. If `each` is cancelled, it begins nothing more. What
+    is under way is cancelled too, or continues to its end, as `begun` says. Nothing is under way any more when
+    `each` returns.
     """
     waiting = list(enumerate(things))
     waiting.reverse()

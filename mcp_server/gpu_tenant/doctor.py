@@ -57,7 +57,7 @@ async def examine(
     environ: Mapping[str, str],
     patience_s: float = PATIENCE_S,
 ) -> Checkup:
-    """What was looked at, and what was found. Nothing is changed."""
+    """Check everything, and return what was found. Nothing is changed."""
     findings = [_python(), _state(home, ledger), _ledger(home, ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
@@ -135,7 +135,7 @@ def _ledger(home: Home, ledger: Ledger) -> Examined:
 
 
 def _damaged_ledger_lines(path: Path, ledger: Ledger) -> Examined:
-    """What is left of a damaged ledger, and how it is mended without losing sight of a box that bills."""
+    """Say what is left of a damaged ledger, and how it is replaced without losing sight of a box that bills."""
     live = [lease for lease in ledger.leases("live") if lease.box_id is not None]
     named = ", ".join(f"{lease.id} (box {lease.box_id} at {lease.provider})" for lease in live)
     words = (
@@ -177,7 +177,7 @@ def _tool(name: str, why: str) -> Examined:
 
 
 def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Examined:
-    """The owner's overall limits, and how much of each is used."""
+    """Report the owner's overall limits, and how much of each is used."""
     now = ledger.now()
     try:
         limits = limits_of(home.configuration)
@@ -247,7 +247,7 @@ async def _ask_providers(
     ledger: Ledger,
     patience_s: float,
 ) -> list[Examined]:
-    """What each provider answered. All are asked at once, so that one that hangs holds up no other."""
+    """Report what each provider answered. All are asked at once, so that a provider that hangs delays no other."""
 
     async def ask(one: tuple[Profile, str]) -> Examined:
         profile, source = one
@@ -292,7 +292,10 @@ async def _provider(
 
 
 def _standing(profile: Profile, boxes: Sequence[Box]) -> Examined:
-    """What a provider lists, where the ledger cannot be asked which of it is ours. Not even whose mark is ours is sure."""
+    """Report what a provider lists, if the ledger is too damaged to say which boxes are ours.
+
+    Even which marks are ours is uncertain then.
+    """
     ours = [box.id for box in boxes if (box.mark or "").startswith(MARK_PREFIX)]
     if not ours:
         words = f"{some(len(boxes), 'box')} listed, none with a mark of gpu-tenant's"

@@ -31,7 +31,7 @@ _NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def harden() -> None:
-    """This process's initial variables no longer hold secrets where other processes could read them.
+    """Remove secrets from this process's initial variables, where other processes could read them.
 
     `os.environ` still has them. So a program that is started with `os.environ` has them, too. No package that
     happens to be installed is shown our records either.

@@ -92,7 +92,7 @@ class Tenancy:
         return self.context.clock
 
     async def aclose(self) -> None:
-        """Every connection is closed. Boxes, jobs and leases go on as they are."""
+        """Close every connection. Boxes, jobs and leases continue as they are."""
         await self.context.aclose()
 
     async def run(
@@ -198,6 +198,7 @@ class Tenancy:
         """As `find_offers`, for a person: `wished` is anything that a wish can say."""
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
+        from gpu_tenant.leases.volumes import volumes_for
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
         context = self.context
@@ -216,6 +217,7 @@ class Tenancy:
             disk_gb=disk_gb or ordered.disk_gb or DISK_GB,
             region=ordered.region if region is None else region,
             order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
+            volumes=volumes_for(context, ordered),
             **wished,
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
@@ -486,12 +488,13 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.push import push, records_of
         from gpu_tenant.files.paths import must_be_named
+        from gpu_tenant.leases.setup import begin_if_ordered
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
         found = await active(context, lease)
         async with context.held_in_turn(found.id, "push"):
-            return await push(
+            pushed = await push(
                 context.session(found),
                 Path(must_be_named(directory)).expanduser(),
                 guarded=context.account.guarded,
@@ -503,6 +506,15 @@ class Tenancy:
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
             )
+            state = await begin_if_ordered(context, found, anew="if failed")
+        if state.state != "running":
+            return pushed
+        return pushed.model_copy(
+            update={
+                "setup": state.job,
+                "next": f"{Command('monitor', found.id, job=state.job)} shows the setup; then {pushed.next}",
+            }
+        )
 
     async def prepare(
         self,
@@ -524,10 +536,14 @@ class Tenancy:
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
         from gpu_tenant.leases.orders import with_ordered
+        from gpu_tenant.leases.setup import must_be_set_up
         from gpu_tenant.providers.credentials import references, resolve_all
 
         context = self.context
         found = await active(context, lease)
+        await must_be_set_up(
+            context, found, hold=lambda: context.held_in_turn(found.id, "setup"), wait_s=wait_s
+        )
         env = with_ordered(found, env)
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)

@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.emulators.boxes import MARKER
 from gpu_tenant.emulators.runpod.responses import pod_key
 from gpu_tenant.emulators.world import KEY
@@ -734,6 +736,56 @@ async def test_a_volume_is_priced_by_its_size_and_not_at_all_where_no_price_is_k
     (left,) = await runpod.leftovers()
 
     assert left.usd_month == usd_month
+
+
+def a_volume(**more: object) -> Volume:
+    return Volume.model_validate(
+        {
+            "key": "vol-abcd",
+            "provider": "runpod",
+            "name": "data",
+            "mark": "gpu-tenant-0a1b2c-vol-abcd",
+            "region": "EU-RO-1",
+            "size_gb": 50,
+            "state": "intended",
+            "volume_id": None,
+            "usd_month": None,
+            "created_at": datetime(2026, 11, 23, tzinfo=UTC),
+            "ended_at": None,
+            "asked_at_place": None,
+            "asked_with_key": None,
+            "account": None,
+            **more,
+        }
+    )
+
+
+async def test_a_network_volume_is_made_once_and_mounted_as_the_document_allows(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    made = await runpod.create_volume(a_volume())
+    again = await runpod.create_volume(a_volume())
+    mount = a_volume(state="active", volume_id=made.id).attachable("/data")
+    wish = {"gpu": "RTX 4090", "volumes": (mount,)}
+    box = await runpod.create(await staged.intent(**wish))
+
+    (asked,) = [
+        line
+        for line in staged.ask("requests")
+        if line["path"] == "/v2/network-volumes" and line["method"] == "POST"
+    ]
+    validate_request(SPEC, "POST", "/v2/network-volumes", asked["body"])
+    assert made == again
+    assert (made.size_gb, made.usd_month, made.boxes) == (50, Decimal("3.5000"), ())
+    (pod,) = staged.stage.world.things()
+    body: Any = pod.facts["asked"]
+    validate_request(SPEC, "POST", "/v2/pods", body)
+    assert body["mounts"] == {"network": [{"volumeId": made.id, "path": "/data"}]}
+    assert (body["dataCenterIds"], body["disk"]) == (["EU-RO-1"], 40)
+    (listed,) = await runpod.list_volumes()
+    assert listed.boxes == (box.id,)
+    assert await runpod.offers(Wish.model_validate({**wish, "gpu": "L40S"})) == []
+    assert runpod.refused_volumes([mount, mount]) is not None
 
 
 async def test_a_pod_s_environment_is_in_no_error_and_in_no_log(

@@ -56,7 +56,11 @@ def tree(tmp_path: Path) -> Path:
 
 async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     """A lease whose job has saved its first checkpoint, which is here."""
-    found = await tenancy.find_offers(hours=2, provider="vastai", interruptible="yes")
+    order = tree.parent / "gpu-tenant.toml"
+    order.write_text('setup = ["cp train.py made-by-the-setup"]\n', encoding="utf-8")
+    found = await tenancy.find_offers(
+        hours=2, provider="vastai", interruptible="yes", order=str(order)
+    )
     quotes = [offer.quote for offer in found.offers if offer.quote][-1:]
     card = await tenancy.provision(
         smoke="none", quotes=quotes, wait_s=3600, budget_usd=Decimal(5), **asked
@@ -96,6 +100,7 @@ async def there(tenancy: Tenancy, lease: Lease, name: str) -> str:
 
 async def ends_well(tenancy: Tenancy, lease: str) -> dict[str, Any]:
     """The job ends, its outputs are kept and its box is given back; what it wrote at last."""
+    assert await there(tenancy, tenancy.ledger.lease(lease), "made-by-the-setup") == JOB
     assert (await over(tenancy, lease)).state == "finished"
     await tenancy.collect(lease)
     assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"

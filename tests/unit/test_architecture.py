@@ -183,11 +183,23 @@ def test_nothing_makes_a_lease_dearer_or_longer_past_the_owner_s_limits() -> Non
 
 def test_the_seal_has_one_holder() -> None:
     assert set(users_of("_SEAL")) == {"domain/permit.py", "leases/verify.py"}
-    assert users_of("_SEAL")["leases/verify.py"] == 2, "its import and its one use"
+    assert users_of("_SEAL")["leases/verify.py"] == 3, "its import, and a use for each kind"
 
 
 def test_a_permit_is_minted_in_one_place() -> None:
     assert calls_of("TeardownPermit") == ["leases/verify.py"]
+    assert calls_of("VolumePermit") == ["leases/verify.py"]
+
+
+def test_a_volume_is_destroyed_in_one_place() -> None:
+    assert sorted(calls_of("destroy_volume")) == ["faces/cli/volumes.py", "leases/volumes.py"]
+    for name, nodes in NODES.items():
+        for node in nodes:
+            if not isinstance(node, Function) or node.name != "destroy_volume":
+                continue
+            if name.startswith("providers/"):
+                first = next(each for each in node.body if not _is_docstring(each))
+                assert "genuine_for_volume" in ast.dump(first), name
 
 
 def test_only_a_face_that_a_person_uses_files_a_signature() -> None:

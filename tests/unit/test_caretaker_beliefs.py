@@ -74,6 +74,35 @@ def test_a_job_that_sets_the_record_of_its_beginning_later_hides_nothing(box: Bo
 
 
 @pytest.mark.parametrize(
+    ("field", "patterns"), [("artifacts", '["ok.txt"]'), ("discard", '["out/", "w.bin"]')]
+)
+def test_a_job_that_declares_otherwise_on_the_box_keeps_and_gives_up_no_less(
+    box: Box, field: str, patterns: str
+) -> None:
+    record = "$GPU_TENANT_CARETAKER/jobs/j1/spec.json"
+    box.ran(
+        "mkdir out; printf weights > out/m.bin; printf weights > w.bin; "
+        f'sed -i \'s#"{field}": *\\[[^]]*\\]#"{field}": {patterns}#\' {record}; grep -q {patterns[2:5]} {record}',
+        artifacts=["out/"],
+    )
+
+    sealed = box.seal("out/", pushed={})
+
+    assert box.ask("status", job="j1")["exit_code"] == 0, "the record was changed"
+    assert "work/out/m.bin" in [entry["name"] for entry in sealed["entries"]]
+    assert unclaimed(sealed) == [str(box.work / "w.bin")]
+
+
+def test_what_a_job_writes_into_the_shell_s_own_files_is_unclaimed(box: Box) -> None:
+    rented_ns = time.time_ns() - 10**12
+    box.ran("echo 'python3() { echo forged; }' >> ~/.bashrc")
+
+    sealed = box.seal(rented_ns=rented_ns, quiet=["~/.bashrc"])
+
+    assert unclaimed(sealed) == [str(box.login / ".bashrc")]
+
+
+@pytest.mark.parametrize(
     "place",
     [
         "caretaker/out.bin",

@@ -119,6 +119,27 @@ def test_what_failed_waits_for_somebody_and_what_is_held_for_ever(box: Box) -> N
     assert box.stands()["fired_at"] - armed["armed_at"] >= 2
 
 
+def test_a_box_that_was_only_set_up_is_not_stopped_for_being_done(box: Box) -> None:
+    keep, leave = box.script("keep", STORED), box.script("leave", {"ok": True, "asked": True})
+    box.start("echo made >made", setup=True)
+    until(lambda: box.ask("status", job="j1")["state"] == "finished")
+
+    box.arm(
+        600,
+        store={"kind": "s3", "key": "k"},
+        seal={"work": str(box.work), "roots": []},
+        scripts={"keep": str(keep), "leave": str(leave)},
+        end=KEEPS,
+        when_done={"after_s": 0.4, "failed_s": 900, "not_before_s": 0},
+    )
+
+    time.sleep(1)  # noqa: TID251 - what must not happen has no event
+    for _ in range(5):
+        box.turns()
+    assert box.stands()["state"] == "armed"
+    assert asked(keep) == asked(leave) == []
+
+
 def test_a_look_of_the_tenant_puts_it_off(box: Box) -> None:
     done = Done(box)
     armed = done.arm(done={"after_s": 2})

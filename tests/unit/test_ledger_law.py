@@ -22,11 +22,14 @@ from arranged import (
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, Verdict, WorkPlace
+from gpu_tenant.domain.order import Order, VolumeMount
 from gpu_tenant.domain.ports import Asking
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.domain.sweep_placement import Said, Settlement, Sweep
+from gpu_tenant.domain.volumes import VolumeKey
 from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.leases.verify import sign_volume
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.profiles import load_profiles
 
@@ -102,6 +105,69 @@ def rented(ledger: Ledger) -> None:
     """A lease whose box was asked for with a key that is on record."""
     active(ledger)
     ledger.note_asking(LEASE, Asking(where="https://a", key="k"), at=NOON)
+
+
+VOLUME = VolumeKey("vol-abcd")
+
+
+def volume_intended(ledger: Ledger) -> None:
+    ledger.intend_volume(
+        VOLUME,
+        provider="local",
+        name="data",
+        mark="gpu-tenant-ab-vol-abcd",
+        region="here",
+        size_gb=10,
+        usd_month=None,
+        at=NOON,
+        allowed=lambda others: None,
+    )
+
+
+def with_volume(ledger: Ledger) -> None:
+    volume_intended(ledger)
+    ledger.bind_volume(VOLUME, "v1", None, at=NOON)
+
+
+def volume_permitted(ledger: Ledger) -> None:
+    """A volume for whose end a person has signed."""
+    with_volume(ledger)
+    asked = ledger.ask_signature(
+        kind="volume", subject=VOLUME, digest="d", would="w", words=(), at=NOON
+    )
+    signature = ledger.sign(asked, by="a person", form="terminal", at=NOON)
+    permit = sign_volume(ledger.volume(VOLUME), signature, digest="d")
+    ledger.see_volume(VOLUME, listed="omitted", at=NOON)
+    ledger.file_volume_permit(permit, at=NOON)
+
+
+def volume_in_use(ledger: Ledger) -> None:
+    """A volume that was permitted to end once, and that a lease uses now."""
+    with_volume(ledger)
+    terms = TERMS.model_copy(update={"order": Order(volumes={"data": VolumeMount(path="/data")})})
+    ledger.intend(
+        lease_id=LEASE, provider="local", terms=terms, address=None, price_usd_h=None, at=NOON
+    )
+    asked = ledger.ask_signature(
+        kind="volume", subject=VOLUME, digest="d", would="w", words=(), at=NOON
+    )
+    ledger.sign(asked, by="a person", form="terminal", at=NOON)
+    ledger.use_signature(asked.code, at=NOON)
+    with sqlite3.connect(ledger.directory / "ledger.sqlite3") as raw:
+        raw.execute(
+            "INSERT INTO volume_permits(volume, volume_id, signature, at) VALUES (?,'v1',?,'t')",
+            (VOLUME, asked.code),
+        )
+    raw.close()
+
+
+def signed_for_something_else(ledger: Ledger) -> None:
+    with_volume(ledger)
+    asked = ledger.ask_signature(
+        kind="waive", subject=VOLUME, digest="d", would="w", words=(), at=NOON
+    )
+    ledger.sign(asked, by="a person", form="terminal", at=NOON)
+    ledger.use_signature(asked.code, at=NOON)
 
 
 def going_on(ledger: Ledger) -> None:
@@ -392,6 +458,88 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         .replace("'{}'", """'{"id": "q-once"}','{}'"""),
         "law: a quote rents one box",
     ),
+    "a volume without an intent": (
+        active,
+        "INSERT INTO volumes VALUES ('v','local','n','m','r',1,'active','x',NULL,'t',NULL,NULL,NULL,NULL)",
+        "law: a volume begins as an intent",
+    ),
+    "a volume given up over another signature": (
+        signed_for_something_else,
+        (
+            "INSERT INTO volume_permits(volume, volume_id, signature, at)"
+            f" SELECT '{VOLUME}', 'v1', code, 't' FROM signature_uses"
+        ),
+        "law: nobody has signed for that",
+    ),
+    "another volume given up over the signature": (
+        volume_in_use,
+        (
+            "INSERT INTO volume_permits(volume, volume_id, signature, at)"
+            f" SELECT '{VOLUME}', 'v2', code, 't' FROM signature_uses"
+        ),
+        "law: nobody has signed for that",
+    ),
+    "a volume ended without a permit": (
+        with_volume,
+        "UPDATE volumes SET state='ending'",
+        "law: no permit is filed for this volume",
+    ),
+    "a volume ended that a lease uses": (
+        volume_in_use,
+        "UPDATE volumes SET state='ending'",
+        "law: a lease uses this volume",
+    ),
+    "a volume gone that was omitted once": (
+        volume_permitted,
+        "UPDATE volumes SET state='gone'",
+        "law: gone is believed when the list has omitted the volume twice",
+    ),
+    "a volume lost that was never omitted": (
+        with_volume,
+        "UPDATE volumes SET state='lost'",
+        "law: gone is believed when the list has omitted the volume twice",
+    ),
+    "a volume that comes back from its end": (
+        volume_permitted,
+        "UPDATE volumes SET state='active'",
+        "law: a volume only moves on",
+    ),
+    "another disk as that volume": (
+        with_volume,
+        "UPDATE volumes SET volume_id='v2'",
+        "law: a volume stays what it is",
+    ),
+    "a volume deleted": (
+        with_volume,
+        "DELETE FROM volumes",
+        "law: volumes are never deleted",
+    ),
+    "a volume replaced": (
+        with_volume,
+        "INSERT OR REPLACE INTO volumes SELECT * FROM volumes",
+        "law: volumes are never replaced",
+    ),
+    "a volume on two boxes": (
+        volume_in_use,
+        (
+            "INSERT INTO leases(id, provider, state, terms, created_at, mark)"
+            " SELECT 'local-two2', provider, state, terms, created_at, 'm' FROM leases"
+        ),
+        "law: a lease has volumes that exist and that no other lease uses",
+    ),
+    **{
+        f"{table}, {word}": (
+            volume_permitted,
+            statement.format(table=table),
+            f"law: {table} are never {word}",
+        )
+        for table in ("volume_events", "volume_sightings", "volume_permits")
+        for word, statement in (
+            ("changed", "UPDATE {table} SET at='t'"),
+            ("deleted", "DELETE FROM {table}"),
+            ("replaced", "INSERT OR REPLACE INTO {table} SELECT * FROM {table}"),
+        )
+    },
     "a lease deleted": (active, "DELETE FROM leases", "law: leases are never deleted"),
     "recovers another": (
         going_on,

@@ -11,6 +11,10 @@ from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
 from box_scripts.caretaker.processes import living_processes, text_of
 from box_scripts.caretaker.refusal import Refusal
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
 BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked themselves
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
@@ -35,8 +39,8 @@ class AtWork:
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
-    def refuse(self) -> None:
-        """Refuse the seal if there is such a process.
+    def refuse(self, known: Collection[int] = ()) -> None:
+        """Refuse the seal if there is such a process, except for those with a known number.
 
         A process may sleep for an hour before it writes, so a process that does not compute counts as well. It
         counts if it began since launch, and works in one of the places or has a file there open for writing.
@@ -47,7 +51,7 @@ class AtWork:
         if self._since_ns is None or not os.path.isdir("/proc/self"):
             return
         table, found = living_processes(), []
-        apart, pid = set(), os.getpid()
+        apart, pid = set(known), os.getpid()
         # Leave out this process, which makes the seal, and its ancestors.
         while pid in table and pid not in apart:
             apart.add(pid)

@@ -135,6 +135,7 @@ class Guarding:
         self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
         self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
+        self._work: set[str] = set()  # the states of the jobs that do not merely set the box up
         self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
@@ -221,12 +222,17 @@ class Guarding:
 
     def _quiet_s(self) -> float:
         """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
-        states, heartbeat = [], 0
+        states, self._work, heartbeat = [], set(), 0
         for job in all_jobs(self._home):
+            state, is_work = "running", True
             try:
-                states.append(observe(job).state)
+                state = observe(job).state
+                is_work = state == "absent" or not job.spec().get("setup")
             except (Refusal, OSError):  # unknown, which is not idle
-                states.append("running")
+                pass
+            states.append(state)
+            if is_work:
+                self._work.add(state)
         try:
             heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
         except OSError:
@@ -247,12 +253,14 @@ class Guarding:
         # Before the deadline, only a stop that keeps the disk is allowed.
         if end.get("on") != "keep":
             return False
-        quiet_s, states = self._quiet_s(), self._quiet[0]
+        quiet_s = self._quiet_s()
         if quiet_s > 0 and self._presence.was_somebody_here(self._clock.elapsed_s()):
             self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
-        if set(states) - {"finished", "absent"}:
+        if self._work <= {"absent"}:  # the box was set up, and the work is still to come
+            return False
+        if self._work - {"finished", "absent"}:
             after_s = done.get("failed_s")
         if after_s is None or quiet_s < after_s or self._clock.elapsed_s() < self._done_from:
             return False

@@ -42,6 +42,7 @@ def start(home: str, request: dict) -> dict:
         "max_runtime_s": request.get("max_runtime_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
+        "setup": request.get("setup", False),
         "oom_kills": oom_kill_counts(),
         "limit_hits": limit_hit_counts(),
     }

@@ -10,10 +10,10 @@ from box_scripts.caretaker.refusal import Refusal
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
-    " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted"
+    " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
-    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
+    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
     "stop": "job! grace_s signal",
@@ -37,6 +37,14 @@ FIELDS = {  # the kind of each argument, and help for a person
     "max_runtime_s": ("number", "stop the job after so many seconds"),
     "grace_s": ("number", "seconds between the asking signal and SIGKILL (10)"),
     "stop_signal": ("signal", "the asking signal (TERM)"),
+    "setup": (
+        "flag",
+        "it sets the box up, and is no work: the end of it is not the end of the work",
+    ),
+    "made_by": (
+        "text",
+        "job that set the box up: also tell what it wrote and nobody changed since",
+    ),
     "signal": ("signal", "the asking signal (as given to start)"),
     "offset": ("whole", "first byte of the log to show; negative: from its end"),
     "limit": ("whole", "most bytes of the log to show (65536)"),

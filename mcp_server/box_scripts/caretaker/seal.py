@@ -9,7 +9,7 @@ from box_scripts.caretaker.at_work import AtWork
 from box_scripts.caretaker.elsewhere import written_elsewhere
 from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
-from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.mounts import Outliving
 from box_scripts.caretaker.open_files import open_files
@@ -25,15 +25,18 @@ from box_scripts.caretaker.since import accounted_since_ns
 from box_scripts.caretaker.survey import Survey
 from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, Heaps, discarded_by
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from box_scripts.caretaker.jobs import Job
 
+def _refuse_running(home: str, but: str | None = None) -> list[Job]:
+    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started.
 
-def _refuse_running(home: str) -> list[Job]:
-    """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started."""
+    The job `but` may have ended and left processes.
+    """
     seen = [(job, observe(job).state) for job in all_jobs(home)]
-    running = [job.name for job, state in seen if state in LIVE]
+    running = [
+        job.name
+        for job, state in seen
+        if state in LIVE and not (job.name == but and state == "lingering")
+    ]
     if running:
         raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
     waiting = _waiting(home)
@@ -84,8 +87,10 @@ def manifest(home: str, request: dict) -> dict:
     `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
 
     A job can write to our records here, so they are believed only if the tenant says nothing better:
-    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
-    for the memory of hashes.
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. With
+    `pushed`, only the `discard` of the request gives anything up, because a job could widen what its own
+    record gives up. `key` is for the memory of hashes. With `made_by`, the answer also tells what that job
+    wrote: see `made_files`. That is no seal either.
 
     Raises:
         Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
@@ -95,10 +100,14 @@ def manifest(home: str, request: dict) -> dict:
         raise Refusal(
             "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
         )
-    jobs = _started_jobs(home) if is_look else _refuse_running(home)
+    maker = Job(home, request["made_by"]) if "made_by" in request else None
+    but = maker.name if maker else None
+    jobs = _started_jobs(home) if is_look else _refuse_running(home, but)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
-    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    unwanted = request.get("discard", [])
+    if "pushed" not in request:
+        unwanted = [p for spec in specs for p in spec["discard"]] + unwanted
     since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
     bounds = Bounds(home, request["work"], tops)
@@ -124,8 +133,9 @@ def manifest(home: str, request: dict) -> dict:
     at_work = AtWork(
         home, [request["work"], *places], tops if request.get("alone") else [], since_ns, own
     )
+    left = {process.pid for process in maker.members()} if maker else set()
     if not is_look:
-        at_work.refuse()
+        at_work.refuse(left)
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
@@ -165,11 +175,12 @@ def manifest(home: str, request: dict) -> dict:
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
     heaps.add_unread(unread)
+    made = made_files(maker, heaps, hashes) if maker else None
     hashes.save()
-    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+    if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
     if not is_look:
-        at_work.refuse()
+        at_work.refuse(left)
     entries.sort(key=lambda entry: entry["name"])
     is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
@@ -177,13 +188,46 @@ def manifest(home: str, request: dict) -> dict:
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,
-        digest=_digest(entries) if is_sure and not is_look else "",
+        digest=_digest(entries) if is_sure and not is_look and not maker else "",
         entries=entries,
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
         lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
+        made=made,
     )
+
+
+MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
+"""How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
+
+
+def made_files(maker: Job, heaps: Heaps, hashes: Hashes) -> list[dict]:
+    """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
+
+    A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
+    first; what is too much to be read is left out.
+    """
+    seen = observe(maker)
+    if not seen.started or not seen.end:
+        return []
+    since_ns = int(seen.started["started_at"] * 1e9) - CLOCK_TICK_NS
+    until_ns = int(seen.end["ended_at"] * 1e9) + CLOCK_TICK_NS
+    found, read_bytes = [], 0
+    for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):
+        path = unescape_path(at)
+        try:
+            if not since_ns <= os.lstat(path).st_ctime_ns <= until_ns:
+                continue
+            read_bytes += size
+            if read_bytes > MADE_BYTES:
+                break
+            sha256, now = hashes.of(path)
+        except (Changing, OSError):
+            continue
+        if now.st_size == size and since_ns <= now.st_ctime_ns <= until_ns:
+            found.append({"at": at, "size": size, "sha256": sha256})
+    return found
 
 
 def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:

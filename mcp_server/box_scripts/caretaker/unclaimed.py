@@ -54,7 +54,7 @@ class Heaps:
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
         self.unclaimed: list[tuple[int, str]] = []
-        self._empty: list[str] = []
+        self.empty: list[str] = []
         self._pushed = [0, 0]
 
     def sort(self) -> None:
@@ -72,7 +72,7 @@ class Heaps:
             elif size:
                 self.unclaimed.append((size, at))
             else:
-                self._empty.append(at)
+                self.empty.append(at)
         for default, files in odd.items():
             # Files with a cache's name, but not its form, are discarded unasked only while they are small.
             if sum(size for size, _ in files) > ODD_BYTES:
@@ -81,9 +81,9 @@ class Heaps:
                 for size, _ in files:
                     self._discard(default, size)
         # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
-        if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
-            self.unclaimed += [(0, at) for at in self._empty]
-            self._empty = []
+        if sum(len(os.path.basename(at)) for at in self.empty) > NAME_BYTES:
+            self.unclaimed += [(0, at) for at in self.empty]
+            self.empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
         """List these patterns as discards, too. They give up places that cannot be read, so nothing is counted."""
@@ -127,7 +127,7 @@ class Heaps:
                 "patterns": tallies,
             },
             "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
-            "empty": {"count": len(self._empty), "first": sorted(self._empty)[:20]},
+            "empty": {"count": len(self.empty), "first": sorted(self.empty)[:20]},
         }
 
 

@@ -160,7 +160,7 @@ def advice_for(
     mtbi_s: float | None = None,
     grace_s: float | None = None,
 ) -> str | None:
-    """Advise in one sentence how often the lease's jobs should save. None if they do well or need not save.
+    """Advise in one sentence how often the lease's jobs should save. None if they save often enough, or need not save.
 
     A stated `mtbi_s` takes precedence over what was observed. Each call uses what has been seen so far.
     """

@@ -1,4 +1,4 @@
-"""What a job can resume from: a lease's newest files that are on this computer, complete, re-read, and load."""
+"""What a job can resume from: a lease's newest files on this computer that are complete, were re-read, and load."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,17 @@ class CheckpointList(Record):
     broken: dict[str, str]
     """The files that arrived but do not load, by name. Their hashes keep them from being fetched again."""
     left: tuple[SealedFile, ...] = ()
-    """What snapshots brought but no job resumes from any more: a job deleted it, or a policy dropped it."""
+    """Files from snapshots that no job resumes from any more, because a job deleted them or a policy dropped them."""
     only_here: tuple[SealedFile, ...] = ()
-    """What was removed from the box because its owner said so.
+    """Files that were removed from the box because its owner said so.
 
     The copy on this computer is the only one, and is never pruned.
     """
     lacking: tuple[str, ...] | None = None
-    """What else was declared and on the box, such as files still being written. None if that was not recorded."""
+    """What else of the declared artifacts was on the box, such as files that were still being written.
+
+    None if that was not recorded.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
         elif isinstance(event, timeline.Collected) and (
             seal := ledger.seal(lease.id, digest=event.seal)
         ):
-            # Go by the digest in this event: a later seal may belong to a collect that was cut short.
+            # Use the digest in this event, because a later seal may belong to a collect that was cut short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
         if entries is not None:
             files = await asyncio.to_thread(_find_kept, directory, entries)

@@ -39,7 +39,7 @@ _NAMED = 5
 
 
 class Collected(Record):
-    """What is now on this computer of what the box holds."""
+    """What a collect has brought from the box to this computer."""
 
     lease: str
     seal: str
@@ -58,7 +58,9 @@ class Collected(Record):
     only_here: tuple[str, ...] = Field(
         default=(), description="collected before, and no longer on the box"
     )
-    stored: str | None = Field(default=None, description="what the lease's store holds, too")
+    stored: str | None = Field(
+        default=None, description="how many files the lease's store holds as well"
+    )
     not_stored: str | None = Field(default=None, description="why that store does not hold it all")
     next: str
 
@@ -150,10 +152,10 @@ def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
 
 
 def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) -> None:
-    """Each of the new `artifacts` means something that is on the box.
+    """Require that each of the new `artifacts` matches something on the box.
 
     Raises:
-        BadRequest: one means nothing. On record, it would be a demand that nothing ever meets.
+        BadRequest: one matches nothing. If it were recorded, the lease could never meet it.
     """
     for pattern in artifacts:
         if pattern not in draft.unmatched:
@@ -172,10 +174,10 @@ def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) ->
 def _require_given_up(
     draft: Manifest, discard: Sequence[str], kept: Sequence[str], lease: Lease
 ) -> None:
-    """Each of the new `discard` patterns gives up something, or an artifact that never appeared.
+    """Require that each of the new `discard` patterns gives up something, if only an artifact that never appeared.
 
     Raises:
-        BadRequest: one covers nothing: there is no such file, or an artifact keeps it.
+        BadRequest: one covers nothing, because there is no such file or because an artifact keeps it.
     """
     effective = {tally.pattern for tally in draft.discarded.patterns} | {*draft.unmatched}
     for pattern in discard:
@@ -303,7 +305,7 @@ def _answer(
 
 
 def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
-    """The lines to paste for what stands in the way of a teardown: one that keeps it, and one that gives it up."""
+    """Return the lines to paste for what prevents a teardown: one line that keeps it, and one that gives it up."""
     if seal.unclaimed.count:
         claimed = _patterns_of(_unclaimed_patterns(seal, lease), seal.unclaimed.count)
         keeps = Command("collect", lease.id, artifact=claimed)

@@ -1,4 +1,4 @@
-"""Chooses the directory on this computer for a lease's files. It must be nobody else's, and must last."""
+"""Chooses the directory on this computer for a lease's files. Nobody else may use it, and it must last."""
 
 import asyncio
 import os

@@ -208,8 +208,8 @@ class Gathering:
     def _may_be_here(self, entry: SealedFile) -> bool:
         seen = _regular(below(self._directory, entry.name))
         if seen is not None and seen.st_size == entry.size_bytes:
-            # Another time means that the file was written to since. Then it is fetched in any case, and
-            # compared with the version here.
+            # If its time differs, the file was written to since. Then it is fetched in any case, and compared
+            # with the version here.
             return seen.st_mtime_ns == entry.mtime_ns or entry.size_bytes < SMALL_BYTES
         return (
             entry.size_bytes >= _WORTH_COPYING_BYTES
@@ -217,7 +217,7 @@ class Gathering:
         )
 
     def _copy_of(self, entry: SealedFile) -> Path | None:
-        """A file here with the same bytes, whichever collect brought it. None if there is none."""
+        """Return a file on this computer with the same bytes, whichever collect brought it. None if there is none."""
         if entry.sha256 is None or entry.size_bytes < _WORTH_COPYING_BYTES:
             return None
         return self._copies.find(entry.sha256, entry.size_bytes)

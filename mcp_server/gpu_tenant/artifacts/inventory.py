@@ -25,7 +25,7 @@ class Here:
     ended: frozenset[JobId] = frozenset()
     """The jobs that had ended when the box was sealed. Everything that they left is among the files."""
     lacking: frozenset[str] = frozenset()
-    """What was on the box and is not here, as of the newest snapshot. Empty if no snapshot counts."""
+    """What was on the box at the newest snapshot and is not here. Empty if no snapshot counts."""
     as_of: datetime | None = None
     """When that snapshot was taken. None if no snapshot counts."""
     more: Literal["may come", "never"] = "may come"

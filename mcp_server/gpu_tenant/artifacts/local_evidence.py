@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
+from typing import Literal
 
 from pydantic import Field
 
@@ -32,10 +33,10 @@ class Loss(Record):
 
     what: str
     remedy: str
-    names: tuple[str, ...] = Field(default=(), description="all that it is about, by name")
+    names: tuple[str, ...] = Field(default=(), description="everything that would be lost, by name")
     so_far: tuple[str, ...] = Field(
         default=(),
-        description="by name, what a job that still runs had written when it was looked at",
+        description="the names of what a job that still runs had written at that moment",
     )
 
 
@@ -114,10 +115,15 @@ def reread_several(
     directory: Path, entries: Sequence[SealedFile], lease: Lease, stop: Event | None = None
 ) -> Sequence[Evidence | Loss]:
     """Do as `reread`, for each of the entries."""
-    looked = [_looked_at(directory, entry, lease) for entry in entries]
+    paths = [below(directory, entry.name) for entry in entries]
+    ways = _ways_to(directory, paths, lease)
+    looked = [
+        _looked_at(path, entry, lease, way)
+        for path, entry, way in zip(paths, entries, ways, strict=True)
+    ]
     files = [
-        ReadRequest(below(directory, entry.name), entry.name, entry.size_bytes, entry.sha256)
-        for entry, seen in zip(entries, looked, strict=True)
+        ReadRequest(path, entry.name, entry.size_bytes, entry.sha256)
+        for path, entry, seen in zip(paths, entries, looked, strict=True)
         if seen is None
     ]
     proofs = iter(prove_all(files, stop=stop))
@@ -127,18 +133,36 @@ def reread_several(
     ]
 
 
-def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss | None:
-    """Judge an entry's copy without reading it, where that is possible. None if there is a file to be read."""
-    path = below(directory, entry.name)
+Way = Literal["on the box", "broken", "sound"]
+"""Where a copy's directory leads: onto the box itself, nowhere or through a link, or to a place of our own."""
+
+
+def _ways_to(directory: Path, paths: Sequence[Path], lease: Lease) -> Iterator[Way]:
+    """Yield where the directory of each copy leads. Each directory is looked at once."""
+    known: dict[Path, Way] = {}
+    for path in paths:
+        if path.parent not in known:
+            known[path.parent] = _way_to(directory, path, lease)
+        yield known[path.parent]
+
+
+def _way_to(directory: Path, path: Path, lease: Lease) -> Way:
     if is_on_the_box(path.parent, lease):
+        return "on the box"
+    return "sound" if is_reached(directory, path) else "broken"
+
+
+def _looked_at(path: Path, entry: SealedFile, lease: Lease, way: Way) -> Evidence | Loss | None:
+    """Judge an entry's copy without reading it, where that is possible. None if there is a file to be read."""
+    if way == "on the box":
         return Loss(
             what=f"{quote_text(entry.name)} on this computer is the box's own file, and not a copy",
             remedy=f"{Command('collect', lease.id, to='DIR')} makes a copy that outlives the box",
         )
-    again = _again(lease)
-    if not is_reached(directory, path):
-        return Loss(what=f"{quote_text(entry.name)} is not here", remedy=again)
+    if way == "broken":
+        return Loss(what=f"{quote_text(entry.name)} is not here", remedy=_again(lease))
     if entry.kind == "link":
+        again = _again(lease)
         target = link_target(path)
         if target is None:
             return Loss(what=f"{quote_text(entry.name)} is not here", remedy=again)
@@ -157,20 +181,21 @@ def _compare(
     directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
 ) -> Evidence | Loss:
     """Return what a copy that has been read proves."""
-    path, again = below(directory, entry.name), _again(lease)
     if held is None:
-        what = "is not a regular file here" if _exists(path) else "is not here"
-        return Loss(what=f"{quote_text(entry.name)} {what}", remedy=again)
+        is_there = _exists(below(directory, entry.name))
+        what = "is not a regular file here" if is_there else "is not here"
+        return Loss(what=f"{quote_text(entry.name)} {what}", remedy=_again(lease))
     if held.size_bytes != entry.size_bytes:
         return Loss(
             what=f"{quote_text(entry.name)} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
-            remedy=again,
+            remedy=_again(lease),
         )
     if held.sha256 != entry.sha256:
         # Without this, a collect would take the file, by its times, for a good copy, and fetch nothing.
         distrust(directory)
         return Loss(
-            what=f"{quote_text(entry.name)} has other bytes here than on the box", remedy=again
+            what=f"{quote_text(entry.name)} has other bytes here than on the box",
+            remedy=_again(lease),
         )
     return Evidence(
         name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=held.verdict

@@ -1,4 +1,4 @@
-"""Names what would be lost: a person signs for names, not for a count."""
+"""Names what would be lost, because a person signs for names and not for a count."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     problems = [
         f"{quote_text(lease.from_work(problem.at))} ({problem.why})"
         for problem in draft.problems
-        # A running job writes, so that is no news about a file that is listed anyway.
+        # A running job writes all the time, so a change is no news for a file that is listed anyway.
         if problem.why not in ("open_for_writing", "changing")
     ]
     return (*files, *unclaimed_by_name(draft, lease), *problems)

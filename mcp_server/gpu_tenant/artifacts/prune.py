@@ -1,7 +1,4 @@
-"""Removes what an owner's policy no longer wants.
-
-On this computer, that is what snapshots brought. On the box, it is what was named.
-"""
+"""Removes what an owner's policy no longer wants: what snapshots brought here, and what was named on the box."""
 
 import asyncio
 import fcntl
@@ -53,7 +50,7 @@ class Complete(BaseModel):
     left_out: int = 0
     unfinished: tuple[str, ...] = ()
     all_bytes: int | None = None
-    """Of every declared artifact, those still being written among them."""
+    """The size of every declared artifact, including those still being written."""
     running: tuple[str, ...] = ()
     pace: str = ""
     now: float

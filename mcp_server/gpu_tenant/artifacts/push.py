@@ -44,6 +44,7 @@ class Pushed(Record):
     left_out: tuple[str, ...] = Field(
         default=(), description="what stayed here, largest first; `include` sends it all the same"
     )
+    setup: str | None = Field(default=None, description="the job that sets the box up now")
     next: str
 
 
@@ -73,7 +74,7 @@ async def push(
 
     What `include` names is sent although it is ignored, or is a link.
 
-    A file that was written on the box since, and is saved nowhere, is replaced only if `overwrite` names it.
+    If a file was written on the box and is saved nowhere else, it is replaced only if `overwrite` names it.
 
     A file that a running job has open does not change for that job, because new versions arrive by a rename.
     After a break, the next push continues from what the box has acknowledged, which is recorded in `records`.

@@ -43,7 +43,7 @@ def may_go_back(
 
 
 def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, str] | None:
-    """The root below which the file is put back, and its path there. None if it is not put back."""
+    """Return the root below which the file is put back, and its path there. None if it is not put back."""
     top, _, inner = to_remote(name).partition("/")
     if top == "work":
         return "", name.partition("/")[2]
@@ -71,7 +71,7 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
 
 
 def left_out(names: Sequence[str]) -> str:
-    """What to say about files of the lost box that were not put on the next one. Empty if there are none."""
+    """Say which files of the lost box were not put on the next one. Empty if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if names[1:] else ""

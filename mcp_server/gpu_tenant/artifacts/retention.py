@@ -32,7 +32,7 @@ class Retention(Record):
 
     keep_last: int | None = Field(default=None, ge=1)
     keep_every: int | None = Field(
-        default=None, ge=1, description="besides, those whose step is a multiple of it"
+        default=None, ge=1, description="also those whose step is a multiple of this number"
     )
 
     @property
@@ -49,7 +49,7 @@ class Wishes(Record):
     keep_every: int | None = Field(default=None, ge=1)
     done: tuple[str, ...] = Field(
         default=(),
-        description="names of what jobs write last, in a checkpoint or beside it: *.done",
+        description="the names of files that jobs write last, in a checkpoint or beside it, such as *.done",
     )
     mb_s: float | None = Field(
         default=None, gt=0, description="most megabytes a second; None: a quarter of the link"

@@ -65,13 +65,14 @@ class Snapshot(Record):
     files: int
     size_bytes: int
     names: tuple[str, ...]
-    left_out: int = Field(description="complete, and left for the next look")
+    left_out: int = Field(description="how many complete files are left for the next look")
     to_come_bytes: int = Field(
-        default=0, description="of artifacts on the box that are not here yet, as far as it says"
+        default=0, description="bytes of artifacts that only the box has so far, as far as it says"
     )
     unfinished_files: int = 0
     unfinished: tuple[str, ...] = Field(
-        default=(), description="still being written, or of what is"
+        default=(),
+        description="files that are still being written, or are part of a checkpoint that is",
     )
     broken: tuple[str, ...]
     no_room: tuple[str, ...]
@@ -80,7 +81,7 @@ class Snapshot(Record):
     )
     pruned: Pruned = Pruned()
     running: tuple[str, ...] = ()
-    pace: str = Field(default="", description="what it takes of the box at most")
+    pace: str = Field(default="", description="the most that it takes of the box")
     proves: str = "nothing of the box: it is no seal, and no box is ended on it"
     next: str = ""
 
@@ -121,9 +122,9 @@ async def snapshot(
 ) -> Snapshot:
     """Bring every complete artifact that was missing here, proved by hash and by loading. Jobs keep running.
 
-    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart. `done` lists the names
-    of files that jobs write last. On the box, a snapshot takes at most `SHARE` of one core and of the disk,
-    and of the link what `turn` allows. What the `policy` does not want is not fetched.
+    A file is complete if the caretaker's `complete` says so after two looks that are `quiet_s` apart. `done` lists
+    the names of files that jobs write last. On the box, a snapshot takes at most `SHARE` of one core and of the
+    disk, and of the link what `turn` allows. What the `policy` does not want is not fetched.
 
     What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
     moved to `.superseded/`. There, the two newest versions of each name that snapshots brought stay, and
@@ -199,7 +200,7 @@ class _Look:
         self._brought = set(known.brought) if known else set()
         self._arrived = self._coming = self._room_bytes = 0
         self._fetching_since = ledger.now()
-        # What a transfer takes that need not leave the link to others is what the lease's end takes.
+        # A transfer that need not share the link belongs to the lease's end, which may use everything.
         self._share = SHARE if isinstance(turn, Resting) else 1.0
 
     async def take_all(

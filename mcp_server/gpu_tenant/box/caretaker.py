@@ -20,6 +20,7 @@ from gpu_tenant.domain.job_state import ENDED as ENDED
 from gpu_tenant.domain.job_state import JobState as JobState
 from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
 from gpu_tenant.domain.ports import Finished, Transport
+from gpu_tenant.domain.record import MOST_BYTES
 from gpu_tenant.domain.survival import kept_disks
 from gpu_tenant.transfer.tar_stream import archive, at_once
 
@@ -132,15 +133,15 @@ class StoreCopied(_Reply):
 
 
 class PreemptionNotice(_Reply):
-    """What the box heard of being taken, and what it has done about it."""
+    """What the box was told about being taken by its platform, and what it has done about it."""
 
     at: float
     source: str
     jobs: tuple[str, ...]
     ended_at: float | None = None
-    """When none of them ran any more, or the box stopped waiting for them."""
+    """When none of the jobs ran any more, or the box stopped waiting for them."""
     left: tuple[int, ...] = ()
-    """The processes that lived on."""
+    """The processes that still ran then."""
     kept: StoreCopied | None = None
 
 
@@ -198,6 +199,20 @@ class Judged(_Reply):
     problems: tuple[Problem, ...]
 
 
+class MadeFile(_Reply):
+    """A file that a setup wrote, and that nobody changed since."""
+
+    at: str
+    size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class SetupFiles(_Reply):
+    """What a setup made."""
+
+    made: tuple[MadeFile, ...]
+
+
 class Guard(_Reply):
     """Whether a process on the box enforces the deadline."""
 
@@ -231,7 +246,13 @@ exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": 
 """Runs a script from stdin. The first argument is the number of its compressed bytes. The request follows them."""
 
 
-def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
+Role = Literal["work", "setup"]
+"""What a job is for. The end of a setup is not the end of the work."""
+
+
+def start_request(
+    job: Job, lease: Lease, *, env: Mapping[str, str], role: Role = "work"
+) -> dict[str, JsonValue]:
     """Build the request to `start` that job, in the environment that VIRTUAL_ENV names, if any."""
     values = dict(env)
     place = values.pop("VIRTUAL_ENV", "")
@@ -246,6 +267,8 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
     }
     if job.max_runtime_s is not None:
         request["max_runtime_s"] = job.max_runtime_s
+    if role == "setup":
+        request["setup"] = True
     return request
 
 
@@ -282,7 +305,7 @@ class Caretaker:
         self.path = f"{lease.scripts_directory}/caretaker-{digest}.py"
         """The script's path on the box. A relative path is relative to the login home."""
 
-    async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
+    async def start(self, job: Job, *, env: Mapping[str, str], role: Role = "work") -> Started:
         """Start the job on the box. However often this is called, the job is started at most once.
 
         With VIRTUAL_ENV in `env`, the job runs in that environment.
@@ -290,7 +313,7 @@ class Caretaker:
         Raises:
             CaretakerFailed: the box could not start the job (no such command, no work directory).
         """
-        request = start_request(job, self._lease, env=env)
+        request = start_request(job, self._lease, env=env, role=role)
         return await self.ask("start", request, Started)
 
     async def status(
@@ -347,11 +370,12 @@ class Caretaker:
         in place of its own records. With `unread_bytes` from a draft, the box gets only the time that a slow
         disk needs to read these bytes. In any case we give up as soon as the box makes no progress.
 
-        `since="ever"` is for a box that was in use before: what was on it then counts, too. On a box that was
+        `since="ever"` is for a box that was in use before the lease: older files count, too. On a box that was
         rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
 
         `home="emptied"` says that a stop has emptied the home since: what a start of the box writes there is not
-        accounted for. With `kept`, the paths that outlive a stop, the result tells what counts and lies outside of them.
+        accounted for. `kept` has the paths that outlive a stop. With it, the result says what counts and lies
+        outside these paths.
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
         if any hash is missing there is no digest. The result is then a draft, and not a seal. With
@@ -360,27 +384,23 @@ class Caretaker:
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
-        request: dict[str, JsonValue] = {
-            "tenant": True,  # whoever seals looks after the lease
-            "work": self._lease.work_directory,
-            "roots": list(accounted),
-            "artifacts": list(artifacts),
-            "discard": list(discard),
-            "ever": since == "ever",
+        request = self._of_seal(
+            accounted=accounted,
+            artifacts=artifacts,
+            discard=discard,
+            since=since,
+            rented_ns=rented_ns,
+            told=told,
+            home=home,
+        )
+        request |= {
             "hash": hashes,
             "running": running,
             "named": named,
             "elsewhere": self._elsewhere == "counted" and hashes == "taken",
-            **(told or {}),
         }
         if kept is not None:
             request |= {"kept": list(kept), "kept_disks": list(kept_disks(self._lease))}
-        if rented_ns is not None:
-            request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
-        if home == "emptied":
-            request["restarted"] = True
-        known = request.get("ours")
-        request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
         timeout_s: float = _LISTED_WITHIN_S
         if hashes == "taken":
             timeout_s += _LONG_S if unread_bytes is None else unread_bytes / _SLOW_BYTES_S
@@ -393,6 +413,66 @@ class Caretaker:
                 remedy=f"seal again: {Command('collect')}",
             )
         return manifest
+
+    async def made_by(
+        self,
+        job: str,
+        *,
+        accounted: Sequence[str],
+        artifacts: Sequence[str],
+        discard: Sequence[str],
+        since: Literal["launch", "ever"] = "launch",
+        rented_ns: int | None = None,
+        told: Mapping[str, JsonValue] | None = None,
+        home: Literal["as it was", "emptied"] = "as it was",
+    ) -> Sequence[MadeFile]:
+        """List and hash what that setup wrote, what nobody has claimed, and what nobody changed since it ended.
+
+        The arguments are as for `manifest`.
+
+        Raises:
+            JobRunning: a job still runs, or somebody is at work in what would be listed.
+        """
+        request = self._of_seal(
+            accounted=accounted,
+            artifacts=artifacts,
+            discard=discard,
+            since=since,
+            rented_ns=rented_ns,
+            told=told,
+            home=home,
+        )
+        request["made_by"] = job
+        timeout_s = _LISTED_WITHIN_S + _LONG_S
+        return (await self.ask_ours("manifest", request, SetupFiles, timeout_s=timeout_s)).made
+
+    def _of_seal(
+        self,
+        *,
+        accounted: Sequence[str],
+        artifacts: Sequence[str],
+        discard: Sequence[str],
+        since: Literal["launch", "ever"],
+        rented_ns: int | None,
+        told: Mapping[str, JsonValue] | None,
+        home: Literal["as it was", "emptied"],
+    ) -> dict[str, JsonValue]:
+        request: dict[str, JsonValue] = {
+            "tenant": True,  # whoever seals looks after the lease
+            "work": self._lease.work_directory,
+            "roots": list(accounted),
+            "artifacts": list(artifacts),
+            "discard": list(discard),
+            "ever": since == "ever",
+            **(told or {}),
+        }
+        if rented_ns is not None:
+            request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+        if home == "emptied":
+            request["restarted"] = True
+        known = request.get("ours")
+        request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
+        return request
 
     async def judge_patterns(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]

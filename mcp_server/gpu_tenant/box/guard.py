@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from gpu_tenant.box.caretaker import QUIET, Guard
 from gpu_tenant.box.guard_record import armed_now, record
 from gpu_tenant.box.ownership import home_was_emptied, since_ns
-from gpu_tenant.box.seal_request import seal_facts
+from gpu_tenant.box.seal_request import SealFacts, seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
@@ -143,7 +143,7 @@ async def arm_again(
         "tenant": True,
     }
     if ledger.is_rehearsed:
-        # Its time may leap with the rehearsal's. No guard on a rented box is ever told so.
+        # In a rehearsal, the guard's clock may jump. No guard on a rented box is ever told that.
         request["rehearsed"] = True
     if way and way["on"] == "keep" and stop_keeps_work(session.profile, lease):
         waived = lease.terms.on_deadline == "waive"
@@ -187,10 +187,11 @@ async def arm_again(
 
 
 def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
-    """What the guard looks at before a stop that empties some of the box's disks, in the form that the caretaker takes."""
+    """Return what the guard looks at before a stop that empties some disks, in the form that the caretaker takes."""
     lease, profile = session.lease, session.profile
     kept, given_up = ledger.declarations(lease.id)
-    told = seal_facts(session, ledger).request()
+    facts = seal_facts(session, ledger)
+    told = facts.request()
     look: dict[str, JsonValue] = {
         "work": lease.work_directory,
         "roots": list(accounted_paths(profile, lease)),
@@ -198,7 +199,8 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
         "kept_disks": list(kept_disks(lease)),
         "artifacts": list(kept),
         "discard": list(given_up),
-        # What was pushed lies in the work directory, which the stop keeps.
+        # What was pushed lies in the work directory, which the stop keeps; what a setup made may lie elsewhere.
+        **({"pushed": made} if (made := _outside_of_work(facts)) else {}),
         **{name: told[name] for name in ("since_ns", "ours") if name in told},
     }
     rented_ns = since_ns(session, ledger)
@@ -207,6 +209,15 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
     if home_was_emptied(session, ledger):
         look["restarted"] = True
     return look
+
+
+def _outside_of_work(facts: SealFacts) -> dict[str, JsonValue]:
+    """The files outside of the work directory that are on record as sent, with each version's size and hash."""
+    return {
+        name: [list(version) for version in versions]
+        for name, versions in facts.pushed.items()
+        if name.startswith("/")
+    }
 
 
 def _left_to_others(lease: Lease) -> dict[str, JsonValue]:
@@ -219,7 +230,7 @@ def _left_to_others_s(lease: Lease) -> float:
 
 
 def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
-    """How long after the last job the box is stopped where nobody looks, in the form that the guard takes."""
+    """Return how long after the last job the guard stops the box if nobody looks, in the form that the guard takes."""
     rule = lease.terms.on_failure
     events = ledger.events(lease.id)
     held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]

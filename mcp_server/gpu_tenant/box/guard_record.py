@@ -1,4 +1,4 @@
-"""What the guard on a box last promised, as it is on record. Nobody is asked."""
+"""What the guard on a box last promised, according to the ledger. The box is not asked."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from gpu_tenant.ledger import Ledger
 
 STATES = (timeline.Guarded, timeline.Resumed, timeline.Parked, timeline.Taken)
-"""The events that `armed_in` goes by."""
+"""The events from which `armed_in` decides."""
 
 
 def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
-    """The state of the guard is on the timeline, if it has changed, or if the box was started again since."""
+    """Record the state of the guard, if it has changed, or if the box was started again since the last record."""
     if armed_now(lease, ledger) != armed:
         now = timeline.Guarded(
             armed=armed.state == "armed",
@@ -32,17 +32,20 @@ def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease promised last. None if none was armed since we started the box."""
+    """Return what the guard of that lease promised last. None if no guard was armed since we started the box."""
     return _last_state(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
 
 
 def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard on the box holds now. None if none was armed since the box was last stopped or taken."""
+    """Return what the guard on the box has promised now.
+
+    None if no guard was armed since the box was last stopped or taken.
+    """
     return armed_in(ledger.events(lease.id, *STATES))
 
 
 def armed_in(events: Lines) -> Armed | None:
-    """The same, by a lease's timeline."""
+    """Return the same, from a lease's timeline."""
     # The guard is a process: it ends when the box is stopped, by whomever.
     return _last_state(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
 
@@ -70,7 +73,7 @@ def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> 
 
 
 def note_gone(lease: Lease, *, ledger: Ledger) -> None:
-    """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
+    """Record that nothing on the box enforces the deadline any more, for example after a reboot."""
     words = "not armed: its guard was gone, as after a reboot"
     armed = Armed(state="not armed", ends_the_meter=False, words=words)
     record(lease, armed, ledger=ledger)

@@ -58,7 +58,7 @@ class RunnerStanding(_Reply):
     state: Literal["none", "alive", "gone", "left", "elsewhere"]
     """`gone`: the runner died, or the box was restarted.
 
-    `elsewhere`: the runner was started on another machine, and only what is on record about it can be told.
+    `elsewhere`: the runner was started on another machine, so only its records are known.
     """
     kind: Literal["detached", "stay"] | None = None
     started_at: float | None = None
@@ -83,9 +83,10 @@ class Withdrawn(_Reply):
     """The result of a withdrawal. Every requested job is in exactly one of these lists."""
 
     withdrawn: tuple[str, ...]
-    """The jobs that will not begin on this box, or not again: after failed attempts, the last attempt stands.
+    """The jobs that will not begin on this box, or not again.
 
-    Jobs that were never queued are among them: a `queue` that arrives late finds them withdrawn.
+    If attempts have failed, the last attempt stands. Jobs that were never queued are included, so that a `queue`
+    which arrives late finds them withdrawn.
     """
     too_late: tuple[str, ...]
     """The jobs that run or have ended. With "spare", also those that have run at least once."""
@@ -150,8 +151,7 @@ class Runner:
     ) -> Queued:
         """Record the jobs on the box in that order, each once, however often this is called.
 
-        With `runner="here"`, a runner is started if none runs, and takes the jobs. `elsewhere` leaves them to
-        a runner started with `stay`, such as the one in an allocation's batch script. At most `slots` jobs
+        With `runner="here"`, a runner is started if none runs, and takes the jobs. With `elsewhere`, the jobs are left to a runner that was started with `stay`, such as the one in an allocation's batch script. At most `slots` jobs
         run at the same time (None keeps the number, which is 1 at first). If `slot_gpus` names GPUs for each
         slot, each job gets its own CUDA_VISIBLE_DEVICES.
 

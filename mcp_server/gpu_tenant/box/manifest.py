@@ -6,6 +6,7 @@ from typing import Literal
 from gpu_tenant.box.ownership import home_was_emptied, since_ns
 from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
+from gpu_tenant.box.setup import settle_setup
 from gpu_tenant.domain.model import Manifest
 from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.ledger import Ledger
@@ -32,6 +33,8 @@ async def reseal(
         JobRunning: a job, or a process it left, still runs.
     """
     lease = session.lease
+    # What a setup made is on record before anything is sealed.
+    await settle_setup(session, ledger=ledger)
     kept, given_up = ledger.declarations(lease.id)
     # If a lease counted as used from its first moment, its box was taken over. The files on it are
     # older than any record.

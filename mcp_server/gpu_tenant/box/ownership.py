@@ -1,6 +1,6 @@
 """Finds out whether a box belongs to the lease, and whether anybody has used the box.
 
-A mark on the box tells the first. A look at the box tells the second.
+A mark on the box shows to whom it belongs. A look at the box shows whether it was used.
 """
 
 import secrets
@@ -16,9 +16,15 @@ from gpu_tenant.box.caretaker import QUIET, Caretaker, script_hashes
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import AnotherBox, BoxTaken
-from gpu_tenant.domain.model import Lease, Profile, WorkPlace
-from gpu_tenant.domain.survival import HOME, accounted_paths, stop_keeps
+from gpu_tenant.domain.errors import AnotherBox, BoxTaken, BoxUnreachable
+from gpu_tenant.domain.model import Lease, MountedVolume, Profile, WorkPlace
+from gpu_tenant.domain.survival import (
+    HOME,
+    accounted_paths,
+    mounted_volumes,
+    possible_places,
+    stop_keeps,
+)
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.skill_files import script
@@ -35,7 +41,10 @@ _PROMPT = timedelta(hours=1)
 
 Before a prompt first contact, nobody else was on the box.
 """
-_USES = {timeline.Pushed.kind, timeline.Launched.kind, timeline.Preparing.kind}
+_USES = {
+    each.kind
+    for each in (timeline.Pushed, timeline.Launched, timeline.SettingUp, timeline.Preparing)
+}
 
 
 class _Reply(BaseModel):
@@ -171,11 +180,12 @@ def since_ns(session: Session, ledger: Ledger) -> int | None:
 
 
 class _Place(_Reply):
-    """Which of the platform's places the box really has, and how it is reached."""
+    """Which of the platform's places the box really has, how it is reached, and which volumes are mounted."""
 
     path: str = ""
     at: str = ""
     why: str = ""
+    volumes: dict[str, str] = {}
 
 
 def loses_its_mark(profile: Profile, lease: Lease) -> bool:
@@ -193,18 +203,60 @@ async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
         CaretakerFailed: the box has no Python.
         BoxTrouble: the box cannot be asked.
     """
-    lease, places = session.lease, session.profile.work_places
-    if lease.place is not None or not places:
+    lease, places = session.lease, possible_places(session.profile, session.lease)
+    ordered = lease.terms.order.volumes
+    if lease.place is not None or not (places or ordered):
         return lease
-    asked: dict[str, JsonValue] = {"places": list(places), "rehearsed": ledger.is_rehearsed}
-    ask = Caretaker(lease, session.transport, script("occupancy.py")).ask_ours
-    found = await ask("where", asked, _Place, timeout_s=60)
-    # Only in a rehearsal does another directory stand for the place, and only we say that this is one.
+    found = await _where(session, places, ledger=ledger)
+    volumes = _as_ordered(lease, found, is_rehearsed=ledger.is_rehearsed)
+    if missing := ordered.keys() - {volume.name for volume in volumes}:
+        name = min(missing)
+        raise BoxUnreachable(
+            f"the box of {lease.id} answers, and its volume {name} is not mounted at {ordered[name].path} (yet)",
+            remedy="the same call looks again; a box whose volume never comes is given back",
+        )
+    # Another directory stands for the place only in a rehearsal. Only this program says whether it is one, and
+    # never the box.
     if found.path in places and found.at and (ledger.is_rehearsed or found.at == found.path):
-        place = WorkPlace(path=found.path, at=plain(found.at))
+        place = WorkPlace(path=found.path, at=plain(found.at), volumes=volumes)
     else:
-        place = WorkPlace(path=HOME, why=plain(found.why)[:300] or "the box does not say why")
+        why = plain(found.why)[:300] or "the box does not say why"
+        place = WorkPlace(path=HOME, why=why if places else None, volumes=volumes)
     return ledger.note_place(lease.id, place, at=ledger.now())
+
+
+async def unmounted_volumes(session: Session, *, ledger: Ledger) -> tuple[MountedVolume, ...]:
+    """Return the lease's volumes that were mounted at the first contact, and are not mounted now.
+
+    Raises:
+        BoxTrouble: the box cannot be asked.
+    """
+    known = mounted_volumes(session.lease)
+    if not known:
+        return ()
+    found = await _where(session, (), ledger=ledger)
+    now = {*_as_ordered(session.lease, found, is_rehearsed=ledger.is_rehearsed)}
+    return tuple(volume for volume in known if volume not in now)
+
+
+async def _where(session: Session, places: Sequence[str], *, ledger: Ledger) -> _Place:
+    lease = session.lease
+    asked: dict[str, JsonValue] = {
+        "places": [*places],
+        "volumes": [mount.path for mount in lease.terms.order.volumes.values()],
+        "rehearsed": ledger.is_rehearsed,
+    }
+    ask = Caretaker(lease, session.transport, script("occupancy.py")).ask_ours
+    return await ask("where", asked, _Place, timeout_s=60)
+
+
+def _as_ordered(lease: Lease, found: _Place, *, is_rehearsed: bool) -> tuple[MountedVolume, ...]:
+    """Return the ordered volumes that the box shows. Only in a rehearsal another directory stands for one."""
+    return tuple(
+        MountedVolume(name=name, path=mount.path, at=plain(found.volumes[mount.path]))
+        for name, mount in lease.terms.order.volumes.items()
+        if mount.path in found.volumes and (is_rehearsed or found.volumes[mount.path] == mount.path)
+    )
 
 
 def home_was_emptied(session: Session, ledger: Ledger) -> bool:
@@ -281,7 +333,7 @@ class Occupancy:
         """
         lease, now = self._lease, self._ledger.now()
         if self._marks():
-            return None  # The time is on record.
+            return None  # The time was recorded at the first contact.
         at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
         if not is_another_s(lease):
             if of == "others" and (lease.ready_at or now - (at or now) <= _PROMPT):

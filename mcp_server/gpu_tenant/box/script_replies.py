@@ -16,7 +16,7 @@ from gpu_tenant.files.paths import is_unseen
 
 _LONGEST_TEXT = 12288
 """The length of a path of 4,096 bytes in which each byte is written as three characters."""
-_UNUSUAL = re.compile(rb'[\\\x7f]|[^"]{%d}' % _LONGEST_TEXT)
+_LONG = re.compile(rb'"[^"]{%d}' % _LONGEST_TEXT)
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 R = TypeVar("R", bound=BaseModel)
@@ -33,16 +33,16 @@ def reply_of(finished: Finished) -> dict[str, JsonValue] | None:
     Earlier lines may come from a login script. Every text in the reply is made plain, a single line, and
     bounded in length. Bytes are in base64.
     """
-    lines = finished.stdout.splitlines()
+    # The list of many files is long, so no copy of it is made in vain.
+    said = finished.stdout.removesuffix(b"\n").removesuffix(b"\r")
+    line = said[max(said.rfind(b"\n"), said.rfind(b"\r")) + 1 :]
     try:
-        reply = json.loads(lines[-1], parse_constant=_refuse_constant)
+        reply = json.loads(line, parse_constant=_refuse_constant)
         if isinstance(reply, dict):
             return (
-                reply
-                if _is_plain(lines[-1])
-                else {_clean_text(k): _clean(v) for k, v in reply.items()}
+                reply if _is_plain(line) else {_clean_text(k): _clean(v) for k, v in reply.items()}
             )
-    except (IndexError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     return None
 
@@ -53,7 +53,8 @@ def _refuse_constant(constant: str) -> JsonValue:
 
 def _is_plain(line: bytes) -> bool:
     """Whether no text in the reply needs to be cleaned. For most replies this quick check is enough."""
-    return line.isascii() and not _UNUSUAL.search(line)
+    # Without a backslash, every text begins after a quotation mark and ends before the next.
+    return line.isascii() and b"\\" not in line and b"\x7f" not in line and not _LONG.search(line)
 
 
 def _clean(said: JsonValue, name: str = "") -> JsonValue:
@@ -70,6 +71,10 @@ def _clean_text(text: str) -> str:
     if len(text) <= _LONGEST_TEXT and not is_unseen(text):
         return text  # Unchanged, so that the name of a file stays the same.
     return sentence(text, most=_LONGEST_TEXT)
+
+
+SETUP_NAME = re.compile(r"setup\d+")
+"""The names of the jobs that set a box up. No other job gets such a name."""
 
 
 def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
@@ -93,10 +98,13 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
         return reply
     code, message = str(reply.get("code")), str(reply.get("message"))
     if code == "JOB_RUNNING":
+        named = reply.get("jobs")
+        only = named[0] if isinstance(named, list) and len(named) == 1 else None
+        job = {"job": only} if isinstance(only, str) and SETUP_NAME.fullmatch(only) else {}
         raise JobRunning(
             f"the box says {quote_text(message)}",
-            remedy=f"wait for the job with {Command('monitor', lease)}, or end it with "
-            f"{Command('stop', lease)}; {Command('collect', lease, live=True)} collects "
+            remedy=f"wait for the job with {Command('monitor', lease, **job)}, or end it with "
+            f"{Command('stop', lease, **job)}; {Command('collect', lease, live=True)} collects "
             "what is complete while it runs",
         )
     if code == "AT_WORK":

@@ -1,4 +1,7 @@
-"""What the caretaker is told for a seal from our own records, because a job can change the records on the box."""
+"""What we tell the caretaker for a seal.
+
+This comes from our own records, because a job can change the records on the box.
+"""
 
 from pydantic import JsonValue
 
@@ -13,7 +16,7 @@ from gpu_tenant.ledger import Ledger
 
 
 class SealFacts(Record):
-    """What the caretaker is to believe, whatever is recorded on its box."""
+    """What the caretaker should believe, whatever is recorded on its box."""
 
     pushed: dict[str, list[tuple[int, str]]]
     """Each version of each file that was sent to the box, by name: size and hash."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from gpu_tenant.box.caretaker import Caretaker, JobStatus, Started
+from gpu_tenant.box.caretaker import Caretaker, JobStatus, Role, Started
 from gpu_tenant.box.job_queue import QueuedJob, Runner, TurnStatus
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import CaretakerFailed
@@ -36,7 +36,7 @@ class AllocatedCaretaker(Caretaker):
         super().__init__(lease, transport, script, key=key)
         self._runner = Runner(lease, transport, runner, caretaker=self)
 
-    async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
+    async def start(self, job: Job, *, env: Mapping[str, str], role: Role = "work") -> Started:
         """Do as `Caretaker.start`: wait until the allocation's runner has started the job.
 
         Raises:

@@ -10,9 +10,12 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
-"""How many bytes a file counts for that was looked at. On a network file system, each file takes a round trip."""
+"""How many bytes it counts for if the box has looked at a file.
+
+On a network file system, each file takes a round trip.
+"""
 _TIMES = 5
-"""How many read bytes a byte over the link counts for. Links are slower than disks."""
+"""How many bytes read from a disk one byte over the link counts for. Links are slower than disks."""
 _LONGEST_LINE = 100
 _MOST = 1 << 62
 
@@ -41,7 +44,7 @@ class CommandProgress:
         self._ahead = 0.0
 
     def note_output(self, chunk: bytes) -> None:
-        """Count output of the command. Of a report, only what is new since the last report counts."""
+        """Count output of the command. If it is a report, count only what is new since the last report."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._add(line)

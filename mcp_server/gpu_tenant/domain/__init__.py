@@ -1,4 +1,4 @@
 """What a lease, a box, an offer, a permit and an error are, and pure decisions.
 
-Frozen records that import nothing from our other packages.
+Nothing here imports our other packages.
 """

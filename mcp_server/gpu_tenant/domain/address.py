@@ -14,7 +14,8 @@ class LocalAddress(Record):
     kind: Literal["local"] = "local"
     directory: str
     programs: str | None = Field(
-        default=None, description="whose programs come first there: of a rehearsal's box alone"
+        default=None,
+        description="the directory whose programs come first on PATH there; only a rehearsal's box has one",
     )
 
 
@@ -69,7 +70,9 @@ class SlurmAddress(Record):
     kind: Literal["slurm"] = "slurm"
     login: str | None = Field(description="the login node's ssh target; None: this computer")
     before: tuple[str, ...] = Field(description="put before each command of Slurm there")
-    job: str = Field(description="for srun: a task of an array has a number of its own")
+    job: str = Field(
+        description="the job's number for srun, which is another one for a task of an array"
+    )
     directory: str = Field(
         description="of the lease; the allocation writes its id there when it starts"
     )

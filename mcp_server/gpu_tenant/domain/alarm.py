@@ -1,4 +1,4 @@
-"""Alarms: what a person must hear of, how urgent it is, and when it is repeated until it is over."""
+"""Alarms: what a person must hear of, how urgent each is, and when it is repeated until its cause has ended."""
 
 from datetime import datetime, timedelta
 from enum import IntEnum

@@ -20,14 +20,14 @@ class Billed(Record):
 
     usd: Decimal
     until: AwareDatetime = Field(
-        description="everything used before is included; what came after may be, too"
+        description="all use before this moment is included; later use may be included, too"
     )
     by_part: dict[str, Decimal] = Field(description="as the provider splits it: gpu, disk, bytes")
     words: str = Field(description="which of the provider's records says so")
 
     @property
     def by_the_hour_usd(self) -> Decimal:
-        """The part that an hourly rate predicts: everything but the bytes."""
+        """The part that an hourly rate predicts, which is everything but the bytes."""
         return self.usd - self.by_part.get(BYTES, Decimal(0))
 
 
@@ -52,8 +52,8 @@ def counted_usd(
 ) -> Decimal | None:
     """Return what a lease has cost, by the one count that every face shows. None if a rate is unknown.
 
-    It is the receipt's sum, where there is one. Until then it is the rates over the time, and the bytes by its
-    provider's bill: no rate covers those.
+    If there is a receipt, this is its sum. Until then, it is the rates over the time, plus the bytes that the
+    provider has billed, which no rate covers.
     """
     if receipt is not None:
         return receipt.cost_usd
@@ -61,7 +61,7 @@ def counted_usd(
 
 
 def with_bytes(hourly_usd: Decimal | None, billed: Billed | None) -> Decimal | None:
-    """Return that sum of hours, and the bytes that the provider has billed."""
+    """Return that cost of the hours, plus the cost of the bytes that the provider has billed."""
     return None if hourly_usd is None else hourly_usd + charged_bytes_usd(billed)
 
 

@@ -23,8 +23,8 @@ def birth(box: Box, *, asked_at: datetime, now: datetime, list_lag_s: float) -> 
     The box was requested at `asked_at`, and is seen now.
 
     The provider's own time is used if it lies between these two. So a box that is found late costs what it really
-    cost. Without such a time the box counts from its request: it cannot be older, so this never counts too little. A
-    time that cannot be true is reported and ignored.
+    cost. Without such a time, the cost is counted from the request. No box is older than its request, so this never
+    counts too little. A time that cannot be true is reported and ignored.
     """
     told = box.created_at
     if told is None:

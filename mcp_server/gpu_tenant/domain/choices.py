@@ -1,4 +1,7 @@
-"""What a caller may choose between. A command's help needs these choices, and not the records that use them."""
+"""What a caller may choose between.
+
+These choices stand alone, because a command's help needs them and not the records that use them.
+"""
 
 from typing import Literal
 

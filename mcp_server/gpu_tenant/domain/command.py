@@ -99,7 +99,7 @@ _SWITCHES = frozenset(
 
 
 class _Tool(NamedTuple):
-    """The tool for a verb, and its names for the verb's words and options."""
+    """The tool for a verb, and the tool's names for the verb's words and options."""
 
     name: str
     places: str = ""
@@ -337,6 +337,7 @@ def _in_shell(name: str, value: str | None) -> str:
     if value is None:
         return f"--{name}"
     known = _OPTIONS.get(name)
-    # A pattern is quoted even if a shell does not need that, because a reader will replace it by another one.
+    # A pattern is quoted even if a shell does not need the quotes, because a reader will replace the pattern by
+    # another one.
     is_plain = known and known.is_pattern and "'" not in value
     return f"--{name} " + (f"'{value}'" if is_plain else shlex.quote(value))

@@ -1,4 +1,4 @@
-"""What is counted, and what a box may have cost, if nobody looked while its price changed."""
+"""What a box is counted to have cost, and what it may have cost, if nobody looked while its price changed."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -24,9 +24,10 @@ class Range(NamedTuple):
 
 
 def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime) -> Unseen | None:
-    """Record the doubt about a booting box that is first seen running. From `since` on it counts at the higher rate.
+    """Record the doubt about a booting box that is first seen running.
 
-    That is the safe sum. The higher rate likely began later, because such a box takes some time to boot.
+    From `since` on, the higher rate is counted, so the sum is not too low. The higher rate likely began later,
+    because such a box takes some time to boot.
     """
     if lease.price_usd_h is None or lease.quote is None or lease.active_at is None:
         return None
@@ -46,7 +47,8 @@ def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
 def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime) -> Unseen | None:
     """Record the doubt about a box that was made at `since`, is found running, and cost less until it ran.
 
-    The box counts as running from `since` on. It was likely booting for as long as its quote says.
+    The cost is counted as if the box ran from `since` on. It was likely booting first, for as long as its quote
+    says.
     """
     price, booting = box.price_usd_h, box.booting_usd_h
     if box.state is not BoxState.READY or price is None or booting is None or price <= booting:
@@ -71,7 +73,9 @@ class UnseenStop(NamedTuple):
 
 
 def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
-    """Decide what is counted for a box that is found stopped long after it was made. None if it makes no difference.
+    """Decide what is counted for a box that is found stopped long after it was made.
+
+    None if the time of the stop makes no difference.
 
     If the box's deadline has passed, the provider's own timer likely stopped the box then.
     """
@@ -133,8 +137,8 @@ def in_all(
 
     The box billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
     was last seen after that. At the latest it was when the box was seen gone. A request that was refused counts,
-    too, unless the box was listed after the refusal: a gateway's error hides what happened behind it. The bytes that
-    are `billed` are in the sum.
+    too, because a gateway's error hides what happened behind the gateway. It does not count if the box was listed
+    after the refusal. The bytes that are `billed` are in the sum.
     """
     most = counted_usd(lease, absent_at, billed=billed)
     if most is None:

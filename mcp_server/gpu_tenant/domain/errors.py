@@ -108,13 +108,13 @@ class Unverified(Refused):
 
 
 class NotSaved(Refused):
-    """The push would replace files on the box that are saved nowhere else."""
+    """Files on the box that are saved nowhere else would be replaced."""
 
     code = "NOT_SAVED"
 
 
 class JobRunning(Refused):
-    """A job on the box is still running, or has left processes that are."""
+    """A job on the box is still running, or its command has ended and left processes running."""
 
     code = "JOB_RUNNING"
 
@@ -126,7 +126,7 @@ class SweepOpen(Refused):
 
 
 class SignatureWanted(Refused):
-    """A person has to sign first, not in a tool's answer; then repeat the same call."""
+    """A person has to sign first, and cannot do so in a tool's answer. Then repeat the same call."""
 
     code = "SIGNATURE_WANTED"
 
@@ -167,7 +167,7 @@ class Limit(Refused):
     code = "LIMIT"
 
     name, value = "", ""
-    """Which limit it is, and its value."""
+    """The limit's name and value."""
 
 
 class BoxTrouble(TenantError):

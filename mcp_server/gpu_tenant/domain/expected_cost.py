@@ -10,23 +10,27 @@ from gpu_tenant.domain.record import Record
 # Assumptions, used if nobody has given a figure. Each is a judgment, and its term says so. They
 # are meant to rank offers, and do not predict a bill.
 _ASSUMED_MBPS = Decimal(100)
-"""For a box whose link nobody has measured: the low end of what hosts have shown."""
+"""The speed of a link that nobody has measured: the low end of what hosts have shown."""
 _ASSUMED_USD_GB = Decimal("0.12")
-"""For bytes at an unknown price: the list price of a large provider for internet traffic, not of a cheap one."""
+"""The assumed price of bytes: the list price of a large provider for internet traffic. Cheap providers ask less."""
 _ASSUMED_RELIABILITY = {
     "unverified": Decimal("0.95"),
     "verified": Decimal("0.99"),
     "datacenter": Decimal("0.999"),
 }
-"""For a host without a score. Only the order of the three is certain."""
+"""The reliability of a host without a score. Only the order of these three is certain."""
 _LOST_BY_FAILURE = Decimal("0.5")
 """A failed host takes its disk with it. On average it fails halfway through the work."""
 INTERRUPTIONS_PER_DAY = Decimal(1)
-"""Google has named 5 to 15 % of preemptible machines a day. GPUs, and boxes won by bids, are lost sooner."""
+"""Google says that 5 to 15 % of preemptible machines are interrupted each day.
+
+GPUs, and boxes won by bids, are interrupted more often.
+"""
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
+_MONTH_H = 720
 _UNVERIFIED_PREMIUM = Decimal("0.10")
-"""Somebody vouching for a host is worth a tenth of the price. The risk that a host reads your data is not counted."""
+"""A host that somebody vouches for is worth a tenth more. The risk that a host reads your data is not counted."""
 
 
 class Term(Record):
@@ -52,7 +56,7 @@ def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) ->
     rate = offer.price.running_usd_h
     if rate is None:
         return Expected(total_usd=None, terms=())
-    terms = tuple(_terms(offer, wish, rate, record))
+    terms = (*_terms(offer, wish, rate, record), *_volume_terms(offer, wish))
     return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
 
 
@@ -157,6 +161,17 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -
             hours * rate * record.dearer,
             f"{record.dearer:.0%} of compute, for what this host did: {record.words}",
         )
+
+
+def _volume_terms(offer: Offer, wish: Wish) -> Iterator[Term]:
+    """What the volumes bill meanwhile. Offers without that provider's volumes are none, so this ranks nothing."""
+    for volume in wish.volumes_at(offer.provider):
+        if volume.usd_month is not None:
+            yield _term(
+                "volume",
+                volume.usd_month / _MONTH_H * _exact(needed_h(offer, wish)),
+                f"{volume.name} at {volume.usd_month} USD a month, for these hours; it bills before and after them, too",
+            )
 
 
 def _short(usd: Decimal | None) -> Decimal | None:

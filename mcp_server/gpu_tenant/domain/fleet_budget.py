@@ -1,4 +1,4 @@
-"""How a request for several boxes divides its price cap and its budget among them, in pure functions."""
+"""How a request for several boxes divides its price cap and its budget among these boxes, in pure functions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,12 @@ class Fleet(Record):
     fleet: str
     asked: int
     had: int
-    leases: tuple[str, ...] = Field(description="the live ones")
-    usd_h: Usd = Field(description="all of them together")
+    leases: tuple[str, ...] = Field(description="the live leases")
+    usd_h: Usd = Field(description="of all leases together")
     not_ready: tuple[str, ...] = ()
-    missing: tuple[str, ...] = Field(default=(), description="why there are fewer than asked for")
+    missing: tuple[str, ...] = Field(
+        default=(), description="why there are fewer boxes than asked for"
+    )
     next: str
 
 
@@ -80,8 +82,8 @@ def _plain(name: str, value: JsonValue) -> JsonValue:
 def boxes_had(leases: Sequence[Lease]) -> list[Lease]:
     """Return the leases whose boxes count as a fleet's own.
 
-    A box that was given back before anybody used it does not count. A box that continues the work of another does not
-    count either, because that other box counts.
+    A box that was given back before anybody used it does not count. A box that continues the work of another box
+    does not count either, because the other box counts already.
     """
     return [
         lease
@@ -96,10 +98,11 @@ def part_of(
 ) -> RentRequest:
     """Decide what may be spent on the next box of a fleet of `count`, given the boxes that it already has.
 
-    The box's budget is an equal share of what is left, over the boxes still missing, rounded down. What is left
-    excludes the budget of every live lease and the cost of every ended one, or its whole budget if its cost is
-    unknown. The box's cap is what the caps of the live leases leave. A lost lease whose work may yet continue under
-    its own terms counts as live. So neither the budgets nor the caps ever add up to more than was asked.
+    The box's budget is an equal share of what is left, over the boxes still missing, rounded down. What is left is
+    what remains after subtracting the budget of every live lease and the cost of every ended lease. If the cost of
+    an ended lease is unknown, its whole budget is subtracted. The box's cap is what the caps of the live leases
+    leave. A lost lease whose work may yet continue under its own terms counts as live. So neither the budgets nor
+    the caps ever add up to more than was asked.
 
     Raises:
         Refused: nothing is left.
@@ -130,7 +133,7 @@ def _set_aside(lease: Lease, leases: Sequence[Lease], now: datetime) -> Decimal:
 
 
 def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
-    """Whether the terms of a lost lease allow that another box is still rented for its work."""
+    """Whether another box may still be rented for the work of a lost lease, by the lease's terms."""
     if lost.state is not LeaseState.LOST or lost.touched_at is None or not lost.terms.recover:
         return False
     goes_on = any(x.recovers == lost.id and (x.state.live or x.touched_at) for x in leases)

@@ -1,4 +1,4 @@
-"""What was seen of a host, and how long that counts against it."""
+"""What a host was seen to do, and how long that counts against the host."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ _LEAVES_OUT: frozenset[Misdeed] = frozenset({"never ready", "failed audit", "hos
 HELD = timedelta(days=14)
 DEARER = Decimal("0.25")
 _MOST = 4
-"""So many reports make a host twice as dear. More say nothing new."""
+"""This many reports make a host count as twice as dear. More reports add nothing."""
 
 RULE = (
     "a host that was never ready, failed an audit or was lost is left out for 14 days; each time that one vanished, "
@@ -43,7 +43,7 @@ class HostReport(Record):
 
     @property
     def held_until(self) -> datetime:
-        """Until when this counts."""
+        """The moment until which this report counts."""
         return self.at + HELD
 
     @property
@@ -59,13 +59,13 @@ class HostRecord(NamedTuple):
 
     @property
     def left_out_until(self) -> datetime | None:
-        """Until when the host is not rented unasked. None if it may be rented."""
+        """Until when the host is left out, unless somebody asks for it by name. None if it is not left out."""
         until = (report.held_until for report in self.reports if report.what in _LEAVES_OUT)
         return max(until, default=None)
 
     @property
     def dearer(self) -> Decimal:
-        """The share of its price that the host counts as dearer."""
+        """The share of its price by which the host counts as dearer."""
         return DEARER * min(len(self.reports), _MOST)
 
     @property

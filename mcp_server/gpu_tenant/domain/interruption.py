@@ -12,12 +12,12 @@ from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Prof
 from gpu_tenant.domain.timeline import Lines
 
 TURNS = (timeline.Taken, timeline.Ready, timeline.Resumed, timeline.Parked)
-"""The events that `recorded_fate` goes by."""
+"""The events from which `recorded_fate` decides."""
 _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 """After one of these events an earlier fate no longer counts."""
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
-"""Fates that end a box in the middle of its work, whoever pays and whatever was agreed."""
+"""The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
 
 
 class Taken(NamedTuple):
@@ -37,9 +37,9 @@ def fate(
 ) -> Taken | None:
     """Return what took the lease's box, as its provider shows it. None if nothing did.
 
-    `box` is None if no list shows the box. That alone proves nothing: only a `lost` lease's box was omitted twice.
-    `balance_usd` is what the account holds, or None if nobody asked. Three things are not the fate of a box: a state
-    that nobody understands, a provider that does not answer, and a job that died.
+    `box` is None if no list shows the box. That alone proves nothing. Only if the lease is `lost` was its box
+    omitted twice. `balance_usd` is what the account holds, or None if nobody asked. Three things are not the fate
+    of a box: a state that nobody understands, a provider that does not answer, and a job that died.
     """
     if lease.state is LeaseState.LOST:
         return Taken("host_lost", "its provider no longer lists it, and nobody here ended it")
@@ -96,7 +96,7 @@ def recorded_fate(lines: Lines) -> Fate | None:
 
 
 def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
-    """What is on record of the notice that the box is to be taken. None if there is none, or it is over."""
+    """Return the recorded notice that the box will be taken. None if there was no notice, or if it no longer counts."""
     told: timeline.Forewarned | None = None
     for _, event in lines:
         if isinstance(event, timeline.Forewarned):

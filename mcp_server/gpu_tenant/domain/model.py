@@ -14,7 +14,7 @@ from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.offers import CENT, Quote, UsdH
-from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
+from gpu_tenant.domain.record import MOST_BYTES, Line, Numerous, Record, Usd
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.domain.terms import Rate, Terms, cost_usd
 from gpu_tenant.domain.untrusted_text import bare, quote_text
@@ -58,13 +58,13 @@ class Box(Record):
     state: BoxState
     address: Address | None
     price_usd_h: UsdH = Field(
-        description="what it costs now, as its provider says; None is unknown, which is not zero"
+        description="what it costs now, as its provider says; None: unknown, which is not zero"
     )
     running_usd_h: UsdH = Field(
-        default=None, description="what it will cost once it runs, if that is another sum"
+        default=None, description="what it will cost once it runs, if that differs"
     )
     booting_usd_h: UsdH = Field(
-        default=None, description="what it cost until it ran, if that was another sum"
+        default=None, description="what it cost until it ran, if that differed"
     )
     interruptible: bool = False
     words: Line | None = Field(
@@ -120,8 +120,16 @@ class LeaseState(StrEnum):
         return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
 
 
+class MountedVolume(Record):
+    """One ordered volume on a box, as the first contact found it."""
+
+    name: str
+    path: str = Field(description="as it was ordered")
+    at: str = Field(description="how a command on the box reaches it")
+
+
 class WorkPlace(Record):
-    """Where a lease's directory is on its box, as the first contact found it."""
+    """Where a lease's directory is on its box, and where its volumes are, as the first contact found it."""
 
     path: str = Field(description="as its profile names it; `~` is the login home")
     at: str | None = Field(
@@ -130,6 +138,7 @@ class WorkPlace(Record):
     why: Line | None = Field(
         default=None, description="why it is the home, where the platform has a better place"
     )
+    volumes: tuple[MountedVolume, ...] = ()
 
 
 class Lease(Record):
@@ -183,7 +192,7 @@ class Lease(Record):
 
     def from_work(self, at: str) -> str:
         """Return a path on the box in the form that a pattern would use: relative if it is in the work directory."""
-        # The box names it by its real path, which may be another than the one that we use.
+        # The box names a file by its real path, which may differ from the path that we use.
         _, inside, rest = at.partition(f"/gpu-tenant/{self.id}/work/")
         return rest if inside else at
 
@@ -284,10 +293,11 @@ class Profile(Record):
     park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
     notice_s: float | None = Field(
-        default=None, description="how long before that it says so; None: unknown, or it takes none"
+        default=None,
+        description="how long before taking a box it gives notice; None: unknown, or it takes no box",
     )
     notice_at_metadata: bool = Field(
-        default=False, description="whether the box's metadata server says so"
+        default=False, description="whether the box's metadata server gives that notice"
     )
     destroy: Literal["deletes", "hands_back"]
     accounted_paths: tuple[str, ...] = Field(
@@ -310,7 +320,7 @@ class Profile(Record):
         description="what ends the bill if this computer dies, in a sentence"
     )
     provider_timer: Literal["none", "stop", "delete"] = Field(
-        description="a timer of the platform's own that can be trusted, and what it does"
+        description="what the platform's own timer does, if it has one that can be trusted"
     )
     in_box: Literal["none", "api_key", "poweroff"] = Field(
         description="what a guard on the box can use to end the bill"
@@ -329,11 +339,11 @@ class Profile(Record):
 # --- the seal -----------------------------------------------------------------------------------
 
 
-class SealedFile(Record):
+class SealedFile(Numerous):
     """One thing to be kept, as it was on the box when no job was running.
 
-    `name` is where it goes under the kept directory, `at` is where it is on the box. In both, control characters, `%`
-    and bytes that are not UTF-8 are written as `%XX` (see `files/paths.py`).
+    `name` is its path under the kept directory. `at` is its path on the box. In both, control characters, `%` and
+    bytes that are not UTF-8 are written as `%XX` (see `files/paths.py`).
     """
 
     model_config = ConfigDict(
@@ -351,7 +361,7 @@ class SealedFile(Record):
 
 
 class Heap(Record):
-    """A number of files with the same fate."""
+    """How many files there are of one kind, and their size."""
 
     count: int = Field(ge=0, le=10**12)
     size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
@@ -419,17 +429,19 @@ class Manifest(Record):
     unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
     empty: Empty = Empty()
     lost_by_stop: Unclaimed | None = Field(
-        default=None, description="what counts and would not outlive a stop; None: nobody asked"
+        default=None,
+        description="what is accounted for and would not outlive a stop; None: nobody asked",
     )
     elsewhere: Elsewhere | None = Field(
-        default=None, description="outside of what is accounted for; None: nobody looked"
+        default=None,
+        description="what lies in places that are not accounted for; None: nobody looked",
     )
 
 
 # --- verification -------------------------------------------------------------------------------
 
 
-class Verdict(Record):
+class Verdict(Numerous):
     """What was proved by reading a file in the format that it claims, and what was not.
 
     `loads`: the structure of `format` was read to its end and is sound. `broken`: the structure is not sound.
@@ -446,7 +458,7 @@ class Verdict(Record):
     problem: str | None = Field(default=None, description="why it is broken, for a person")
 
 
-class Evidence(Record):
+class Evidence(Numerous):
     """What re-reading one kept file has proved."""
 
     name: str
@@ -469,10 +481,15 @@ class Receipt(Record):
     second_absent_at: AwareDatetime
     lived_s: float
     cost_usd: Usd = Field(description="None: the price was never known")
-    cost_least_usd: Usd = Field(default=None, description="None: no less than cost_usd")
-    cost_most_usd: Usd = Field(default=None, description="None: no more than cost_usd")
+    cost_least_usd: Usd = Field(
+        default=None, description="the least that it may have cost; None: cost_usd"
+    )
+    cost_most_usd: Usd = Field(
+        default=None, description="the most that it may have cost; None: cost_usd"
+    )
     billed_usd: Usd = Field(
-        default=None, description="by its provider's own records so far; None: they do not say"
+        default=None,
+        description="what its provider's own records say so far; None: they say nothing",
     )
     counts: str | None = Field(
         default=None, description="what the cost includes, and who says so; None: on an old receipt"

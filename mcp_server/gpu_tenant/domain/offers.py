@@ -35,6 +35,28 @@ ALTERNATIVE = " | "
 FORM = " / "
 
 
+class Attachable(Record):
+    """One volume that a box is to have, as its connector needs it."""
+
+    name: str
+    provider: str
+    id: str = Field(description="the provider's own")
+    mark: str = Field(description="its name at the provider")
+    region: str
+    size_gb: int
+    path: str = Field(description="where it is mounted")
+    usd_month: Usd = Field(description="with or without a box; None: unknown")
+
+    @property
+    def words(self) -> str:
+        """What it is and what it costs, as a tenant should know of an offer."""
+        rate = "at an unknown rate" if self.usd_month is None else f"{self.usd_month} USD a month"
+        return (
+            f"with the volume {self.name} at {self.path} ({self.size_gb} GB in {self.region}), which bills "
+            f"{rate} of its own, box or no box"
+        )
+
+
 class Wish(Record):
     """What somebody wants to rent, for how long, and what will be moved."""
 
@@ -73,12 +95,19 @@ class Wish(Record):
     order: Order = Field(
         default=NOTHING_ORDERED, description="what the box is to be beside its GPU"
     )
+    volumes: tuple[Attachable, ...] = Field(
+        default=(), description="the ordered volumes, at every provider that has them"
+    )
 
     @property
     def gpus(self) -> tuple[str, ...]:
         """Every GPU that would do, best first. Empty if any GPU would do."""
         alternatives = self.gpu.split(ALTERNATIVE) if self.gpu else ()
         return tuple(name for each in alternatives for name in each.split(FORM))
+
+    def volumes_at(self, provider: str) -> tuple[Attachable, ...]:
+        """Return the ordered volumes that are at that provider."""
+        return tuple(volume for volume in self.volumes if volume.provider == provider)
 
     def preference(self, gpu: str) -> int | None:
         """Return the rank of the alternative that has this GPU. 0 is the best, also if any GPU would do.
@@ -97,7 +126,9 @@ class Price(Record):
 
     gpu_usd_h: Usd = Field(description="all its GPUs together, while it runs")
     disk_usd_h: Usd = Field(description="the disk of the wish, while it runs")
-    parked_usd_h: Usd = Field(description="everything, while parked; None: no parking")
+    parked_usd_h: Usd = Field(
+        description="all that it costs while parked; None: it cannot be parked"
+    )
     upload_usd_gb: Usd
     download_usd_gb: Usd
     source: Literal["api", "table", "owner"]
@@ -124,7 +155,7 @@ class Offer(Record):
     host: Line | None = Field(
         default=None, description="the machine's number; None: its provider does not say"
     )
-    gpu: Line = Field(description="canonical name, or the provider's own where no table knows it")
+    gpu: Line = Field(description="canonical name, or the provider's own name if no table knows it")
     gpu_count: int
     vram_gib: float | None = Field(description="of each GPU")
     region: Line | None
@@ -147,7 +178,7 @@ class Offer(Record):
     notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 
     def suits(self, wish: Wish) -> bool:
-        """Whether this is the kind of box that the wish asks for. The price is judged elsewhere."""
+        """Whether this is the kind of box that the wish asks for. This does not judge the price."""
         return (
             wish.interruptible != ("no" if self.interruptible else "yes")
             and wish.preference(self.gpu) is not None
@@ -159,18 +190,18 @@ class Offer(Record):
 
 
 class Quote(Record):
-    """Permission to rent an offer until `expires_at`, for the hours of the wish, at no more than the cap."""
+    """Permission to rent an offer, until `expires_at`, for the hours of the wish, at a price up to the cap."""
 
     id: str
     offer: Offer
     wish: Wish
-    cap_usd_h: Decimal = Field(description="nothing above this is rented, or kept")
+    cap_usd_h: Decimal = Field(description="no box above this price is rented or kept")
     expires_at: AwareDatetime
     wish_id: str | None = Field(default=None, description="the id of the recorded wish")
 
 
 class Leftover(Record):
-    """Something that bills although no box of ours uses it: a volume, a disk, an address, a snapshot."""
+    """Something that bills although no box of ours uses it, such as a volume, a disk, an address or a snapshot."""
 
     provider: str
     kind: Literal["volume", "filesystem", "disk", "address", "snapshot"]

@@ -1,4 +1,4 @@
-"""What a box is to be beside its GPU: image, disk, and which variables its jobs get."""
+"""What a box should have besides its GPU: image, disk, volumes, and which variables its jobs get."""
 
 import re
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import sentence
 
 _IMAGE = re.compile(
     r"(?:(?:[a-zA-Z0-9][a-zA-Z0-9-]*(?:\.[a-zA-Z0-9-]+)+|localhost|[a-zA-Z0-9.-]+(?=:))(?::\d{1,5})?/)?"
@@ -16,6 +17,16 @@ _IMAGE = re.compile(
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
+_VOLUME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
+"""A name that every platform takes as part of its own."""
+_PATH = re.compile(r"/[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
+_NOT_HERE = (
+    *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "proc", "root"),
+    *("run", "sbin", "sys", "tmp", "usr", "var"),
+)
+"""What belongs to the system, and to the login homes: the mark of a lease must be on its box alone."""
+MOST_COMMAND = 4000
+_SHOWN = 120
 
 
 def _image(said: str) -> str:
@@ -43,6 +54,45 @@ def _names(said: dict[str, str]) -> dict[str, str]:
     return said
 
 
+def _volume_names(said: "dict[str, VolumeMount]") -> "dict[str, VolumeMount]":
+    paths = [mount.path for mount in said.values()]
+    for name in said:
+        must_be_volume_name(name)
+    for path in paths:
+        if sum(other == path or other.startswith(f"{path}/") for other in paths) > 1:
+            raise ValueError(f"two volumes cannot be mounted at {path}, or one below the other")
+    return said
+
+
+def must_be_volume_name(name: str) -> str:
+    """Return the name of a volume, if it is one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _VOLUME.fullmatch(name):
+        raise ValueError(
+            f"{name[:40]!r} is not the name of a volume: small letters, digits and -, 2 to 32 of them, a letter first"
+        )
+    return name
+
+
+def _mount_path(said: str) -> str:
+    first = said.split("/")[1] if said.startswith("/") else ""
+    if len(said) > 200 or not _PATH.fullmatch(said) or {".", ".."} & set(said.split("/")):
+        raise ValueError(f"{said[:80]!r} is not an absolute path such as `/data`")
+    if first in _NOT_HERE:
+        raise ValueError(f"no volume is mounted in /{first}: take a path such as `/data`")
+    return said
+
+
+def _commands(said: tuple[str, ...]) -> tuple[str, ...]:
+    for command in said:
+        if not command.strip() or "\0" in command or len(command) > MOST_COMMAND:
+            raise ValueError(f"a command has 1 to {MOST_COMMAND} characters, and is no blank")
+    return said
+
+
 def _text(form: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{form.pattern})$"})
 
@@ -52,10 +102,21 @@ Template = Annotated[str, AfterValidator(_template), _text(_TEMPLATE)]
 Version = Annotated[str, AfterValidator(_version), _text(_VERSION)]
 
 
+MountPath = Annotated[str, AfterValidator(_mount_path), _text(_PATH)]
+
+
+class VolumeMount(Record):
+    """Where one named volume is mounted."""
+
+    path: MountPath = Field(description="where it is mounted on the box, such as /data")
+
+
 class AtProvider(Record):
     """What differs at one platform."""
 
-    image: Image | None = Field(default=None, description="a container image, only at this one")
+    image: Image | None = Field(
+        default=None, description="a container image, only at this platform"
+    )
     template: Template | None = Field(
         default=None,
         description="the platform's own template or machine image, by its id; it goes before `image`",
@@ -63,7 +124,7 @@ class AtProvider(Record):
 
 
 class Order(Record):
-    """What a box is to be beside its GPU. What is left out is as its platform has it."""
+    """What a box should have besides its GPU. Whatever is left out is as the platform has it."""
 
     image: Image | None = Field(
         default=None, description="a container image of any registry, as `name:tag`"
@@ -78,7 +139,20 @@ class Order(Record):
     python: Version | None = Field(default=None, description="the lowest version of python3")
     env: Annotated[dict[str, str], AfterValidator(_names)] = Field(
         default={},
-        description="variables of every job, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+        description="variables of every job and of the setup, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+    )
+    setup: Annotated[tuple[str, ...], AfterValidator(_commands)] = Field(
+        default=(),
+        max_length=100,
+        description="commands that run once, in the work directory, before the first job; the first that fails "
+        "ends them",
+    )
+    setup_minutes: int = Field(
+        default=60, ge=1, le=1440, description="the longest that the setup may take"
+    )
+    volumes: Annotated[dict[str, VolumeMount], AfterValidator(_volume_names)] = Field(
+        default={},
+        description="volumes that outlive the box, by the names that `gpu-tenant volumes` lists",
     )
     provider: dict[str, AtProvider] = Field(
         default={}, description="what differs at one platform, by its id"
@@ -97,12 +171,18 @@ class Order(Record):
         return AtProvider(image=own.image or self.image)
 
     def is_same_box(self, other: "Order") -> bool:
-        """Whether both make the same box. Disk and region are left out: a search may state its own."""
+        """Whether both orders make the same box.
+
+        Disk and region are not compared, because a search may state its own.
+        """
         plain = {"disk_gb": None, "region": None}
         return self.model_copy(update=plain) == other.model_copy(update=plain)
 
     def words(self, provider: str | None = None) -> tuple[str, ...]:
-        """Return what is ordered, a part each. `provider` is the platform of the box, if it is chosen."""
+        """Return what is ordered, with one text for each part.
+
+        `provider` is the platform of the box, if it is chosen.
+        """
         said = []
         if provider is not None:
             said += _from(self.image_at(provider), "")
@@ -112,9 +192,12 @@ class Order(Record):
                 said += _from(self.image_at(name), f" at {name}") if own != AtProvider() else []
         for name, told in (("CUDA", self.cuda), ("Python", self.python)):
             said += [f"{name} {told} or newer"] if told else []
+        said += [f"volume {name} at {mount.path}" for name, mount in self.volumes.items()]
         if self.env:
-            # A work tree may be a stranger's: whoever rents sees what of theirs its jobs will get.
+            # A work tree may be a stranger's. So whoever rents sees which of their variables its jobs will get.
             said += [f"{name} from {reference}" for name, reference in self.env.items()]
+        # The same goes for what is run on the box.
+        said += [f"setup `{sentence(command, most=_SHOWN)}`" for command in self.setup]
         return tuple(said)
 
 

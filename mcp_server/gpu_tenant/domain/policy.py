@@ -1,4 +1,4 @@
-"""The terms of a lease that are now in force, as sentences that the program keeps to."""
+"""The terms of a lease that are now in force, as sentences. The program keeps to these sentences."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -27,7 +27,7 @@ class Policy(Record):
 def rules_of(
     lease: Lease, profile: Profile, *, looked_after: LookedAfter = "watched"
 ) -> tuple[str, ...]:
-    """Return the rules for the lease from now on, one in each sentence. There are no other rules.
+    """Return all rules for the lease from now on, one in each sentence.
 
     While nobody watches, each rule that only a watchdog can enforce says so.
     """
@@ -112,7 +112,7 @@ def _rescue_words(lease: Lease) -> str:
 
 
 def _most(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
-    """The most that the lease can cost, under which condition, and who holds it."""
+    """Say what the lease can cost at most, under which condition, and what enforces that."""
     terms = lease.terms
     if profile.destroy != "deletes":
         if running_usd_h(lease):
@@ -145,8 +145,8 @@ def remarks(before: Lease, after: Lease) -> str | None:
 def owners_cap(lease: Lease) -> Decimal | None:
     """Return the price cap that a person named. None if nobody named one.
 
-    Without such a cap, the quoted price is the cap, but only for renting. If the price later rises by a cent, this is
-    reported, and no work is ended for it.
+    Without such a cap, the quoted price is the cap, but only for renting. If the price rises later, the rise is
+    reported, and no work is ended because of it.
     """
     if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
         own = lease.terms.max_price_usd_h
@@ -188,10 +188,10 @@ def must_be_doable(terms: Terms, profile: Profile) -> None:
 
 
 def ends_unseen(profile: Profile) -> bool:
-    """Whether something there ends the bill, except for the disk, when nobody looks any more."""
+    """Whether something at the platform ends the bill, except for the disk, when nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
-    # A stop that empties the disk with the work does not count, because the guard does not use it.
+    # A stop that empties the disk with the work does not count, because the guard does not use such a stop.
     return profile.in_box != "none" and may_keep(profile)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from socket import socket
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -11,9 +12,10 @@ from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Box, BoxId, Lease, Profile, SshAddress
-from gpu_tenant.domain.offers import Leftover, Offer, Quote, Wish
+from gpu_tenant.domain.offers import Attachable, Leftover, Offer, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.permit import TeardownPermit, VolumePermit
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 
 
 class Clock(Protocol):
@@ -34,7 +36,7 @@ class Clock(Protocol):
 
 
 class Finished(NamedTuple):
-    """A command on the box that ran to its end."""
+    """The result of a command that ran to its end on the box."""
 
     exit_status: int
     """The command's own status; 128 + n if signal n ended the command, as in a shell."""
@@ -67,7 +69,7 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """Is told what goes over the link while a command runs."""
+    """What is told of the bytes that go over the link while a command runs."""
 
     def note_output(self, chunk: bytes) -> None:
         """Called when `chunk` of the command's output has come."""
@@ -106,7 +108,7 @@ class Transport(Protocol):
         ...
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """Copy `source` to `destination`, which appears complete, by a rename.
+        """Copy `source` to `destination`. The complete file appears there at once, by a rename.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -118,9 +120,7 @@ class Transport(Protocol):
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """Start a command, over the kept connection or over one of its own.
-
-        Only the command's output shows that it runs.
+        """Start a command, over the kept connection or over a new one. Only the command's output shows that it runs.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -225,7 +225,7 @@ class Connector(Protocol):
     async def destroy(self, permit: TeardownPermit) -> None:
         """Tell the provider to destroy the permitted box, unless the provider does not have the box.
 
-        A return is no proof: the box is gone when `list_boxes` has omitted it, twice.
+        That this returns is no proof. The box is gone when `list_boxes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
@@ -281,7 +281,10 @@ class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
     def refused_image(self, source: AtProvider) -> str | None:
-        """Return why a box cannot be started from it there, in words. None if it can. Nobody is asked."""
+        """Return in words why a box cannot be started from that image or template.
+
+        None if it can. The provider is not asked.
+        """
         ...
 
 
@@ -344,6 +347,49 @@ class Residue(Protocol):
 
         Raises:
             ProviderTrouble: the provider did not answer, or not completely.
+        """
+        ...
+
+
+@runtime_checkable
+class Storing(Protocol):
+    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts those of the quote's wish."""
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Return why no box there can have these volumes together, in words. None if one can. Nobody is asked."""
+        ...
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Return what a new volume of that size costs a month. None if that is unknown. Nobody is asked."""
+        ...
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Make sure that exactly one volume has the name `volume.mark`, even if this is called again for it.
+
+        Raises:
+            ProviderSilent: a volume may exist; list them before you try again.
+            ProviderTrouble: the provider refused, and no volume was made.
+        """
+        ...
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Return every volume of this account, to the last page: ours and all others, each with its boxes.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not completely; this proves nothing.
+        """
+        ...
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Tell the provider to destroy the permitted volume, unless the provider does not have it.
+
+        A return is no proof: the volume is gone when `list_volumes` has omitted it, twice.
+
+        Raises:
+            PermitForged: `permit` was not minted by verification, or is for another provider.
+            ProviderTrouble: the provider refused; the volume is unchanged.
+
+        After ProviderSilent or any other exception the volume may or may not exist.
         """
         ...
 
@@ -427,7 +473,7 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Lending(Protocol):
-    """A connector with our own list of machines, which somebody else rents and may move."""
+    """A connector with our own list of machines. Somebody else rents these machines, and may move them."""
 
     def let_go(self, lease: Lease) -> None:
         """Remove the lease's machine from the list, because whoever rents it says so."""

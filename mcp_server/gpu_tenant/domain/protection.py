@@ -1,4 +1,7 @@
-"""What ends a lease's bill if this computer is gone, and what does not, in words that the program keeps to."""
+"""What ends a lease's bill if this computer is gone, and what does not, as sentences.
+
+The program keeps to these sentences.
+"""
 
 import ipaddress
 from collections.abc import Mapping
@@ -21,21 +24,21 @@ LAST_RESORT_S = 900
 """How long after the deadline a guard leaves the end to those who look, at the most. Then it ends the bill itself."""
 
 UNSEEN_DONE_S = 120
-"""How long after its last job a box is stopped that nobody looks after, once the store has a proved copy.
+"""How long after its last job an unwatched box is stopped, once the store has a proved copy.
 
-Whoever looks after a lease asks its box more often than that.
+A watchdog asks each box more often than that.
 """
 
 
 class Armed(Record):
-    """What the guard on the box has promised, as far as that was proved."""
+    """What the guard on the box has promised, as far as the promise was proved."""
 
     state: Literal["armed", "not armed"]
     ends_the_meter: bool
     when_done: bool = False
-    """Whether it also stops the box when its work is done and nobody looks."""
+    """Whether the guard also stops the box when its work is done and nobody looks."""
     untold: bool = False
-    """Whether it holds what it held before, and does not know of what changed since."""
+    """Whether the guard still has older instructions, because it was not told what has changed since."""
     words: str
 
 
@@ -63,14 +66,14 @@ def protection(
 
 
 def stops_when_done(profile: Profile, lease: Lease) -> bool:
-    """Whether a guard there may stop the box before its deadline: its disk is kept, and a store has a proved copy."""
+    """Whether a guard on the box may stop it early, because a stop keeps its disk and a store has a proved copy."""
     way = way_out(profile, lease)
     is_kept = way is not None and way["on"] == "keep"
     return is_kept and lease.terms.store is not None and lease.terms.when_done != "keep"
 
 
 def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Protection) -> str:
-    """What is billed when its work is done and nobody looks after it any more."""
+    """Say what is billed when the box's work is done and nobody looks after it any more."""
     if lease.terms.when_done == "keep" or ends.kind == "nothing needed" or profile.kind == "own":
         return ""
     if stops_when_done(profile, lease) and (armed is None or armed.when_done):
@@ -173,7 +176,7 @@ def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
 
 
 def stop_keeps_work(profile: Profile, lease: Lease) -> bool:
-    """Whether a stop keeps the lease's directory and empties the rest. Then its guard looks at the rest first."""
+    """Whether a stop keeps the lease's directory and empties the rest. If so, the guard first looks at the rest."""
     return profile.park == "wipes" and stop_keeps(profile, lease) == "work"
 
 
@@ -190,7 +193,7 @@ def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
 def _has_only_kept_disks(lease: Lease) -> bool:
     """Whether the offer named a price for the parked box.
 
-    An offer whose disk is emptied by a stop names none.
+    An offer whose disk is emptied by a stop names no such price.
     """
     return lease.quote is not None and lease.quote.offer.price.parked_usd_h is not None
 

@@ -1,4 +1,4 @@
-"""What to do next about a lease, given what its provider shows. A pure decision, always one step."""
+"""What to do next about a lease, given what its provider shows. The decision is pure, and always one step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """The provider's list does not show the box. `looks` are all looks since it last showed the box."""
+    """The provider's list does not show the box.
+
+    `looks` are the times of all looks since the list last showed the box.
+    """
 
     looks: Sequence[datetime]
     listed_at: datetime | None = None

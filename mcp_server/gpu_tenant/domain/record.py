@@ -1,9 +1,10 @@
-"""The form of every value that crosses a boundary, and of amounts and names."""
+"""The base class of every value that crosses a boundary, and the types of amounts and names."""
 
 from decimal import Decimal
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from gpu_tenant.domain.untrusted_text import sentence
 
@@ -11,7 +12,7 @@ Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
 """An amount of money, or unknown. The type is kept short in a schema."""
 
 MOST_USD = Decimal(1_000_000)
-"""More than any lease costs. A larger number is a typing error, or malicious."""
+"""No lease costs more. A larger number is a typing error, or malicious."""
 _LEAST_USD = Decimal("1E-9")
 MOST_H = 8760
 """A year: no lease lasts longer unless somebody extends it."""
@@ -49,3 +50,21 @@ class Record(BaseModel):
 
     # Built when the first value is made, because a command needs few of the types that it imports.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Numerous(Record):
+    """A record of which there may be hundreds of thousands at once. Each of them takes less memory.
+
+    Pydantic keeps with each record the set of the fields that somebody gave, which is larger than the record. Here all
+    records of a type share one set, and every field counts as given.
+    """
+
+    @model_validator(mode="after")
+    def _share_fields_set(self) -> Self:
+        object.__setattr__(self, "__pydantic_fields_set__", _fields_of(type(self)))
+        return self
+
+
+@cache
+def _fields_of(kind: type[BaseModel]) -> set[str]:
+    return set(kind.model_fields)

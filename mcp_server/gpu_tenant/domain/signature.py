@@ -26,7 +26,7 @@ FORMS: dict[Form, str] = {
 }
 
 STANDS = timedelta(hours=24)
-"""How long a request waits for its signature, and a signature for its use."""
+"""How long a request waits for its signature, and how long a signature may be used."""
 
 _LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
 """Letters and digits, without those that look like one another."""
@@ -74,10 +74,10 @@ class Passkey(Record):
 
     id: str
     public_key: str
-    by: str = Field(description="who has signed for it to be set up, and how")
+    by: str = Field(description="who has signed that it may be set up, and how")
     at: AwareDatetime
     ends_at: AwareDatetime | None = Field(
-        description="when it stops signing, if that was requested"
+        description="from when on it is not accepted, if its end was requested"
     )
 
 

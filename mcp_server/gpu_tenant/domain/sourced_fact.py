@@ -8,7 +8,7 @@ from pydantic import Field
 from gpu_tenant.domain.record import Record
 
 Confidence = Literal["live", "docs2", "docs1", "folklore", "unknown"]
-"""Seen in practice, stated by two sources, stated by one source, hearsay, or unsupported."""
+"""The support for a fact: seen in practice, stated by two sources, stated by one source, hearsay, or none."""
 
 
 class Fact(Record):

@@ -19,10 +19,10 @@ LOOK_S = 60
 """How long after a look the market is asked again, by the first process that checks."""
 
 MOST_WAIT_H = 7 * 24.0
-"""The longest time that a wish may wait: a week, for which a smoke test counts, too."""
+"""The longest time that a wish may wait. It is a week, which is also how long a smoke test counts."""
 
 _RESTS = tuple(timedelta(minutes=m) for m in (2, 4, 8, 15))
-"""How long a provider that failed is not asked, after one, two, three or more failures in a row."""
+"""How long a provider is not asked after one, two, three, or more failures in a row."""
 
 Outcome = Literal["had", "given up", "called off"]
 
@@ -54,7 +54,7 @@ class StandingWish(Record):
 
     id: str
     wish: Wish
-    provider: str | None = Field(description="the only one to ask; None: all")
+    provider: str | None = Field(description="the only provider to ask; None: all")
     filed_at: AwareDatetime
     order: StandingTerms | None = None
     asked_at: AwareDatetime | None = None
@@ -83,7 +83,10 @@ class StandingWish(Record):
     def rests_after(
         self, asked: Collection[str], troubles: Mapping[str, str], now: datetime
     ) -> dict[str, ProviderRest]:
-        """Return who rests after a look at which the providers `asked` were asked and those in `troubles` failed."""
+        """Return which providers are not asked for a while, after a look.
+
+        At that look the providers in `asked` were asked, and those in `troubles` failed.
+        """
         after = {who: rest for who, rest in self.rests.items() if who not in asked}
         for who in troubles:
             failed = self.rests[who].failed + 1 if who in self.rests else 1

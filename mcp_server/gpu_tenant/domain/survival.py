@@ -1,34 +1,58 @@
-"""What outlives a stop of a lease's box: all of it, the lease's own directory, or nothing that counts."""
+"""What outlives a stop of a lease's box: everything, the lease's own directory, or nothing that matters."""
 
 from collections.abc import Sequence
 from typing import Literal
 
-from gpu_tenant.domain.model import Lease, Profile, WorkPlace
+from gpu_tenant.domain.model import Lease, MountedVolume, Profile, WorkPlace
 
 HOME = "~"
 """The login home, as a profile names it."""
 
 Kept = Literal["all", "work", "nothing"]
-"""What a stop keeps. `work`: the lease's directory and what lies beside it, and not everything else."""
+"""What a stop keeps. `work` means the lease's directory and what lies beside it, and nothing else."""
 
 
 def work_place(profile: Profile, lease: Lease) -> str:
     """Return the path, as the profile names it, in which the lease's directory is, or will be.
 
-    Where the first contact is still to come, this is the platform's best place.
+    Before the first contact with the box, this is the platform's best place.
     """
     if lease.place is not None:
         return lease.place.path
-    return profile.work_places[0] if profile.work_places else HOME
+    return next(iter(possible_places(profile, lease)), HOME)
+
+
+def possible_places(profile: Profile, lease: Lease) -> tuple[str, ...]:
+    """Return the platform's places for the lease's directory. A volume is none.
+
+    Another box may have the same volume, and the lease's mark must tell its box from every other.
+    """
+    mounts = {mount.path for mount in lease.terms.order.volumes.values()}
+    return tuple(path for path in profile.work_places if path not in mounts)
 
 
 def accounted_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
-    """Return the paths where a destroy loses bytes, as a command on the lease's box reaches them."""
-    return tuple(reached_path(path, lease.place) for path in profile.accounted_paths)
+    """Return the paths where a destroy loses bytes, as a command on the lease's box reaches them.
+
+    What is on a mounted volume outlives the box. A volume that was ordered and is not known to be mounted is
+    only a directory on the box's own disk.
+    """
+    mounted = {volume.path for volume in mounted_volumes(lease)}
+    ordered = (mount.path for mount in lease.terms.order.volumes.values())
+    paths = dict.fromkeys((*profile.accounted_paths, *ordered))
+    return tuple(reached_path(path, lease.place) for path in paths if path not in mounted)
+
+
+def mounted_volumes(lease: Lease) -> tuple[MountedVolume, ...]:
+    """Return the volumes that the first contact found mounted on the lease's box."""
+    return lease.place.volumes if lease.place is not None else ()
 
 
 def reached_path(path: str, place: WorkPlace | None) -> str:
-    """Return how a command on a box reaches that path of the profile's. In a rehearsal another directory stands for it."""
+    """Return how a command on a box reaches that path of the profile.
+
+    In a rehearsal, another directory stands for the path.
+    """
     return place.at if place is not None and place.at and path == place.path else path
 
 
@@ -61,7 +85,8 @@ def kept_disks(lease: Lease) -> tuple[str, ...]:
 def stop_keeps(profile: Profile, lease: Lease) -> Kept:
     """Return what a stop of the lease's box keeps, as far as that is known.
 
-    With `work`, whoever stops the box has to look first whether what would be lost holds anything that counts.
+    If this is `work`, the box must be searched before a stop, because what would be lost may have something that
+    counts.
     """
     if profile.park == "none":
         return "nothing"
@@ -83,6 +108,7 @@ def kept_words(profile: Profile, lease: Lease) -> str:
     """Say in one line what each verb keeps of what is on this very box, and what that costs an hour."""
     ends = "hands the machine back as it is" if profile.destroy == "hands_back" else "keeps nothing"
     stays = [p.path for p in profile.places if p.survives.get("destroy") == "yes"]
+    stays += [f"{mount.path} (volume {name})" for name, mount in lease.terms.order.volumes.items()]
     if stays and profile.destroy == "deletes":
         ends = f"keeps {_all_of(stays)} alone"
     return f"park {_parked_words(profile, lease)}; teardown {ends}"

@@ -14,7 +14,7 @@ from gpu_tenant.domain.record import Record
 
 MOST_CELLS = 10_000
 _NAME_CHARS = 60
-"""A job's name may have 64 characters, and each further attempt adds its number."""
+"""A job's name may have 64 characters. This leaves room for the number that each further attempt adds."""
 _HASH_CHARS = 8
 _CELL = "cell"
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")

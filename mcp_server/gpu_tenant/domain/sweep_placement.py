@@ -31,7 +31,9 @@ class Sweep(Record):
     env_from: tuple[str, ...]
     max_runtime_s: float | None
     attempts: int = Field(description="how often a cell that fails is started in all")
-    slots: int | None = Field(description="cells at once on a box; None: one for each GPU")
+    slots: int | None = Field(
+        description="how many cells run at once on a box; None: one for each GPU"
+    )
     python: Literal["prepared", "image"]
     at: AwareDatetime
 
@@ -51,7 +53,9 @@ class Said(Record):
     attempts: int = 0
     exit_code: int | None = None
     reason: str | None = None
-    began_at: float | None = Field(default=None, description="its last run, by the box's clock")
+    began_at: float | None = Field(
+        default=None, description="when its last run began and ended, by the box's clock"
+    )
     ended_at: float | None = None
     heard_at: AwareDatetime
 
@@ -65,7 +69,9 @@ class Placement(Record):
     job: JobId
     at: AwareDatetime
     released: Released | None
-    said: Said | None = Field(description="the latest; None: the box has said nothing about it")
+    said: Said | None = Field(
+        description="the latest report; None: the box has said nothing about it"
+    )
     reread_at: AwareDatetime | None = Field(
         default=None, description="when its files were found complete here, after its box was lost"
     )

@@ -12,10 +12,13 @@ from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""The hours of a box's cost that unverified data is worth, unless the owner names another sum."""
+"""Unverified data is worth the cost of its box for so many hours, unless the owner names another sum."""
 
 IDLE_H = 2
-"""Longer than most installs and most meals. A box that is idle for longer has been forgotten."""
+"""The usual limit on idle time.
+
+It is longer than most installs and most meals, so a box that is idle for longer was forgotten.
+"""
 
 UNSEEN_USD = Decimal(100)
 """The most that a day without anybody looking may cost, on a box whose meter nothing stops.
@@ -53,7 +56,7 @@ def duration_words(seconds: float) -> str:
 
 
 class OnFailure(Record):
-    """What becomes of a box whose job failed, and how long somebody has to look before that."""
+    """What becomes of a box whose job failed, and how long somebody has before that to look at the job."""
 
     does: Literal["end", "park", "hold"] = "end"
     after_s: float = Field(default=FAILURE_LOOK_S, ge=0)
@@ -73,7 +76,7 @@ class OnFailure(Record):
 
     @property
     def words(self) -> str:
-        """The same in words that `said` can parse."""
+        """The same in words that `parse` can read."""
         return (
             "hold" if self.does == "hold" else f"{self.does} after {duration_words(self.after_s)}"
         )
@@ -105,7 +108,7 @@ class Terms(Record):
     when_idle: WhenIdle = "end"
     when_done: WhenDone = Field(
         default="keep",
-        description="what is done once its jobs have ended; leases of older ledgers agreed to nothing",
+        description="what is done once its jobs have ended; a lease of an older ledger agreed to `keep`",
     )
     on_failure: OnFailure = OnFailure()
     store: str | None = Field(

@@ -149,7 +149,7 @@ class Priced(Told):
 
 
 class Billed(Told):
-    """The provider was asked for its bill. Without a sum, it did not say."""
+    """The provider was asked for its bill. If there is no sum, the provider named none."""
 
     kind = "billed"
     usd: str | None = None
@@ -174,18 +174,18 @@ class Taken(Told):
 
 
 class Forewarned(Told):
-    """The box heard that its platform takes it back; or more of what it did about that."""
+    """The box heard that its platform will take it back, or has done more because of that notice."""
 
     kind = "preemption notice"
     source: str
     at: AwareDatetime
     """When the box heard it, by this computer's clock."""
     jobs: tuple[str, ...] = ()
-    """Those that were asked to save."""
+    """The jobs that were asked to save."""
     ended: bool = False
-    """Whether all of them have."""
+    """Whether all these jobs have ended."""
     stored_files: int | None = None
-    """How many files the box has copied to the store since; None: it has none, or has not done so."""
+    """How many files the box has copied to the store since then. None if it has no store, or has not copied any."""
 
     @field_serializer("at")
     def _as_stored(self, at: datetime) -> str:
@@ -193,7 +193,7 @@ class Forewarned(Told):
 
 
 class Recovered(Told):
-    """The work of a lost box continues under another lease. Also says what was lost of the work."""
+    """The work of a lost box continues under another lease. This event also says what was lost of the work."""
 
     kind = "recovered"
     fate: Fate | None = None
@@ -231,6 +231,25 @@ class Overwritten(Told):
 
     kind = "overwritten"
     files: dict[str, int] = Field(default={})
+
+
+class SettingUp(Told):
+    """The commands that set the box up are about to run, as that job of the caretaker's."""
+
+    kind = "setting up"
+    job: str
+    commands: tuple[str, ...]
+
+
+class SetUp(Told):
+    """The setup has ended. `filed` is how many of the files that it made are on record."""
+
+    kind = "set up"
+    job: str
+    state: str
+    why: str | None = None
+    filed: int = 0
+    unfiled: str | None = None
 
 
 class Preparing(Told):
@@ -321,7 +340,7 @@ class Lingers(Told):
 
 
 class Holds(Told):
-    """More work is coming: until then the lease does not end because its work is done."""
+    """More work is coming. Until the named time, the lease does not end because its work is done."""
 
     kind = "hold"
     until: AwareDatetime
@@ -340,7 +359,7 @@ class Accepted(Told):
 
 
 class Done(Told):
-    """The work is done, and the lease is being ended for that. Otherwise says why it was not ended."""
+    """The work is done, and so the lease is being ended, or this event says why it was not ended."""
 
     kind = "done"
     outcome: str | None = None
@@ -534,6 +553,8 @@ Event: TypeAlias = (
     | Absent
     | Pushed
     | Overwritten
+    | SettingUp
+    | SetUp
     | Preparing
     | Prepared
     | Guarded
@@ -593,7 +614,9 @@ Lines: TypeAlias = Sequence[Line]
 """A timeline, or the end of one, oldest first."""
 
 
-WANTED = frozenset(each.kind for each in (Holds, Launched, Pushed, Preparing, Prepared, Resumed))
+WANTED = frozenset(
+    each.kind for each in (Holds, Launched, Pushed, SettingUp, SetUp, Preparing, Prepared, Resumed)
+)
 """The kinds which show that the box is wanted for more work."""
 
 

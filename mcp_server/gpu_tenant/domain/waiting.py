@@ -11,17 +11,17 @@ class Wait:
     """One thing that is waited for."""
 
     words: str
-    """What it is, as in `the box boots: its provider says it is starting`."""
+    """What is waited for, as in `the box boots: its provider says it is starting`."""
     ends: str = ""
-    """What ends the wait, if it does not come."""
+    """What ends the wait if that never happens."""
     usd_h: Decimal | None = None
     """What the box costs meanwhile. None if that is unknown, or nothing is rented yet."""
 
 
 waits_to: ContextVar[Callable[[Wait], None]] = ContextVar("waits_to", default=lambda wait: None)
-"""Is told what is waited for, each time that changes. A face sets it."""
+"""The function that is told what is waited for, each time that changes. A face sets it."""
 
 
 def wait_for(words: str, *, ends: str = "", usd_h: Decimal | None = None) -> None:
-    """Whoever asked for this verb hears what it waits for from here on."""
+    """Tell whoever called this verb what it waits for from here on."""
     waits_to.get()(Wait(words, ends, usd_h))

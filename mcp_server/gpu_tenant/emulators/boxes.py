@@ -33,6 +33,7 @@ Code that would switch the box off looks for it first, because the box is only p
 """
 
 
+_NO_VOLUMES: Mapping[str, str] = {}
 _FAULTS = TypeAdapter(list[GpuFault])
 _FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
 
@@ -56,6 +57,7 @@ class Sites:
         *,
         environ: Mapping[str, str] | None = None,
         mounts: Sequence[str] = (),
+        volumes: Mapping[str, str] = _NO_VOLUMES,
         gpus: RehearsedGpus | None = None,
     ) -> Address:
         """Start the box, and return the address at which it answers.
@@ -64,13 +66,20 @@ class Sites:
 
         `environ` is the environment that its platform gives its first process. `gpus` are those that were
         rented; None: the box has no `nvidia-smi`. `mounts` are the disks that the platform mounts besides the
-        one that the home is on. Each is a directory beside the home, and `wipe` leaves it as it is.
+        one that the home is on. Each is a directory beside the home, and `wipe` leaves it as it is. `volumes`
+        are those that outlive the box, each by the path at which it is mounted.
         """
         directory = self._root / box_id
         home = directory / "home"
         for place in (home, *(directory / stand_in(mount) for mount in mounts)):
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._mark(directory, box_id, environ or {}, mounts)
+        for mount, volume in volumes.items():
+            kept = self._volume(volume)
+            kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+            link = directory / stand_in(mount)
+            if not link.is_symlink():
+                link.symlink_to(kept, target_is_directory=True)
+        self._mark(directory, box_id, environ or {}, (*mounts, *volumes))
         self._put_gpus(directory, gpus)
         if self.way == "local":
             programs = None if gpus is None else os.fspath(directory / _PROGRAMS)
@@ -103,6 +112,14 @@ class Sites:
             # A marker that is written again would count as a file written since the launch.
             if not marker.exists() or marker.read_text(encoding="utf-8") != content:
                 marker.write_text(content, encoding="utf-8")
+
+    def delete_volume(self, volume: str) -> None:
+        """Remove the volume and everything on it."""
+        shutil.rmtree(self._volume(volume), ignore_errors=True)
+
+    def _volume(self, volume: str) -> Path:
+        """The directory that stands for a volume, beside those of the boxes."""
+        return (self._root.parent / "volumes" / volume).absolute()
 
     def _put_gpus(self, directory: Path, gpus: RehearsedGpus | None) -> None:
         """The stand-in says what was rented, with the faults of this box."""

@@ -35,7 +35,7 @@ _OUTCOMES: dict[str | None, str] = {
 
 
 def describe(event: timeline.Event) -> str:
-    """Write that event as a sentence. Of an event that cannot be read, say as much as can be said."""
+    """Write that event as a sentence. If the event cannot be read, say as much as is known."""
     match event:
         case timeline.Intended():
             return f"Written down before there was a box: {_terms_words(event)}."
@@ -100,6 +100,14 @@ def describe(event: timeline.Event) -> str:
         case timeline.Pushed(tree=tree):
             where = f" of {_text(tree.get('directory'))}" if tree else ""
             return f"Pushed {_files(event)}{where}: what had changed."
+        case timeline.SettingUp(job=job, commands=commands):
+            return f"The box is being set up by {_text(job)}: {some(len(commands), 'command')}."
+        case timeline.SetUp(job=job, state="done", filed=filed, unfiled=unfiled):
+            made = f"; {some(filed, 'file')} that it made are on record" if filed else ""
+            return f"The box was set up by {_text(job)}{made}{_unfiled_words(unfiled)}."
+        case timeline.SetUp(job=job, why=why):
+            because = f": {_clause(why)}" if why else ""
+            return f"The box could not be set up by {_text(job)}{because}."
         case timeline.Preparing(job=job):
             return f"An environment is being made by {_text(job)}."
         case timeline.Prepared(state=state, job=job):
@@ -190,6 +198,10 @@ def describe(event: timeline.Event) -> str:
 
 
 # What some kinds say
+
+
+def _unfiled_words(why: str | None) -> str:
+    return f"; {_clause(why)}" if why else ""
 
 
 def _describe_recovered(event: timeline.Recovered) -> str:

@@ -1,4 +1,4 @@
-"""The directory that keeps files of a box. Each file is verified by its hash, and what it replaces is kept."""
+"""The directory that keeps files of a box. Each file is verified by its hash, and a file that it replaces is kept."""
 
 import asyncio
 import ctypes
@@ -113,8 +113,8 @@ def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Pat
     """Return the path of the partial file in which the bytes of `entry` are gathered.
 
     The partial file is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer
-    version of the file has another time or size, and so another path. If both are the same, the hash shows the
-    difference in the end.
+    version of the file has another time or size, and so another path. If time and size are the same, the hash shows
+    the difference in the end.
     """
     told = f"{entry.size_bytes} {entry.mtime_ns} {entry.name}"
     return directory / within / sha256(told.encode()).hexdigest()

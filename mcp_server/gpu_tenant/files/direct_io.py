@@ -6,7 +6,7 @@ import mmap
 import os
 import stat
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
@@ -18,6 +18,7 @@ BLOCK_BYTES = 2 << 20
 """How much is read at once. Reading a file takes three buffers of this size, and no more memory."""
 _IN_FLIGHT = 2
 """How many reads are under way at once. With only one, the storage is idle between reads."""
+_FLUSHED_AT_ONCE = 16
 ALIGNED_BYTES = 4096
 """Unbuffered reads and writes begin and end at a multiple of this."""
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -44,6 +45,28 @@ def flush(opened: int) -> None:
     if hasattr(os, "posix_fadvise"):
         os.fsync(opened)
     _forget(opened, 0, 0)
+
+
+def flush_all(paths: Sequence[Path]) -> Sequence[bool]:
+    """Flush these files to their storage. Return for each whether that was done.
+
+    Many are flushed at once, because the storage then carries out several requests as one.
+    """
+    with ThreadPoolExecutor(min(_FLUSHED_AT_ONCE, len(paths) or 1)) as threads:
+        return list(threads.map(_is_flushed, paths))
+
+
+def _is_flushed(path: Path) -> bool:
+    opened = open_regular(path)
+    if opened is None:
+        return False
+    try:
+        flush(opened)
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+    return True
 
 
 def _forget(opened: int, start: int, size_bytes: int) -> None:
@@ -216,7 +239,7 @@ class Stored:
 
     @property
     def size_bytes(self) -> int:
-        """How long the file is now."""
+        """The file's size now."""
         return os.fstat(self.opened).st_size
 
     def to_the_end(self, start: int) -> Generator[memoryview, None, None]:
@@ -265,7 +288,7 @@ class Stored:
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """Start a read. If one read is enough for all the bytes that are wanted, that read is done on return."""
+        """Start a read. If one read is enough for all the bytes that are wanted, it is done when this returns."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:

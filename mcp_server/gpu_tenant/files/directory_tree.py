@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 Parts = tuple[str, ...]
-"""A path below a root, in parts as the file system takes them."""
+"""A path below a root, as a tuple of the names in it."""
 _OPEN_AT_ONCE = 64
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = _DIRECTORY | getattr(os, "O_NOFOLLOW", 0)
@@ -54,7 +54,10 @@ class Tree:
         self._touched.add(parts)
 
     def spare(self) -> None:
-        """Close the directories that were asked for longest ago, until no more than the allowed number is open."""
+        """Close directories until no more than the allowed number is open.
+
+        Those that have not been used for longest go first.
+        """
         while len(self._open) > _OPEN_AT_ONCE:
             self._leave(next(parts for parts in self._open if parts))
 

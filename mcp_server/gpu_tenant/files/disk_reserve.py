@@ -1,4 +1,4 @@
-"""Room that is kept for the end of a lease: a full disk must not keep a box from being torn down."""
+"""Room that is reserved for the end of a lease, because a full disk must not prevent the teardown of a box."""
 
 import errno
 import os
@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 RESERVES = {"watch": 1 << 20, "end": 4 << 20}
-"""How many bytes are reserved, and for what: a watch that must continue, and a teardown, which may use both."""
+"""How many bytes are reserved for each purpose: for a watch, which must continue, and for a teardown.
+
+A teardown may use both.
+"""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 WANTED_BYTES = 1 << 20
-"""A disk with less room than this counts as full: a verb's lines in the ledger could be cut short."""
+"""A disk with less room than this counts as full, because writing a verb's lines in the ledger could fail midway."""
 
 
 def is_full(directory: Path) -> bool:
@@ -66,7 +69,7 @@ def _keep(reserve: Path, size_bytes: int) -> None:
 
 
 def give_up_reserve(directory: Path, purpose: Literal["watch", "end"]) -> bool:
-    """Give up the reserve for that purpose if the disk of `directory` is full. Return whether there was one."""
+    """Free the reserve for that purpose if the disk of `directory` is full. Return whether there was a reserve."""
     if not is_full(directory):
         return False
     there = [

@@ -27,7 +27,7 @@ from gpu_tenant.files.state_dir import CHUNK_BYTES, reread
 KNOWN = ".known.json"
 """No file that a box sends can have this name: see `paths.require_apart`."""
 _APART_NS = 2_000_000_000
-"""The coarsest clock that any file system has moves in steps of this size."""
+"""The coarsest clock of any file system moves in steps of this size."""
 _AT_ONCE_BYTES = 64 << 20
 _FICLONE = 0x40049409
 """This number is the same on every Linux for x86 or ARM. Elsewhere the call is refused."""
@@ -45,7 +45,7 @@ class Remembered(NamedTuple):
     sha256: str
 
     def is_still(self, seen: os.stat_result | None) -> bool:
-        """Whether `seen` is the same file, not written to since.
+        """Whether `seen` is the same file, and nobody has written to it since.
 
         A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so that the two differ. A
         file that still has these two times was not written to, because a write would have made them equal. If both

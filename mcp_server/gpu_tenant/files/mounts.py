@@ -22,7 +22,7 @@ class Mount(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether what lies on this mount is lost when this computer loses power."""
+        """Whether the files on this mount are lost when this computer loses power."""
         return self.kind in _MEMORY
 
     @property

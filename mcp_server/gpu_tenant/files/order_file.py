@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errand import Usual
 from gpu_tenant.domain.errors import BadRequest, SecretRefused
-from gpu_tenant.domain.order import AtProvider, Order
+from gpu_tenant.domain.order import AtProvider, Order, VolumeMount
 from gpu_tenant.files.secret_scan import find_secrets
 
 NAME = "gpu-tenant.toml"
@@ -30,10 +30,19 @@ FIRST = """\
 # cuda = "12.4"           # the driver runs at least this; the audit checks it
 # python = "3.10"         # python3 on the box is at least this; the audit checks it
 
-# Variables of every job, by reference. No value is stored:
+# Commands that run once, in the work directory, after the first push and before the first job; again on a new box.
+# What they make is no work: it is lost with the box. Name no secret in them: they have the variables below.
+# setup = ["apt-get install -y ffmpeg", "pip install -r requirements.txt"]
+# setup_minutes = 60      # then they are ended
+
+# Variables of every job and of the setup, by reference. No value is stored:
 # env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
+
+# A volume that outlives the box: `gpu-tenant volumes --create data ...` makes it, once.
+# [volumes.data]
+# path = "/data"
 
 # What `gpu-tenant run` does here, so that it needs no other words.
 # [run]
@@ -70,7 +79,7 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
     """Read an order. `path` is the file, or the directory that has it.
 
     Raises:
-        BadRequest: there is no such file, or it has something that no order has.
+        BadRequest: there is no such file, or it has a field that no order has.
         SecretRefused: it has something that looks like a secret.
     """
     told = read_work_file(path, platforms)
@@ -102,17 +111,17 @@ def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
     try:
         return WorkFile.model_validate(said)
     except ValidationError as error:
-        # The input is left out: it may be a secret that somebody wrote into the file.
+        # The input is not shown, because it may be a secret that somebody wrote into the file.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     raise _wrong(file, f"`{field}`: {first['msg'].removeprefix('Value error, ')}")
 
 
 def write_first(directory: Path) -> Path:
-    """Write a first order with comments, which orders nothing yet. A file that is there stays as it is.
+    """Write a first order, which has only comments and orders nothing yet. An existing file stays as it is.
 
     Raises:
-        BadRequest: there is a file, or none can be written.
+        BadRequest: the file exists already, or cannot be written.
     """
     path = directory / NAME
     try:
@@ -145,6 +154,10 @@ def _must_be_known(file: Path, said: dict[str, object], platforms: Sequence[str]
     run = said.get("run")
     if isinstance(run, dict):
         _keys_of(file, run, Usual, "run.")
+    volumes = said.get("volumes")
+    for name, table in volumes.items() if isinstance(volumes, dict) else ():
+        if isinstance(table, dict):
+            _keys_of(file, table, VolumeMount, f"volumes.{name}.")
     own = said.get("provider")
     if not isinstance(own, dict):
         return

@@ -17,6 +17,8 @@ _UNSEEN = re.compile(
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 """The same characters as in the caretaker. If the two sides escaped names differently, no digest would match."""
+_NOWHERE = frozenset((b"", b".", b".."))
+"""The parts that no name may have."""
 _ROOTS = (b"work", b"root", b"log")
 """The directories for a box's files. Anything beside these in a kept directory is our own."""
 
@@ -51,11 +53,14 @@ def parts_of(name: str) -> tuple[str, ...]:
     Raises:
         ValueError: `name` is absolute or empty, has a part that is `..`, `.` or empty, or contains a NUL.
     """
+    return tuple(os.fsdecode(part) for part in _raw_of(name).split(b"/"))
+
+
+def _raw_of(name: str) -> bytes:
     raw = to_bytes(name)
-    parts = raw.split(b"/")
-    if b"\0" in raw or any(part in (b"", b".", b"..") for part in parts):
+    if b"\0" in raw or not _NOWHERE.isdisjoint(raw.split(b"/")):
         raise ValueError(f"not a relative name: {name}")
-    return tuple(os.fsdecode(part) for part in parts)
+    return raw
 
 
 def below(root: Path, name: str) -> Path:
@@ -75,21 +80,20 @@ def require_apart(names: Iterable[str]) -> None:
     """
     seen: set[bytes] = set()
     for name in names:
-        below(Path(), name)
-        raw = to_bytes(name)
+        raw = _raw_of(name)
         if raw.partition(b"/")[0] not in _ROOTS or b"/" not in raw:
             raise ValueError(f"not below work/, root/ or log/: {name}")
         if raw in seen:
             raise ValueError(f"named twice: {name}")
         seen.add(raw)
+    directories: set[bytes] = set()
     for raw in seen:
         parent = raw.rpartition(b"/")[0]
-        while parent:
-            if parent in seen:
-                raise ValueError(
-                    f"the same name is a file and a directory: {escape(os.fsdecode(parent))}"
-                )
+        while parent and parent not in directories:
+            directories.add(parent)
             parent = parent.rpartition(b"/")[0]
+    for both in sorted(directories & seen):
+        raise ValueError(f"the same name is a file and a directory: {escape(os.fsdecode(both))}")
 
 
 def leads_inside(name: str, target: str) -> bool:

@@ -24,9 +24,9 @@ _PROBES = (
     "results_final.json",
     "1/2",
 )
-"""Unrelated names of files, such as jobs write. A pattern that matches half of them is too wide."""
+"""Unrelated names of files such as jobs write. A pattern that matches half of these names is too wide."""
 _BYTE = "%[0-9A-F]{2}"
-"""A byte that cannot be shown, as it stands in a name from the box."""
+"""A byte that cannot be shown, in the form that it has in a name from the box."""
 _NO_FILES = frozenset({"proc", "sys", "dev"})
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
@@ -36,9 +36,10 @@ _TOKEN = re.compile(
 
 
 def require_narrow(discard: Iterable[str]) -> None:
-    """Require that every pattern of `discard` gives up something specific, and not just everything.
+    """Require that every pattern of `discard` gives up something specific, and not everything.
 
-    What a pattern that begins with `~/` or `/` covers is decided on the box, which knows where its home is.
+    If a pattern begins with `~/` or `/`, the box decides what it covers, because only the box knows where its home
+    is.
 
     Raises:
         BadRequest: a pattern covers everything, even files that nobody has thought of or that come later.
@@ -79,13 +80,14 @@ def no_pattern(pattern: str, why: str) -> BadRequest:
 def told_apart(
     artifacts: Sequence[str], discard: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is kept and what may be lost, in patterns without `!`.
+    """Return what is kept and what may be lost, in patterns without `!`.
 
-    `!out/huge.bin` among the artifacts takes that file out of what the others keep. A bare name after the `!` means
-    files of that name below each of them. `!` in a discard keeps what it names.
+    Among the artifacts, `!out/huge.bin` excludes that file from what the other patterns keep. If `!` is followed by
+    a bare name, it excludes the files of that name below each of the other patterns. In a discard, `!` keeps what
+    it names.
 
     Raises:
-        BadRequest: there are only artifacts that are not kept.
+        BadRequest: all the artifacts are exclusions, so nothing would be kept.
     """
     kept = [pattern for pattern in artifacts if not pattern.startswith("!")]
     lost = [pattern for pattern in discard if not pattern.startswith("!")]
@@ -103,13 +105,13 @@ def told_apart(
 
 
 def _below(place: str, name: str) -> str:
-    """The pattern of files of that name anywhere below what `place` means."""
+    """Return the pattern of files of that name, anywhere below the paths that `place` matches."""
     is_anywhere = "/" not in place.rstrip("/") and not place.startswith("~")
     return f"{'**/' if is_anywhere else ''}{place.rstrip('/')}/**/{name}"
 
 
 def literal_pattern(path: str) -> str:
-    """The pattern that means the file at that path, whatever characters its name has."""
+    """Return the pattern that matches only the file at that path, whatever characters its name has."""
     return re.sub(r"([][*?\\])", r"\\\1", path)
 
 
@@ -203,7 +205,10 @@ def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _segment(part: str) -> Callable[[str], re.Match[str] | None]:
-    """Matches one name, as the box lists it, with one part of a pattern. The box reads the part in the same way."""
+    """Return a test for whether one name, as the box lists it, matches one part of a pattern.
+
+    The box reads the part in the same way.
+    """
     source = ""
     for token in _TOKEN.finditer(part):
         if token.lastgroup == "set":

@@ -75,7 +75,7 @@ class Guarded:
     def keys_among(self, directory: Path, files: Mapping[str, Path]) -> Iterator[str]:
         """Yield the names of those `files` that are protected. They belong to the work tree in `directory`.
 
-        A file that lies elsewhere, because a link to it was included, is judged by where it lies.
+        If a link was included, the file to which it leads is judged by its own place.
         """
         inside, is_near = directory.resolve(), self.meets(directory)
         for name, path in files.items():

@@ -48,7 +48,7 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 
 
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
-    """Mark the state directory as that rehearsal's. The ledger in it still has to agree."""
+    """Mark the state directory as that rehearsal's. The ledger in it has to be marked, too."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     replace_file(state / _FILE, rehearsal.model_dump_json(), durable="none")
 

@@ -58,19 +58,29 @@ def _empty(top: int, directory: Path) -> None:
     """
     device = os.fstat(top).st_dev
     here, names, stuck = os.dup(top), list[str](), set[tuple[int, int]]()
+    # A level is listed when it is entered, and once more when its directories are gone: to list it
+    # for each of them would take the square of their number.
+    left_on = [_clear_files(here, device, directory, stuck)]
     try:
         while True:
-            inner = _clear_files(here, device, directory, stuck)
-            if inner is not None:
-                seen = os.stat(inner, dir_fd=here, follow_symlinks=False)
+            left_on[-1] = left_on[-1] or _clear_files(here, device, directory, stuck)
+            if left_on[-1]:
+                inner = left_on[-1].pop()
+                try:
+                    seen = os.stat(inner, dir_fd=here, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
                 try:
                     here = _move_aside(here, inner)
-                    names.append(inner)
                 except OSError:
                     stuck.add((seen.st_dev, seen.st_ino))
+                    continue
+                names.append(inner)
+                left_on.append(_clear_files(here, device, directory, stuck))
                 continue
             if not names:
                 return
+            left_on.pop()
             left = os.fstat(here)
             here, name = _move_aside(here, ".."), names.pop()
             try:
@@ -81,15 +91,17 @@ def _empty(top: int, directory: Path) -> None:
         os.close(here)
 
 
-def _clear_files(
-    here: int, device: int, directory: Path, stuck: set[tuple[int, int]]
-) -> str | None:
+def _clear_files(here: int, device: int, directory: Path, stuck: set[tuple[int, int]]) -> list[str]:
     """Remove everything but directories from the open directory.
 
-    Returns the name of a directory to empty first, or None if there is none.
+    Returns the names of the directories to empty first, but for those that are `stuck`.
     """
+    left: list[str] = []
     for name in os.listdir(here):
-        seen = os.stat(name, dir_fd=here, follow_symlinks=False)
+        try:
+            seen = os.stat(name, dir_fd=here, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
         if not stat.S_ISDIR(seen.st_mode):
             with suppress(OSError):
                 os.unlink(name, dir_fd=here)
@@ -98,8 +110,8 @@ def _clear_files(
         elif (seen.st_dev, seen.st_ino) not in stuck:
             with suppress(OSError):  # its owner may have removed all its permissions
                 os.chmod(name, 0o700, dir_fd=here)
-            return name
-    return None
+            left.append(name)
+    return left
 
 
 def _move_aside(here: int, name: str) -> int:

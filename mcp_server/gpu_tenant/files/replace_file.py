@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 Durable = Literal["none", "file", "directory"]
-"""What a power cut may undo.
+"""How durable a replacement is, which says what a power cut may undo.
 
-`none`: everything, also the content, which only costs work. `file`: only the renaming, so that the old content is
+`none`: everything, even the content, which only costs work. `file`: only the renaming, so that the old content is
 back. `directory`: nothing.
 """
 

@@ -180,7 +180,7 @@ def _is_random(value: str) -> bool:
 
 
 def _is_password(value: str) -> bool:
-    """Whether the value has three of the four kinds of characters, or is as random as a token."""
+    """Whether the value has three of the four kinds of characters, or looks as random as a token."""
     if len(value) < 8 or _is_placeholder(value) or _is_wordlike(value) or value[0] in "/~@.":
         return False
     kinds = (str.islower, str.isupper, str.isdigit, lambda c: not c.isalnum())

@@ -40,8 +40,8 @@ class Home:
         or sets its own data directory, would hide the boxes it rented from all other hosts.
 
         Raises:
-            BadRequest: the environment names an empty or relative directory. This would be another ledger in each
-                directory from which a command runs.
+            BadRequest: the environment names an empty or relative directory. With a relative one, each directory
+            from which a command runs would have a ledger of its own.
         """
         named = environ.get("GPU_TENANT_HOME")
         if named is None:
@@ -86,7 +86,7 @@ class Home:
 
     @property
     def lent(self) -> Path:
-        """The record of which of the owner's machines are lent to a lease."""
+        """The record of which of the owner's own machines are under a lease."""
         return self.root / "lent"
 
     @property
@@ -135,8 +135,8 @@ class Reread(NamedTuple):
 def open_cold(path: Path) -> BinaryIO | None:
     """Open the regular file at `path` so that it is read from its storage. None if there is no such file.
 
-    If the system allows that, the file is first dropped from the page cache, so that the bytes come from the storage
-    and not from memory.
+    If possible, the file is first dropped from the page cache, so that the bytes come from the storage and not from
+    memory.
     """
     opened = open_regular(path)
     if opened is None:
@@ -171,7 +171,7 @@ def link_target(path: Path) -> bytes | None:
 
 
 def is_reached(root: Path, path: Path) -> bool:
-    """Whether everything between `root` and `path` is a real directory. A link would lead to another place."""
+    """Whether everything between `root` and `path` is a real directory, and no link that would lead elsewhere."""
     between = path.parents[: len(path.relative_to(root).parts) - 1]
     try:
         return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
@@ -232,7 +232,7 @@ class Placing:
 
 
 def _free(name: str, directory: int) -> str:
-    """Return a name that is free there, so that nothing else superseded at that moment is overwritten."""
+    """Return a name that is free there, so that nothing that was superseded before is overwritten."""
     free = name
     with suppress(FileNotFoundError):
         for taken in count(2):

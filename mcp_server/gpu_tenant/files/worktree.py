@@ -1,4 +1,4 @@
-"""Which files of a directory make up the work: all that git's rules for `.gitignore` do not exclude.
+"""Which files of a directory make up the work: all files that git's rules for `.gitignore` do not exclude.
 
 Ignored files and links stay on this computer. They are listed with their sizes, so that missing data is noticed at
 the push and not only when a job fails.
@@ -62,7 +62,7 @@ def files_of(directory: Path, include: Sequence[str] = ()) -> dict[str, Path]:
 
 
 def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
-    """Return the regular files below `directory` that are not ignored, and those that `include` names all the same.
+    """Return the regular files below `directory` that are not ignored, and also those that `include` names.
 
     `include` has names of files and folders, relative to `directory`. A folder is included with everything in it
     except links and `.git`. A link is followed only if `include` names it, because it may point anywhere. What is
@@ -141,7 +141,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
 def _measure(
     directory: Path, path: Path, why: Literal["ignored", "link"], taken: set[str]
 ) -> LeftOut | None:
-    """Measure what is left out at `path`. None if all of it was included."""
+    """Measure what is left out at `path`. None if nothing is left out."""
     name = os.fspath(path.relative_to(directory))
     if not path.is_dir():
         if name in taken:
@@ -182,8 +182,8 @@ def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
     """Whether `rule` matches the entry itself. The folders above the entry were judged before.
 
     We do not use `GitIgnoreSpec`, because it judges a file together with its folders. So it loses files in folders
-    that rules like `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after a name that the rule took for
-    a folder.
+    that rules like `*`, `!*/`, `!*.py` keep. In pathspec's patterns, the group `ps_d` is the slash after a name. If
+    it matched, the rule took the name for a folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True

@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60
-"""The least progress and time for a forecast. With less of either, none is made: a job's first steps are its slowest."""
+"""The least progress and time for a forecast.
+
+With less of either, there is no forecast, because a job's first steps are its slowest.
+"""
 _STEP, _STEP_S = 0.01, 60
 """The least progress, and the least time, between two recorded marks."""
 _SOON = timedelta(hours=1)
-"""How soon the budget must be spent to be worth a warning. That it may be spent before the deadline was agreed."""
+"""A warning is given only if the budget will be spent sooner than this.
+
+The owner agreed that it may be spent before the deadline.
+"""
 
 _FRACTION: TypeAdapter[float | None] = TypeAdapter(float | None)
 

@@ -167,7 +167,7 @@ _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
     "host_lost": "host_lost",
     "scheduler_oom": "cgroup_oom",
 }
-"""Ends for which the words of the log are enough without another fact, because no counter counts them."""
+"""Causes for which the words of the log are enough, because the box has no counter that could confirm them."""
 
 _OUT_OF_MEMORY: Final[tuple[Verdict, ...]] = ("cgroup_oom", "host_oom")
 _FULL: Final[tuple[Verdict, ...]] = ("disk_full", "inodes_full")
@@ -204,7 +204,7 @@ class _End:
 
 
 def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) -> Diagnosis | None:
-    """Why the job ended, by the strongest evidence there is. None while it runs, and if it finished.
+    """Return why the job ended, by the strongest evidence there is. None while it runs, and None if it finished.
 
     What the box counted outranks what the log says. Of the log, only the last words count. If the evidence
     contradicts itself, or nothing is conclusive, the verdict is `unknown`, with what is known.
@@ -401,7 +401,10 @@ def _by_exit(
 def _without_space(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
 ) -> tuple[Verdict, str]:
-    """The verdict if the system refused a write because bytes or inodes ran out. The facts decide which of the two."""
+    """Return the verdict if the system refused a write because bytes or inodes ran out.
+
+    The facts show which of the two ran out.
+    """
     if _IN_SHM.search(words.line):
         return _without_shm(signs, shares, says)
     disk, inodes = "disk_full" in signs, "inodes_full" in signs
@@ -432,7 +435,7 @@ def _without_shm(
         return "shm_full", f"{signs['shm_full']}; {says}"
     whole, free = shares.get("shm_bytes", 0), shares.get("shm_free_bytes", 0)
     if whole > _TINY_SHM and free > whole * _AMPLE:
-        # What a dead process held in /dev/shm is free again, but it can hardly have held this much.
+        # When a process dies, what it held in /dev/shm becomes free again. But it can hardly have held this much.
         return "unknown", f"{says}, but {int(free)} of {int(whole)} bytes are free in /dev/shm"
     return "shm_full", says
 

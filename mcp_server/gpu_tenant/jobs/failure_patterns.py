@@ -196,7 +196,7 @@ _OF_LINES: Final = _kinds(
 )
 _NEAR_THE_END: Final = 8
 _ANYWHERE: Final = ("nccl_timeout", "killed", "scheduler_oom", "shm")
-"""Kinds that count wherever they stand, because many lines without news may follow, such as a launcher's traceback."""
+"""Kinds that count wherever they stand in the log, because many lines may follow, such as a launcher's traceback."""
 _WEAK: Final = ("talk", "error", "echo", "write_failed", "gpu_error", "silent")
 
 
@@ -231,8 +231,8 @@ class _Raised:
 def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
     """Find the failure that the very end of the log names. A failure that the job survived does not count.
 
-    An uncaught exception ends Python with status 1. So if the status is another one, a traceback was only
-    reported by the job, and is not what ended it.
+    An uncaught exception ends Python with status 1. So if the status is not 1, the job only printed the traceback,
+    and something else ended it.
     """
     lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
     lines = [line for line in lines if line.strip()][-_LINES:]
@@ -296,7 +296,7 @@ def _told_after(lines: Sequence[str], one: _Raised) -> Sequence[str]:
 
 
 def _choose(raised: Sequence[_Raised]) -> LastWords | None:
-    """Choose the exception that ended the job, or the exception that caused it if that one says more."""
+    """Choose the exception that ended the job. If the exception that caused it says more, choose that one."""
     if not raised:
         return None
     last = raised[-1]

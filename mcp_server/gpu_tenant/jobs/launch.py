@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
+from gpu_tenant.box.script_replies import SETUP_NAME
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
@@ -34,14 +35,15 @@ class Launched(Record):
     discard: tuple[str, ...]
     already: bool
     environment: str | None = Field(
-        description="the prepared one it runs in; None: the image's own"
+        description="the prepared environment it runs in; None: the image's own"
     )
     died: str | None = Field(
         default=None, description="how it ended, if a look a second later found it ended badly"
     )
     guard: str
     sweep: str | None = Field(
-        default=None, description="its id and how its cells stand; job is the first of them here"
+        default=None,
+        description="the sweep's id and the state of its cells; `job` is the first cell on this box",
     )
     next: str
 
@@ -116,9 +118,10 @@ async def launch(
 
 
 async def _died_at_once(session: Session, job: JobId) -> str | None:
-    """Say how the job ended, if it failed within a second, as a mistyped command does. None if it runs, or is unknown.
+    """Say how the job ended, if it failed within a second, as a mistyped command does.
 
-    The job runs in real time in a rehearsal as well, so this waits in real time.
+    None if it runs, or if that is unknown. This waits in real time, because a job runs in real time even in a
+    rehearsal.
     """
     await asyncio.sleep(_LOOK_AFTER_S)
     try:
@@ -136,8 +139,8 @@ async def _died_at_once(session: Session, job: JobId) -> str | None:
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:
     """Check that the box can match those patterns, and that no pattern in `discard` covers a whole place.
 
-    The box is asked before the patterns are recorded, and only about patterns that lead outside the work
-    directory: what those cover depends on where the box's home directory is.
+    The box is asked before the patterns are recorded. It is asked only about patterns that lead outside the work
+    directory, because what these cover depends on where the box's home directory is.
 
     Raises:
         BadRequest: a pattern cannot be matched, or covers too much.
@@ -188,6 +191,8 @@ def _declare(
         raise BadRequest(
             f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"
         )
+    if name is not None and SETUP_NAME.fullmatch(name):
+        raise BadRequest(f"{name} names a setup of the box", remedy="choose another name")
     jobs = ledger.jobs(lease.id)
     by_name = next((job for job in jobs if job.id == name), None)
     if by_name is not None and by_name.command != command:

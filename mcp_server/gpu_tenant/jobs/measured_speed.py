@@ -21,7 +21,7 @@ class MeasuredPace(NamedTuple):
 
 
 def measured_paces(ledger: Ledger, like: LeaseId) -> dict[tuple[str, int], MeasuredPace]:
-    """Return how fast the newest job of the lease `like` ran, on each GPU and count that has run its very command."""
+    """Return how fast the newest job of the lease `like` ran, on each kind and number of GPUs that ran its command."""
     jobs = ledger.jobs(like)
     if not jobs:
         return {}

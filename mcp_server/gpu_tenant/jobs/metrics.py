@@ -211,9 +211,10 @@ class _Steps:
         return self._counted is not None
 
     def at(self, epoch: LogPosition | None, step: LogPosition | None) -> float | None:
-        """Return the position of a line that reports these. A line that reports neither is where the last one was.
+        """Return the position of a line that reports these.
 
-        None if no line has reported a position yet.
+        A line that reports neither has the position of the line before. None if no line has reported a position
+        yet.
         """
         if epoch is not None:
             self._is_new_epoch = self._epoch is not None and epoch.done > self._epoch

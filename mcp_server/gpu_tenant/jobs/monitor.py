@@ -12,6 +12,7 @@ from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
 from gpu_tenant.box.session import Session
+from gpu_tenant.box.setup import commands_of, setup_job, setup_jobs
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
@@ -68,7 +69,7 @@ class Watched(Record):
         default=None, description="how often it should save, as seen so far"
     )
     gang: str | None = Field(
-        default=None, description="one job over several leases: how it stands on the others"
+        default=None, description="if the job runs over several leases, its state on the others"
     )
     next: str
 
@@ -155,6 +156,9 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         BadRequest: there is no such job.
     """
     jobs = ledger.jobs(lease.id)
+    events = ledger.events(lease.id) if name is not None or not jobs else ()
+    if setups := [one for one in setup_jobs(events) if name in (None, one)]:
+        return setup_job(lease, setups[-1], commands_of(ledger, lease), ledger=ledger)
     chosen = [job for job in jobs if name in (None, job.id)]
     if not chosen:
         lacks = (

@@ -81,7 +81,10 @@ _METRIC = re.compile(
 _METRIC_NAME = re.compile(rf"(?:^|[\W_])(?:{_METRIC_WORDS})(?:$|[\W_\d])", re.IGNORECASE)
 
 _FIRST = ("loss", "train_loss", "train/loss", "eval_loss", "val_loss", "eval/loss", "val/loss")
-"""The metrics that a person looks for first, in this order. Then come other losses, then the rest as the log has them."""
+"""The metrics that a person looks for first, in this order.
+
+Other losses come next, and then the rest in the order of the log.
+"""
 
 _TOTAL_KEYS: dict[Unit, tuple[str, ...]] = {
     "step": ("total_steps", "max_steps", "num_steps", "steps"),
@@ -98,7 +101,10 @@ _DONE_KEYS: dict[str, Unit] = {
 
 
 def whole_lines(tail: str) -> str:
-    """The tail of a log without its first line, which may be cut. If the tail is a single line, all of it."""
+    """Return the tail of a log without its first line, which may be cut.
+
+    If the tail is a single line, return all of it.
+    """
     return _CUT.sub("", tail, count=1)
 
 
@@ -229,7 +235,7 @@ def _fields(line: str) -> dict[str, float]:
 
 
 def _name(said: str) -> str:
-    """Make the name printable: JSON can encode what no text contains, such as half a character."""
+    """Make the name printable, because JSON can encode what no text contains, such as half a character."""
     return (said if said.isprintable() else plain(said))[:64]
 
 

@@ -19,7 +19,7 @@ from gpu_tenant.jobs.metrics import MOST_POINTS, MetricCurve, Series
 from gpu_tenant.jobs.monitor import Watched
 
 _APART_S = 2.0
-"""Looks closer together than this leave one reading, because several faces may look at the same time."""
+"""If looks are closer together than this, only one reading is recorded. Several faces may look at the same time."""
 _MOST_BYTES = 2_000_000
 _TAIL_BYTES = 32_768
 _GROUP = 16
@@ -93,7 +93,7 @@ class Readings(Record):
     fraction: tuple[float | None, ...] = Field(description="of the job's whole, by its own log")
     gpus: tuple[GpuCourse, ...]
     metrics: dict[str, Series] = Field(
-        description="by step, as far as looks met them; a log has every line"
+        description="by step, as far as looks saw them; only the log itself has all values"
     )
 
 

@@ -21,7 +21,10 @@ _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 _MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
-"""Sockets of programs outside the sandbox, which could do for the command what it may not do itself."""
+"""Sockets of programs outside the sandbox.
+
+Such a program could do for the command what the command may not do itself.
+"""
 
 
 class Lacking(Exception):

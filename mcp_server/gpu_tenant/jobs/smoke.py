@@ -34,7 +34,7 @@ from gpu_tenant.providers.credentials import read_table
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
-"""Caches of earlier downloads: the variable that names each, and its place below a home directory.
+"""The caches of earlier downloads. Each has the variable that names it, and its place below a home directory.
 
 The test may read them. New downloads go to a layer above the caches, which is deleted with the test.
 """
@@ -54,8 +54,12 @@ class SmokeReceipt(Record):
     log_tail: str
     at: AwareDatetime
     next: str
-    confined: str = Field(default="not at all", description="what kept it from this computer")
-    left_out: tuple[str, ...] = Field(default=(), description="what it did not see, as for push")
+    confined: str = Field(
+        default="not at all", description="how it was kept away from this computer's files"
+    )
+    left_out: tuple[str, ...] = Field(
+        default=(), description="what was left out of its copy, as for a push"
+    )
 
 
 async def smoke(
@@ -238,7 +242,10 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """Return that place, and where its links lead, if they exist. Never return a place that contains a home."""
+        """Return that place, and the place where its links lead, as far as they exist.
+
+        Never return a place that contains a home.
+        """
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):

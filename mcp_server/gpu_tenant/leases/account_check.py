@@ -9,7 +9,7 @@ from gpu_tenant.ledger import Ledger
 
 
 async def remember(context: Context, lease: Lease) -> None:
-    """Record which server and key the lease's box is asked about with, and whose account the key belongs to."""
+    """Record the server and the key with which the lease's box is looked up, and the key's account."""
     connector, ledger = context.connector(lease), context.ledger
     asking = _asking_of(context, lease)
     if asking is None or not isinstance(connector, Accounted):
@@ -26,7 +26,9 @@ async def remember(context: Context, lease: Lease) -> None:
         try:
             account = await connector.account()
         except ProviderTrouble:
-            account = None  # The key can still tell it later, as long as the key is not changed.
+            account = (
+                None  # The account can still be asked for later, as long as the key is not changed.
+            )
     if account is not None or not ours:
         ledger.note_asking(lease.id, asking.of(account), at=ledger.now())
 
@@ -45,7 +47,7 @@ async def note_asking(context: Context, lease: Lease) -> None:
 
 
 def is_asking_noted(context: Context, lease: Lease) -> bool:
-    """Whether the ledger knows where the lease's box is asked for now, and with which key, as far as that matters."""
+    """Whether the ledger knows the server and the key with which the lease's box is looked up now, if they matter."""
     asking = _asking_of(context, lease)
     return asking is None or any(
         each.is_like(asking) for each in context.ledger.askings_of(lease.id)

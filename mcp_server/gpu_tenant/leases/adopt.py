@@ -42,7 +42,7 @@ async def adopt(
     mark on the box is to be ignored. It is only for a person's explicit request.
 
     Raises:
-        BoxTaken: another lease stands on the box, by whatever name the box is called.
+        BoxTaken: another lease has the box, perhaps under another name of the box.
     """
     profile = context.profile(provider)
     if provider not in context.connectors or "@" not in (target or ""):
@@ -75,8 +75,8 @@ async def adopt(
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":
-        # Its owner may have worked on it for a week: count it as used from the start, so that all
-        # of it has to be accounted for.
+        # Its owner may have worked on the box for a week. So the box counts as used from the start, and all of it
+        # has to be accounted for.
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
@@ -98,7 +98,7 @@ async def adopt(
 
 
 def bootstrap(context: Context, provider: str) -> str | None:
-    """What a person pastes into a box at that provider so that the box lets us in. None if nothing is needed."""
+    """Return what a person pastes into a box at that provider so that the box lets us in. None if nothing is needed."""
     console = context.profile(provider).console
     if console is None or console.bootstrap is None:
         return None
@@ -119,9 +119,9 @@ async def _take_over(
     over: str | None,
     price_usd_h: Decimal | None,
 ) -> Lease:
-    """Put a box that its provider lists, and that has no lease, under one. The box counts as used.
+    """Put a box under a lease. Its provider lists the box, and no lease has it yet. The box counts as used.
 
-    `price_usd_h` is the price that the box's owner states. It counts if the provider states none.
+    `price_usd_h` is the price that the box's owner states. It is used if the provider states no price.
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
@@ -203,7 +203,7 @@ async def back_at(
 
 
 def only_there(context: Context, lease: Lease) -> str | None:
-    """What the owner of a parked box must know about what is on it. None if the box was not used."""
+    """Say what the owner of a parked box must know about what is on it. None if the box was not used."""
     if lease.parked_at is None or lease.touched_at is None:
         return None
     collected = context.ledger.seal(lease.id)

@@ -1,4 +1,4 @@
-"""Puts a box that another tool rents under a lease, or under a new one if the tool has moved the box."""
+"""Puts a box that another tool rents under a lease. If the tool has moved the box, it gets a new lease."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -17,10 +17,13 @@ from gpu_tenant.ledger import Ledger
 _ASKED_EVERY = timedelta(hours=1)
 BILLED_WITHIN = timedelta(days=1)
 _PATIENCE_S = 8.0
-"""In real seconds: no person and no list of boxes waits longer than this for a bill."""
+"""Nobody waits longer than this for a bill, in real seconds."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""How far a bill and our count may differ. Providers round, and our count did not begin in their first second."""
+"""How far a bill and our count may differ.
+
+Providers round, and our count does not begin at the same second as theirs.
+"""
 
 
 async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:
@@ -79,7 +82,7 @@ def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
 
 
 def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:
-    """How the bill, without charges for bytes, differs from our count, in a sentence. None if they agree."""
+    """Say in a sentence how the bill, without charges for bytes, differs from our count. None if they agree."""
     most, least = lease.cost_usd(until), lease.cost_usd(min(billed.until, until))
     if most is None or least is None:
         return None
@@ -99,7 +102,7 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
 
 
 def apart_words(counted: Decimal | None, billed: Billed | None) -> str | None:
-    """Why a count and a bill that both are right are not the same sum. None if they are, or one is unknown."""
+    """Say why a count and a bill differ although both are right. None if they do not differ, or if one is unknown."""
     if counted is None or billed is None or counted == billed.usd:
         return None
     return (
@@ -121,7 +124,7 @@ def _slack(counted: Decimal) -> Decimal:
 
 
 def counted_words(lease: Lease, billed: Billed | None) -> str:
-    """What a lease's cost includes, and where its rates come from."""
+    """Say what a lease's cost includes, and where its rates come from."""
     price = lease.quote.offer.price if lease.quote else None
     source = "the rate on record"
     if price is not None:

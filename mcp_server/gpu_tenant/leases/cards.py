@@ -1,12 +1,13 @@
 """One lease on one card: what a person or an agent needs to see at a glance."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from pydantic import Field
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
@@ -29,6 +30,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words
@@ -70,11 +72,11 @@ class Card(Record):
     forecast_deadline_usd: Usd = None
     forecast_job_usd: Usd = Field(default=None, description="about, at its job's end")
     job_ends_in_s: float | None = None
-    leaking_usd_month: Usd = Field(default=None, description="bills though nothing runs")
+    leaking_usd_month: Usd = Field(default=None, description="it bills although no job runs")
     counts: str = ""
     terms: tuple[str, ...] = Field(default=(), description="the policy in force")
     stops_the_meter: str = Field(description="if this computer dies")
-    watched: str = Field(default="", description="who holds it to its terms meanwhile")
+    watched: str = Field(default="", description="who enforces its terms meanwhile")
     phase: str
     condition: Condition
     jobs: tuple[str, ...]
@@ -82,13 +84,16 @@ class Card(Record):
     next: str
     fleet: str | None = None
     together: Fleet | None = Field(
-        default=None, description="its fleet, where several were asked for"
+        default=None, description="its fleet, if several boxes were asked for"
     )
 
     def with_job(
         self, state: str | None, *, others_running: int = 0, blind: str | None = None
     ) -> "Card":
-        """The same, as a newer look has seen its newest job, or has not: `blind` says why its box does not answer."""
+        """Return the same card after a newer look at its newest job.
+
+        If that look failed, `blind` says why the box does not answer.
+        """
         condition = condition_of(
             self.phase,
             self.bills,
@@ -118,7 +123,9 @@ class Foreign(Record):
     box: str
     state: str
     price_usd_h: Usd
-    deployment: str | None = Field(default=None, description="another gpu-tenant's, by its mark")
+    deployment: str | None = Field(
+        default=None, description="whether its mark is that of another gpu-tenant"
+    )
 
 
 class Leases(Record):
@@ -128,13 +135,17 @@ class Leases(Record):
     alarms: tuple[str, ...]
     foreign: tuple[Foreign, ...] = ()
     also_billing: tuple[str, ...] = Field(
-        default=(), description="volumes, disks and the like that bill although no box uses them"
+        default=(), description="our volumes, and what bills although no box uses it"
     )
-    spent_usd: Decimal = Field(default=Decimal(0), description="on all leases, ended ones too")
+    spent_usd: Decimal = Field(
+        default=Decimal(0), description="on all leases, including ended ones"
+    )
     burning_usd_h: Decimal = Field(
-        default=Decimal(0), description="now, by the disks of stopped boxes too"
+        default=Decimal(0), description="now, including the disks of stopped boxes"
     )
-    leaking_usd_month: Decimal = Field(default=Decimal(0), description="though nothing runs")
+    leaking_usd_month: Decimal = Field(
+        default=Decimal(0), description="of boxes on which no job runs"
+    )
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
     older: str | None = Field(
@@ -146,13 +157,16 @@ class Leases(Record):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What leases have cost, and of how many that is unknown."""
+    """What leases have cost, and for how many leases the cost is unknown."""
 
     usd: Decimal
     unknown: int
 
 
 NOTHING = Spent(Decimal(0), 0)
+
+
+_NO_VOLUMES: Mapping[Volume, str] = {}
 
 
 class LossReport(Record):
@@ -188,7 +202,7 @@ def card(
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    # A job gets no further on a box that stands still, so no time of its end is true.
+    # A job gets no further on a stopped box, so any estimate of its end would be wrong.
     stands = phase in STANDS_STILL
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
@@ -227,7 +241,14 @@ def card(
         ),
         jobs=_job_names(jobs),
         alarm=told_alarm,
-        next=_next(lease, jobs, phase, recorded_fate(events), is_over=job in ENDED and not others),
+        next=_next(
+            lease,
+            jobs,
+            phase,
+            recorded_fate(events),
+            is_over=job in ENDED and not others,
+            events=events,
+        ),
         fleet=lease.fleet,
     )
 
@@ -241,17 +262,22 @@ def in_all(
     unseen: Sequence[str],
     free: Collection[str],
     strays: Sequence[Box] = (),
+    volumes: Mapping[Volume, str] = _NO_VOLUMES,
+    in_use: Collection[VolumeKey] = (),
     watched: str = "",
     older: str | None = None,
     before: Spent = NOTHING,
 ) -> Leases:
     """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
 
-    `before` is what all leases have cost that have ended, those among the cards too. `unseen` are the providers that did not say what else bills there. `free` are those that bill nothing.
-    `strays` are boxes that are listed although they were seen gone. `older` names the oldest lease among the
-    cards, where there are leases before it.
+    `before` is what all ended leases have cost, including those among the cards. `unseen` are the providers that
+    did not say what else bills there. `free` are the providers that bill nothing. `volumes` are ours, each with a
+    line about it; a lease has those `in_use`. `strays` are boxes that are listed although they were seen gone.
+    `older` names the oldest lease among the cards, if there are older leases.
     """
     live = [card for card in cards if card.state.live]
+    ours = {(volume.provider, volume.volume_id) for volume in volumes}
+    others = [left for left in leftovers if (left.provider, left.id) not in ours]
     unknown = [
         f"the rate of {card.lease}"
         for card in live
@@ -263,8 +289,9 @@ def in_all(
         if card.cost_usd is None and card.box is not None and card.provider not in free
     ]
     unknown += [
-        f"the {left.kind} {left.name or left.id}" for left in leftovers if left.usd_month is None
+        f"the {left.kind} {left.name or left.id}" for left in others if left.usd_month is None
     ]
+    unknown += [f"the volume {volume.name}" for volume in volumes if volume.usd_month is None]
     unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
     if before.unknown:
         unknown.append(f"what {some(before.unknown, 'ended lease')} cost")
@@ -272,12 +299,14 @@ def in_all(
         leases=tuple(cards),
         alarms=tuple(alarms),
         foreign=tuple(foreign),
-        also_billing=tuple(left.words for left in leftovers),
+        also_billing=(*volumes.values(), *(left.words for left in others)),
         spent_usd=_sum(card.cost_usd for card in live) + before.usd,
         burning_usd_h=_sum(card.price_usd_h for card in live)
-        + _sum(box.price_usd_h for box in strays),
+        + _sum(box.price_usd_h for box in strays)
+        + _sum(volume.usd_h for volume in volumes),
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
-        + _sum(left.usd_month for left in leftovers),
+        + _sum(left.usd_month for left in others)
+        + _sum(volume.usd_month for volume in volumes if volume.key not in in_use),
         not_counted=tuple(unknown),
         watched=watched if any(card.bills != "nobody" for card in live) else "",
         older=older,
@@ -321,8 +350,30 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
+def _setup_words(lease: Lease, events: Lines) -> str | None:
+    """Return what to do about the box's setup. None if none was begun, or it is done."""
+    told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
+    match told[-1] if told else None:
+        case timeline.SettingUp(job=job):
+            return f"{Command('monitor', lease.id, job=job)}: the box is being set up"
+        case timeline.SetUp(state="failed", job=job, why=why):
+            push = Command("push", "DIR", lease.id)
+            return (
+                f"the box could not be set up: {why}; {Command('monitor', lease.id, job=job)} shows it; "
+                f"correct that and {push}, which sets it up anew"
+            )
+        case _:
+            return None
+
+
 def _next(
-    lease: Lease, jobs: Sequence[Job], phase: str, fate: Fate | None, *, is_over: bool
+    lease: Lease,
+    jobs: Sequence[Job],
+    phase: str,
+    fate: Fate | None,
+    *,
+    is_over: bool,
+    events: Lines = (),
 ) -> str:
     match lease.state:
         case LeaseState.INTENDED:
@@ -338,6 +389,8 @@ def _next(
             if is_over:
                 return f"{home}, then {end}: its work has ended"
             return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
+        case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
+            return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
         case LeaseState.ACTIVE:

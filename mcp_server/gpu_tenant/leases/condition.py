@@ -1,4 +1,7 @@
-"""How a lease stands, in one word and one colour: its box, its job, what bills, and whether the box answers decide."""
+"""The condition of a lease, in one word and one colour.
+
+It follows from its box, its job, what bills, and whether the box answers.
+"""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -18,7 +21,7 @@ SOON_S = 900
 """A lease that ends sooner than this needs attention."""
 
 Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
-"""What bills: the box, the disk of one that is stopped, nobody, nothing any more, or that is unknown."""
+"""What bills: the box, the disk of a stopped box, nobody, nothing any more, or that is unknown."""
 Tone = Literal["good", "accent", "wait", "still", "soft", "warn", "bad"]
 Group = Literal["attention", "running", "idle", "starting", "ending", "still", "over"]
 
@@ -53,7 +56,7 @@ _GROUPS: dict[str, Group] = {
 
 
 class Condition(Record):
-    """How a lease stands: what every face shows of it first."""
+    """The condition of a lease, which every face shows first."""
 
     word: str = Field(description="its phase; while the box is ready, how its last job ended")
     tone: Tone
@@ -71,7 +74,10 @@ def condition_of(
     others_running: int = 0,
     blind: str | None = None,
 ) -> Condition:
-    """How a lease in that phase stands. `job` is the state of its newest job; `blind` is why its box does not answer."""
+    """Return the condition of a lease in that phase.
+
+    `job` is the state of its newest job. `blind` is why its box does not answer.
+    """
     over = phase == "ready" and job in ENDED
     word = f"job {job}" if over else phase
     tone = _TONES.get(word, "soft")
@@ -83,7 +89,7 @@ def condition_of(
     if alarm:
         tone = "bad"
     elif blind or (wasted and tone != "bad"):
-        # What was seen of a box that does not answer may be over by now.
+        # If a box does not answer, what was last seen of it may no longer be true.
         tone = "warn"
     if alarm or blind or wasted or near:
         group = "attention"
@@ -91,12 +97,12 @@ def condition_of(
 
 
 def recorded_jobs(jobs: Iterable[Job], events: Lines) -> tuple[str | None, int]:
-    """The last recorded state of the newest job, and of how many others no end is on record."""
+    """Return the last recorded state of the newest job, and how many other jobs have no recorded end."""
     states: dict[str, str | None] = {job.id: None for job in jobs if job.launched_at is not None}
     for _, event in events:
         if isinstance(event, timeline.Launched) and event.job is not None:
             states.pop(event.job, None)
-            states[event.job] = None  # the newest now, also where it was launched before
+            states[event.job] = None  # it is the newest now, even if it was launched before
         elif isinstance(event, timeline.Progressed | timeline.JobEnded) and event.job in states:
             states[event.job] = event.state
         elif isinstance(event, timeline.Stopped) and event.job in states:

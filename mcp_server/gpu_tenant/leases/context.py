@@ -67,7 +67,10 @@ _ENDS = frozenset({"teardown", "waive", "attest", "stop"})
 _TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
 """How long a call waits for its turn at a lease. An agent's host gives a call a minute."""
 SHOWS_UP_S, _LEAVES_WITHIN_S = 30.0, 5.0
-"""How often, in real time, a box hears that somebody works on its lease, where its guard stops what is done and unseen."""
+"""How often, in real time, a box is told that somebody works on its lease.
+
+This matters if its guard stops a box that is done and that nobody looks after.
+"""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -83,7 +86,7 @@ LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it"
 
 
 def as_recorded(lease: Lease) -> Address | None:
-    """The address that the lease records. In a rehearsal, that is only the address its provider states."""
+    """Return the address that the lease records. In a rehearsal, that is only the address that its provider states."""
     return lease.address
 
 
@@ -117,9 +120,9 @@ class Context:
         self.environ = environ
         self.tending = tending
         self.unrecorded = unrecorded
-        """Why nothing is recorded. None if the ledger takes writes. Looks alone go on without."""
+        """Why nothing can be recorded. None if the ledger takes writes. Only verbs that merely look can run then."""
         self.watches = False
-        """Whether this very process looks after every lease while it runs."""
+        """Whether this process itself looks after every lease while it runs."""
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
@@ -127,7 +130,7 @@ class Context:
 
     @cached_property
     def owner(self) -> Owner:
-        """The owner's limits, and what needs their signature."""
+        """The owner's limits, and what needs the owner's signature."""
         from gpu_tenant.leases.owner_approval import Owner
 
         return Owner(self.home.configuration, self.profiles, ledger=self.ledger)
@@ -145,7 +148,7 @@ class Context:
         self.ledger.close()
 
     def profile(self, provider: str) -> Profile:
-        """The platform's facts, whether or not a key for it was found.
+        """Return the platform's facts, whether or not a key for it was found.
 
         Raises:
             BadRequest: there is no such platform.
@@ -172,7 +175,7 @@ class Context:
         return profile
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:
-        """Why a platform cannot be asked, and how to set it up."""
+        """Say why a platform cannot be asked, and how to set it up."""
         place, shown = profile.credential, f"{Command('profiles', profile.id)} says"
         settings = self.home.configuration
         if place is not None:
@@ -284,7 +287,7 @@ class Context:
             yield
 
     def must_record(self) -> None:
-        """What is done now is recorded.
+        """Require that what is done now can be recorded.
 
         Raises:
             LocalTrouble: the ledger takes no writes.
@@ -296,11 +299,11 @@ class Context:
     async def held_in_turn(
         self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
     ) -> AsyncIterator[None]:
-        """Do as `held`, but first wait a little, in real time, for another task of this same process, such as its watch.
+        """Do as `hold_lease`, but first wait a little, in real time, for another task of this process.
 
         It also waits for another process that only looks, or that acts for a purpose in `waits_for`.
-        While the lease is held, its box hears of it: reading what was kept may take longer than a guard waits
-        before it stops a box that nobody looks after.
+        While the lease is held, its box is told so. Otherwise its guard could stop it as a box that nobody looks
+        after, because reading what was kept may take long.
 
         Raises:
             LeaseHeld: another process is acting on the lease now.
@@ -335,7 +338,7 @@ class Context:
         """
         while True:
             await asyncio.sleep(SHOWS_UP_S)
-            # Whoever holds the lease meets the same trouble, and tells it.
+            # Whoever holds the lease meets the same trouble, and reports it.
             with suppress(Exception):
                 lease = self.ledger.lease(lease_id)
                 armed = armed_in(self.ledger.events(lease.id, *STATES))
@@ -346,7 +349,7 @@ class Context:
                     await self.caretaker(lease).standing(back_in_s=WATCHED_S)
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
-        """Where the box itself may copy its files, with the key that the owner made for boxes.
+        """Return where the box itself may copy its files, with the key that the owner made for boxes.
 
         None if there is no such place.
         """
@@ -364,14 +367,14 @@ class Context:
         return None
 
     def protection(self, lease: Lease) -> Protection:
-        """What ends the lease's bill if this computer dies, as far as that has been proved."""
+        """Say what ends the lease's bill if this computer dies, as far as that has been proved."""
         events = self.ledger.events(lease.id, *STATES, *TURNS)
         return protection(
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
         )
 
     def watch_words(self) -> str:
-        """Who looks after the leases now, in words for a person."""
+        """Say who looks after the leases now, in words for a person."""
         said = last_watch_words(self.home.watchdog, self.clock.now())
         if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
             return BY_THIS_SERVER
@@ -384,7 +387,7 @@ class Context:
         return "watched" if looks else "unwatched"
 
     def kept_in(self, lease: Lease) -> Path:
-        """Where the lease's files are kept on this computer."""
+        """Return where the lease's files are kept on this computer."""
         return Path(lease.kept_in or self.home.artifacts_of(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
@@ -400,7 +403,7 @@ class Context:
         return said
 
     def store(self, lease: Lease) -> DurableStore | None:
-        """The second place for the lease's artifacts. None if its terms name none."""
+        """Return the second place for the lease's artifacts. None if its terms name no such place."""
         said = lease.terms.store
         if said is None:
             return None

@@ -32,9 +32,9 @@ async def nobody_looks(lease: Lease, box: Box) -> Seen:
 def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime) -> bool:
     """Whether the provider made the box while the lease's own request was open, or had just timed out.
 
-    A mark is text, and a clone that a person makes carries it too. Nobody can write the time when a box was
-    made, but some providers do not state it. With such a provider, a box counts as ours only if it was first
-    seen soon after the request.
+    A mark is text, and a clone that a person makes carries it too. Nobody can forge the time when a box was made,
+    but some providers do not state it. With such a provider, a box counts as ours only if it was first seen soon
+    after the request.
     """
     profile = context.profile(lease.provider)
     if box.created_at is None:
@@ -50,7 +50,7 @@ def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime
 
 
 def unasked_words(box: Box, lease: Lease) -> str:
-    """What to tell a person about a box that carries the mark of a lease which did not ask for the box."""
+    """Say what a person must know about a box that carries the mark of a lease which did not ask for the box."""
     made = "" if box.created_at is None else f", made at {box.created_at:%Y-%m-%d %H:%M} UTC,"
     price = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"
     return (

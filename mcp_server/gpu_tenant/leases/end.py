@@ -1,4 +1,4 @@
-"""How a lease ends: verified, never used, or signed for; and what a person has to do for that."""
+"""The ends of a lease: verified, never used, or signed for. Also what a person has to do for each."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -136,9 +136,11 @@ async def end_verified(
             raise
         if unless_wanted_since is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_since)
-        if assessment.seal is not None:
-            # Reading again what was kept may take hours, and meanwhile the address may have passed
-            # to another box.
+        was_sealed = assessment.seal is not None
+        del assessment  # It is on record now, and of many files it takes much memory.
+        if was_sealed:
+            # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
+            # another box.
             await must_be_the_box(context, found)
         receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
     await close_connections(context, found)
@@ -258,7 +260,7 @@ def ask_attestation(context: Context, lease: str) -> SignatureRequest:
 
 
 def awaits_owner(context: Context, lease: str) -> str | None:
-    """What a person must do in a console before this teardown can complete. None if nothing."""
+    """Say what a person must do in a console before this teardown can complete. None if there is nothing to do."""
     found = context.ledger.lease(lease)
     if found.state is not LeaseState.TERMINATING:
         return None
@@ -410,7 +412,7 @@ async def _end(
 
 
 def _of_terms(lease: Lease) -> str:
-    """A name for the lease's current terms, for which a signature in advance is valid."""
+    """Return a name for the lease's current terms. A signature in advance is valid for these terms only."""
     return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
 
 

@@ -1,4 +1,7 @@
-"""What the end of a lease takes itself. A budget keeps that back, so that the whole bill stays inside of it."""
+"""What the end of a lease itself costs.
+
+A budget keeps this sum back, so that the whole bill stays within the budget.
+"""
 
 from datetime import datetime
 from decimal import Decimal
@@ -14,22 +17,22 @@ STOP_GRACE_S = 60
 """How long a job has to save its work, between the request to stop and the kill."""
 
 _STEPS_S = 60
-"""For the seal, the proof and the destroy, of a box with little on it."""
+"""How long the seal, the proof and the destroy take for a box with little on it."""
 
 _ROUNDED_S = 60
-"""Providers bill by the second or by the minute, and some a minute at least."""
+"""Providers bill by the second or by the minute, and some bill at least a minute."""
 
 _WORTH_MEASURING_BYTES = 1_000_000
-"""A transfer of less tells how long a request takes, and not how fast the link is."""
+"""The time of a smaller transfer shows how long a request takes, and not how fast the link is."""
 
 _ASSUMED_BYTES_S = 10e6
-"""Where no transfer of the lease was measured yet."""
+"""The speed to expect while no transfer of the lease was measured."""
 
 
 def end_reserve_s(lease: Lease, events: Lines, *, to_come_bytes: int = 0) -> float:
-    """Return how long the box bills from the beginning of its end, as far as that can be known.
+    """Return how long the box will still bill once its end begins, as far as that can be known.
 
-    `to_come_bytes` is what is not here yet. A box that nobody used has nothing to stop and nothing to bring.
+    `to_come_bytes` is how much is not here yet. A box that nobody used has nothing to stop and nothing to bring.
     """
     if lease.touched_at is None:
         return _STEPS_S + _ROUNDED_S
@@ -49,7 +52,7 @@ def measured_bytes_s(events: Lines) -> float | None:
 
 
 def kept_back_usd(lease: Lease, events: Lines) -> Decimal | None:
-    """Return what a budget of the lease keeps back for its end, at the least. None if its price is unknown."""
+    """Return the least that a budget of the lease keeps back for its end. None if the lease's price is unknown."""
     usd_h = running_usd_h(lease)
     if usd_h is None:
         return None
@@ -57,7 +60,7 @@ def kept_back_usd(lease: Lease, events: Lines) -> Decimal | None:
 
 
 def leaves_nothing(lease: Lease, events: Lines, now: datetime) -> str | None:
-    """Say that what is left of the budget is no more than the end takes. None if more is left, or it is unknown."""
+    """Say that no more is left of the budget than the end costs. None if more is left, or if that is unknown."""
     budget, cost, end = lease.terms.budget_usd, lease.cost_usd(now), kept_back_usd(lease, events)
     if lease.parked_at is not None or budget is None or cost is None or end is None:
         return None

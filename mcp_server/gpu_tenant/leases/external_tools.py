@@ -39,7 +39,7 @@ class Brokered(Record):
     broker: Broker
     name: str
     place: str
-    """Where the box was, and the hosts on the way to it. Another place: another machine, or the same one moved."""
+    """Where the box was, and the hosts on the way to it. If this changes, the box is another machine, or was moved."""
 
     @property
     def title(self) -> str:

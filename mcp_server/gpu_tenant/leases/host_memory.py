@@ -1,4 +1,4 @@
-"""Remembers what the host of a lease's box did, where the host is known."""
+"""Remembers what the host of a lease's box did, if the host is known."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _OWN_FAULT = re.compile(
     r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu|link) .*|clock|writing in .*"
 )
-"""The blockers of an audit that no order and no image brings about."""
+"""The blockers of an audit that are the host's fault. No order and no image can cause them."""
 _SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")
 
 
 def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None:
-    """Record what the host of the lease's box did. Nothing is recorded where the offer named no machine."""
+    """Record what the host of the lease's box did. If the offer named no machine, record nothing."""
     offer = lease.quote.offer if lease.quote else None
     if offer is not None and offer.host is not None:
         ledger.report_host(
@@ -35,8 +35,8 @@ def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None
 def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
     """Record that the box never let us in.
 
-    Two things are not the host's doing: a box that only did not come back from a stop, and one that was started from
-    an image of the tenant's own, which may be what fails.
+    In two cases that is not the host's doing, and nothing is recorded: if the box did not come back from a stop,
+    and if it was started from the tenant's own image, which may be at fault.
     """
     if lease.terms.order.image_at(lease.provider) != AtProvider():
         return
@@ -45,7 +45,7 @@ def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
 
 
 def remember_fate(lease: Lease, met: Taken, armed: Armed | None, *, ledger: Ledger) -> None:
-    """Record a fate that is the host's doing. A lost bid, a spent balance and an agreed end are not.
+    """Record a fate that is the host's doing. A lost bid, an empty balance and an agreed end are not the host's doing.
 
     `armed` is what the guard on the box promised. It may have stopped the box because its work was done.
     """

@@ -15,6 +15,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
+from gpu_tenant.box.setup import setup_jobs
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
@@ -24,13 +25,13 @@ from gpu_tenant.domain.errors import (
     CaretakerFailed,
     Refused,
 )
-from gpu_tenant.domain.model import Box, BoxState, Lease
+from gpu_tenant.domain.model import Box, BoxState, JobId, Lease
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
 
 _BOOTS_WITHIN = timedelta(minutes=15)
-"""For how long a box without an address may still be booting for the first time."""
+"""How long a box without an address may still be in its first boot."""
 
 
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
@@ -44,7 +45,7 @@ def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> 
 
 
 async def _settle_place(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
-    """The same, once it is settled where the lease's directory is on its box."""
+    """Return the same lease, after recording where its directory is on its box."""
     placed = await settle_place(context.session(lease), ledger=context.ledger)
     return occupancy(context, lease.model_copy(update={"place": placed.place}), since)
 
@@ -74,10 +75,10 @@ async def must_be_the_box(context: Context, lease: Lease) -> None:
 
 
 async def look_inside(context: Context, lease: Lease) -> Seen:
-    """Look at a box that, by the ledger, its lease never used, and return what the box itself shows."""
+    """Look at a box that its lease never used, according to the ledger. Return what the box itself shows."""
     events = context.ledger.events(lease.id)
-    # Nobody here waited for a twin to let us in. That we never got in does not show that nobody
-    # else did.
+    # We did not wait for a twin to let us in. So it proves nothing that we never logged in: somebody else may
+    # have.
     came_in = was_let_in(events) or is_another_s(lease)
     if lease.parked_at is not None:
         if not came_in:
@@ -98,7 +99,7 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
 
 
 async def look_at_new_box(context: Context, lease: Lease) -> Seen:
-    """What is known about a box that did not come up as quoted. A box that never let us in is unused."""
+    """Return what is known about a box that did not come up as quoted. A box that never let us in is unused."""
     if not was_let_in(context.ledger.events(lease.id)):
         return NeverIn()
     return await look_inside(context, lease)
@@ -177,4 +178,5 @@ async def check_before_seal(
     if not isinstance(seen, Marked):
         return lease, []
     jobs = [job.id for job in context.ledger.jobs(lease.id)]
+    jobs += map(JobId, setup_jobs(context.ledger.events(lease.id)))
     return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusals(seen, jobs)]

@@ -56,21 +56,21 @@ async def change(
         if action == "extend":
             words = await _stopped_before(context, changed)
         elif action == "resume" and changed.ready_at is None:
-            # It may only be queued for its GPU: what its provider shows is what happened.
+            # The start may only be queued until a GPU is free, so look at what the provider shows.
             changed, words, box = await _as_shown(context, changed)
         words = words or only_there(context, changed) or _remarks(context, found, changed)
         return card_of(context, changed, words, box)
 
 
 def _remarks(context: Context, before: Lease, after: Lease) -> str | None:
-    """What a person who has just changed the terms should notice. None if there is nothing."""
+    """Say what a person who has just changed the terms should notice. None if there is nothing."""
     events, now = context.ledger.events(after.id), context.clock.now()
     told = (remarks(before, after), leaves_nothing(after, events, now))
     return "; ".join(filter(None, told)) or None
 
 
 async def _as_shown(context: Context, lease: Lease) -> tuple[Lease, str | None, Box | None]:
-    """The lease and its box as the provider shows them now, and what a person must hear."""
+    """Return the lease and its box as the provider shows them now, and what a person must hear."""
     seen = await look(context, lease)
     if not isinstance(seen, Listed):
         return lease, None, None
@@ -93,10 +93,10 @@ def must_be_on_failure(words: str) -> str:
 
 
 async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
-    """The lease is not ended for being done, for so long; every other of its terms holds on.
+    """For that time, do not end the lease because its work is done.
 
-    It holds before anybody is asked: whoever says this may have seconds left. A guard that would stop the box by
-    itself is told next.
+    Its other terms stay in force. This is recorded before the box or the provider is asked, because the caller may
+    have only seconds left. Then a guard that would stop the box by itself is told.
 
     Raises:
         BadRequest: no time was given.
@@ -134,7 +134,10 @@ async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
 
 
 async def _box_untold(context: Context, lease: Lease) -> str | None:
-    """Why the guard that stops the box when its work is done does not know of a hold. None if it does, or there is none."""
+    """Say why the guard that stops the box when its work is done does not know of a hold.
+
+    None if it knows, or if there is no such guard.
+    """
     armed = armed_now(lease, context.ledger)
     if armed is None or not armed.when_done or not lease.lets_us_in:
         return None
@@ -196,7 +199,10 @@ async def _with_terms(
 
 
 def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None) -> Lease:
-    """Put the terms in force: as signed, or else only if the owner's limits have room for them and all other leases."""
+    """Put the terms in force.
+
+    Unless they were signed, the owner's limits must have room for them and for all other leases.
+    """
     allowed = anything
     if signed is None and terms.deadline_at > lease.terms.deadline_at:
         allowed = partial(context.owner.allows, besides=lease.id)
@@ -247,7 +253,7 @@ async def _change(
 
 
 def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
-    """Check that the lease has time left, or give it some: past its deadline its guard would stop the box at once.
+    """Check that the lease has time left, or give it some. After its deadline, its guard would stop the box at once.
 
     Also returns the check that must allow the start, in the same transaction that records the intent to
     start. That check is the owner's limits, because another box may be rented meanwhile. If a person has
@@ -286,7 +292,7 @@ async def _extend(context: Context, lease: Lease, hours: float) -> Lease:
 
 
 async def _stopped_before(context: Context, lease: Lease) -> str | None:
-    """A warning if the provider's own timer stops the box before its deadline. None if it does not."""
+    """Return a warning if the provider's own timer stops the box before its deadline. None if it does not."""
     connector = context.connector(lease)
     if not isinstance(connector, Timed) or lease.parked_at is not None:
         return None
@@ -305,5 +311,5 @@ async def _stopped_before(context: Context, lease: Lease) -> str | None:
 
 
 async def reconcile_all(context: Context) -> Leases:
-    """Do as `list_leases`, and give back boxes that one request rented twice and that nobody used."""
+    """Do as `list_leases`. Also give back a box if one request rented two and nobody used this one."""
     return await overview(context, "live", twins="give_back")

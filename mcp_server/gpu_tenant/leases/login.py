@@ -62,10 +62,10 @@ async def login(context: Context, lease: str) -> Login:
 
 
 def inclusion_of(context: Context) -> Inclusion:
-    """What plain `ssh LEASE` needs in the owner's own ssh configuration. That file is not changed.
+    """Return what plain `ssh LEASE` needs in the owner's own ssh configuration.
 
-    The boxes that can now be reached in this way count as used from here on. A box that is rented later is
-    looked at when it has to be known whether it was used.
+    That file is not changed. The boxes that can now be reached in this way count as used from here on. A box that
+    is rented later is searched when it matters whether it was used.
     """
     refresh_hosts(context)
     for lease in enterable(context):

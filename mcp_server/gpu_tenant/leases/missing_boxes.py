@@ -49,7 +49,7 @@ def note_unseen_boot(
 
 
 def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
-    """What to tell a person about a box that its provider's list has omitted once."""
+    """Say what a person must know about a box that its provider's list has omitted once."""
     if lease.state is not LeaseState.TERMINATING:
         return "its box is not in the provider's list; one look proves nothing"
     asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.newest_permit(lease.id)[1]
@@ -62,8 +62,8 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
 async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
     """Ask the provider for the box by its id, when the list omits it.
 
-    Returns the box if the provider finds it; words if that could not be learned; None if the provider finds
-    no such box, or cannot search by id.
+    Returns the box if the provider finds it. Returns words if the provider did not say. Returns None if the
+    provider finds no such box, or cannot search by id.
     """
     if not isinstance(connector, Findable):
         return None

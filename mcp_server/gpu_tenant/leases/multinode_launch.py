@@ -19,6 +19,7 @@ from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.orders import with_ordered
 from gpu_tenant.leases.readiness import active
+from gpu_tenant.leases.take_work import set_up_first
 from gpu_tenant.providers.credentials import references, resolve_all
 
 _GRACE_S = 10
@@ -138,7 +139,7 @@ async def _members(context: Context, leases: Sequence[str]) -> list[Lease]:
             "one job over several boxes needs two leases or more, each named once",
             remedy=f"{Command('leases')} lists them",
         )
-    return [await active(context, name) for name in leases]
+    return [await set_up_first(context, await active(context, name)) for name in leases]
 
 
 async def _check(

@@ -1,4 +1,4 @@
-"""How a job that runs over several leases stands at each of them."""
+"""Shows the state of a job that runs over several leases, at each lease."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """How the job stands on its other leases. None if the job belongs to no gang."""
+    """Say what state the job has on its other leases. None if the job belongs to no gang."""
     gang = next(
         (
             x

@@ -22,7 +22,7 @@ from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, 
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.ports import Imaging, Market
+from gpu_tenant.domain.ports import Imaging, Market, Storing
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.work_hours import WorkHours, work_hours
@@ -30,13 +30,13 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
 _PATIENCE_S = 15.0
-"""In real seconds, even in a rehearsal: somebody is waiting for the answer."""
+"""How long a market may take to answer. This is in real seconds, even in a rehearsal, because somebody is waiting."""
 _QUOTED_FOR = timedelta(minutes=10)
 _OWN_QUOTED_FOR = timedelta(days=1)
 """How long a quote for an own machine is valid. It can be long, because nobody else rents the owner's machines."""
 
 _TRIED = 3
-"""How many offers the answer names to be tried in turn. Offers are soon out of date."""
+"""How many offers the answer names, to be tried one after the other, because offers are soon out of date."""
 _WITHOUT_A_KEY = {"own", "slurm"}
 """The markets that need no key: the owner's machines, and a cluster whose queues are reached from here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
@@ -50,7 +50,9 @@ Some platforms leave out what ECC takes (22.5 GiB of an L4's 24). Some count in 
 class Ranked(Record):
     """One offer, with the quote that rents it."""
 
-    quote: str | None = Field(description="what `provision` takes; None: cannot be rented unseen")
+    quote: str | None = Field(
+        description="the id for `provision`; None: its price is unknown, so it cannot be rented"
+    )
     provider: str
     gpu: str
     gpu_count: int
@@ -66,7 +68,7 @@ class Ranked(Record):
     reliability: float | None
     max_hours: float | None
     expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
-    terms: tuple[Term, ...] = Field(description="how that comes about, where it was asked for")
+    terms: tuple[Term, ...] = Field(description="how that cost comes about, if this was asked for")
     notes: tuple[str, ...]
 
 
@@ -92,7 +94,7 @@ async def find_offers(
     patience_s: float = _PATIENCE_S,
     wish_id: str | None = None,
 ) -> Found:
-    """Ask every market. The best offers, and the cheapest, get quotes that can be rented.
+    """Ask every market. The best offers and the cheapest offer get quotes, by which they can be rented.
 
     `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
     which the wish is on record.
@@ -129,7 +131,7 @@ async def find_offers(
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
-            _show_offer(offer, total, quote, records, hours.on(offer)[1], explain=explain)
+            _show_offer(offer, wish, total, quote, records, hours.on(offer)[1], explain=explain)
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
@@ -158,6 +160,9 @@ async def _ask(
     if why is not None:
         part = "template" if source.template else "image"
         return f"it cannot carry out the order's `{part}`: {why}"
+    unseen = unseen_volumes(provider, market, wish)
+    if unseen is not None:
+        return unseen
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -170,7 +175,7 @@ async def _ask(
 
 
 def refused_image(market: Market, source: AtProvider) -> str | None:
-    """Why that market cannot start a box from what is ordered, in words. None if it can, or nothing is ordered."""
+    """Say why that market cannot start a box from the ordered image. None if it can, or if no image is ordered."""
     if source == AtProvider():
         return None
     if isinstance(market, Imaging):
@@ -178,11 +183,23 @@ def refused_image(market: Market, source: AtProvider) -> str | None:
     return "its boxes start as they are, from no image that a tenant names"
 
 
+def unseen_volumes(provider: str, market: Market, wish: Wish) -> str | None:
+    """Why no box of that market can have the ordered volumes, in words. None if its boxes can, or none is ordered."""
+    here = wish.volumes_at(provider)
+    for name in wish.order.volumes:
+        if name not in {volume.name for volume in here}:
+            at = ", ".join(f"{v.provider} ({v.region})" for v in wish.volumes if v.name == name)
+            return f"it cannot see the volume {name}, which is at {at or 'no provider'}"
+    if here and isinstance(market, Storing):
+        return market.refused_volumes(here)
+    return f"it cannot mount the volume {here[0].name}" if here else None
+
+
 # What fits
 
 
 def unfit(offer: Offer, wish: Wish) -> str | None:
-    """Why this offer does not fit this wish. None if it does.
+    """Say why this offer does not fit this wish. None if it fits.
 
     The connectors leave out unfit offers too; this is a second check.
     """
@@ -210,7 +227,10 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
 
 
 def why_left_out(offer: Offer, wish: Wish, records: HostRecords) -> str | None:
-    """Why this offer's host is not rented now, and until when. None if it may be, or was asked for by its name."""
+    """Say why this offer's host is not rented now, and until when.
+
+    None if it may be rented, or if somebody asked for it by name.
+    """
     record = _record(offer, records)
     if record is None or record.left_out_until is None or wish.host is not None:
         return None
@@ -280,7 +300,7 @@ def _cost(offer: Offer, hours: WorkHours, records: HostRecords) -> Expected:
 def _quote(
     offer: Offer, wish: Wish, taken: set[str], wish_id: str | None, *, ledger: Ledger
 ) -> Quote | None:
-    """Make a quote to rent exactly this offer. None if the price is unknown and somebody else sets it."""
+    """Make a quote to rent exactly this offer. None if the price is unknown, unless the machine is the owner's own."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     if price is None and not own:
@@ -302,6 +322,7 @@ def _quote(
 
 def _show_offer(
     offer: Offer,
+    wish: Wish,
     cost: Expected,
     quote: Quote | None,
     records: HostRecords,
@@ -310,6 +331,7 @@ def _show_offer(
     explain: Literal["", "explain"],
 ) -> Ranked:
     notes = [_line(note) for note in offer.notes]
+    notes += [volume.words for volume in wish.volumes_at(offer.provider)]
     if (record := _record(offer, records)) is not None:
         notes.append(record.words)
     if speed is not None:
@@ -343,7 +365,7 @@ def _show_offer(
 
 
 def _line(text: str) -> str:
-    """One short line. On a marketplace, a host writes some of these words itself."""
+    """Return the words as one short line. On a marketplace, hosts write some of these words themselves."""
     return plain(" ".join(text.split()), max_line=160)
 
 

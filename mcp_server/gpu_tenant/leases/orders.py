@@ -12,7 +12,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.providers.credentials import must_be_references, resolve_all
 
 NONE = "none"
-"""What is said instead of a file when no order is meant."""
+"""The word to give in place of a file if no order is wanted."""
 
 
 def order_of(context: Context, named: str | Order) -> Order:
@@ -21,7 +21,7 @@ def order_of(context: Context, named: str | Order) -> Order:
     An order that was read already is returned as it is.
 
     Raises:
-        BadRequest: there is no such file, or it has something that no order has.
+        BadRequest: there is no such file, or it has a field that no order has.
         SecretRefused: a variable has a secret in place of a reference.
     """
     if isinstance(named, Order):
@@ -35,7 +35,9 @@ def order_of(context: Context, named: str | Order) -> Order:
 
 
 def order_for(context: Context, provider: str, quotes: Sequence[str], named: str | Order) -> Order:
-    """Return the order for a box that is had now. A quote has its own, and what was quoted is what is rented.
+    """Return the order for a box that is about to be rented.
+
+    A quote has its own order, which is the one that is rented.
 
     Raises:
         BadRequest: a quote is for another order, or the box at that platform cannot be as ordered. Nothing was rented.
@@ -48,6 +50,12 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
             _must_lead_somewhere(context, quote.wish.order)
         return Order()
     _must_lead_somewhere(context, order)
+    if order.volumes:
+        raise BadRequest(
+            f"a box at {context.profile(provider).title} that is had without a quote is as it is, and the order names "
+            f"the volume {min(order.volumes)}",
+            remedy=f"{Option('order', NONE)} goes without the order; {Command('offers')} rents a box by it",
+        )
     source = order.image_at(provider)
     if source != AtProvider():
         part = "template" if source.template else "image"
@@ -60,12 +68,18 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
 
 
 def _must_lead_somewhere(context: Context, order: Order) -> None:
-    """Check that each variable has a value now, before a box bills that cannot be worked on. No value is kept."""
+    """Check that each variable has a value now.
+
+    Otherwise a box would bill on which nobody can work. No value is kept.
+    """
     resolve_all(order.env_from, context.environ, account=context.account)
 
 
 def with_ordered(lease: Lease, env: Sequence[str]) -> list[str]:
-    """Return the variables of a job, as `NAME=reference`. What the call names goes before what the order names."""
+    """Return the variables of a job, as `NAME=reference`.
+
+    If both the call and the order name a variable, the call's value is used.
+    """
     named = {entry.partition("=")[0] for entry in env}
     ordered = lease.terms.order.env
     return [*(f"{k}={v}" for k, v in ordered.items() if k not in named), *env]

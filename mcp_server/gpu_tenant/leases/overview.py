@@ -29,6 +29,7 @@ from gpu_tenant.leases.readiness import (
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopen, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
+from gpu_tenant.leases.volumes import VolumesSeen, look_at_volumes, user_of, volume_words
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -57,7 +58,7 @@ def card_of(
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
-    # It was billed until it was seen gone, which is earlier than the end on record.
+    # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
@@ -95,12 +96,14 @@ async def overview(
 ) -> Leases:
     """Do as `list_leases`. With `at`, ask only those providers. Each provider has `patience_s` to answer."""
     await _look_again(context, at)
-    # A watchdog's look arms a guard right after this, and tells whoever it alarms.
+    # The watchdog arms guards and reports alarms itself, right after this look.
     by: LookedAfter = "watched" if at is not None else context.looked_after
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
+    seen_volumes = await _volumes(context, at, patience_s)
     alarms = [f"this computer: {context.unrecorded}"] if context.unrecorded else []
+    alarms += [f"{name}: {words}" for name, words in seen_volumes.alarms]
     alarms += [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
     leases = [
@@ -126,7 +129,9 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"watched": ""}))  # as it is said for all
+            cards.append(
+                shown.model_copy(update={"watched": ""})
+            )  # because it is reported once for all leases
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -151,6 +156,8 @@ async def overview(
             for b in found.foreign
         ],
         leftovers=found.leftovers,
+        volumes={v: volume_words(context, v) for v in seen_volumes.volumes},
+        in_use={v.key for v in seen_volumes.volumes if user_of(context, v) is not None},
         strays=found.strays,
         unseen=found.unseen,
         watched=context.watch_words(),
@@ -158,6 +165,13 @@ async def overview(
         free=_free(context),
         before=spent_before(context),
     )
+
+
+async def _volumes(context: Context, at: Collection[str] | None, patience_s: float) -> VolumesSeen:
+    """Return the volumes on record. Their providers are asked; without any on record, nobody is."""
+    if not context.ledger.volumes("all"):
+        return VolumesSeen()
+    return await look_at_volumes(context, at=at, patience_s=patience_s)
 
 
 async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
@@ -183,7 +197,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
 
 
 def spent_before(context: Context) -> Spent:
-    """What all leases have cost that have ended."""
+    """Return what all ended leases have cost."""
     free = _free(context)
     usd, unknown = context.ledger.receipts_sum(free=free)
     ledger, now = context.ledger, context.clock.now()
@@ -195,7 +209,7 @@ def spent_before(context: Context) -> Spent:
 
 
 def spent_in_all(context: Context) -> Decimal:
-    """What all leases have cost so far, by what is on record. What is unknown is not in it."""
+    """Return what all leases have cost so far, according to the ledger. Unknown costs are not included."""
     now = context.clock.now()
     live = (context.ledger.cost_usd(lease, now) for lease in context.ledger.leases("live"))
     return sum((cost for cost in live if cost is not None), spent_before(context).usd)
@@ -206,7 +220,7 @@ def _free(context: Context) -> set[str]:
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> str | None:
-    """The oldest of them, if there were leases before it."""
+    """Return the oldest of these leases, if there are older ones."""
     return ended[0].id if ended and context.ledger.ended_before(ended[0].id) else None
 
 

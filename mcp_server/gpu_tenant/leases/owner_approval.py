@@ -45,7 +45,7 @@ class Owner:
         return limits_of(self._configuration)
 
     def usage(self) -> list[Use]:
-        """How much of each limit is used, for the limits that are sums."""
+        """Return how much of each limit is used, for the limits that are sums."""
         now = self._ledger.now()
         return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
 
@@ -83,7 +83,8 @@ class Owner:
         price, most = quote.offer.price.running_usd_h, self.limits.box_usd_h
         if price is None or quote.cap_usd_h <= most:
             return quote
-        # If the price itself is above the limit, it is kept here, and the limit then refuses it by name.
+        # If the price itself is above the limit, the cap stays, so that the check of the limit refuses the quote
+        # and names the limit.
         return quote.model_copy(update={"cap_usd_h": max(price, most)})
 
     # --- what is signed for

@@ -33,7 +33,7 @@ _QUIET_WITHIN_S = 120
 _POLL_S = 5
 _SOON_S = 2
 _SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
-"""Runs its argument after the answer has arrived. A box that stops at once could not send one."""
+"""A command that runs its argument after the answer has arrived. A box that stops at once could not answer."""
 
 
 async def park(
@@ -142,7 +142,7 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
         context.session(lease),
         ledger=context.ledger,
         hashes="recalled",
-        running="listed",  # whoever must not be interrupted was found by the seal
+        running="listed",  # if there is anybody who must not be interrupted, the seal has found them
         outlives=kept_paths(profile, lease),
     )
     lost = seen.lost_by_stop
@@ -162,7 +162,7 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
 
 
 def unsure_of(profile: Profile) -> list[str]:
-    """The accounted paths for which it is unknown whether they survive a stop."""
+    """Return the accounted paths for which it is unknown whether they survive a stop."""
     return [
         place.path
         for place in profile.places
@@ -232,10 +232,10 @@ async def _stop(context: Context, lease: Lease) -> None:
 
 
 async def _stopped_by_now(context: Context, lease: Lease) -> None:
-    """Check that the box, which was asked to stop or which its owner was to stop, no longer answers."""
+    """Check that the box no longer answers, after it or its owner was asked to stop it."""
     profile, ledger = context.profile(lease.provider), context.ledger
     if await _answers(context, lease):
-        # Work may have been done since the request: the next request starts from the beginning.
+        # Somebody may have worked on the box since the request. So the next request starts from the beginning.
         ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
         raise _owner_must_park(lease, profile)
 
@@ -277,7 +277,7 @@ async def resume(
     """
     connector, ledger = context.connector(lease), context.ledger
     if lease.parked_at is None:
-        # Its platform may have stopped it: a higher bid, a timer, an empty balance.
+        # Its platform may have stopped it, because of a higher bid, a timer, or an empty balance.
         seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=ledger.now())

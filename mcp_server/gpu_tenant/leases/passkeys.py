@@ -45,7 +45,7 @@ def _signature_for(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Si
 
 
 def ways_to_sign(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
-    """How the owner signs, one sentence for each way."""
+    """Say how the owner signs, in one sentence for each way."""
     known = ledger.passkeys(at)
     if not known:
         return (f"no passkey is set up: a person signs at a terminal ({Command('sign')})",)
@@ -53,7 +53,10 @@ def ways_to_sign(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
 
 
 def alarm_on_changes(ledger: Ledger, *, at: datetime) -> None:
-    """Raise an alarm for a passkey that is a day old at most or is to end. It may not have been the owner's doing."""
+    """Raise an alarm for a passkey that is a day old at most or is to end.
+
+    Somebody other than the owner may have done that.
+    """
     known = ledger.passkeys(at)
     new = [key for key in known if at - key.at < _NEW]
     ending = [key for key in known if key.ends_at is not None]

@@ -16,7 +16,7 @@ from gpu_tenant.providers.response_limits import await_list
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
-    """How long the list that shows the lease's box may lag. Our own list has no lag."""
+    """Return how long the list that shows the lease's box may lag. Our own list has no lag."""
     if lease.goes_by_address:
         return Patience(list_lag_s=0, confirm_s=0)
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
@@ -78,8 +78,8 @@ class _Rounds:
     """One provider's lists, requested one after the other. All who wait for the next list get the same one."""
 
     def __init__(self) -> None:
-        # `_now` is the request under way. `_next` begins when that one has ended, and serves
-        # everybody who asks until then.
+        # `_now` is the request that is under way. `_next` begins when `_now` has ended, and serves everybody who
+        # asks before that.
         self._now: asyncio.Task[Sequence[Box]] | None = None
         self._next: asyncio.Task[Sequence[Box]] | None = None
 

@@ -168,6 +168,10 @@ def intend_quote(
             f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
             remedy=f"{Command('offers')} shows other boxes",
         )
+    if quote.wish.order.volumes:
+        from gpu_tenant.leases.volumes import must_be_free
+
+        must_be_free(context, profile.id, quote.wish.order)
     # What was quoted is what is rented.
     asked = asked.model_copy(update={"order": quote.wish.order})
     terms = asked.terms(
@@ -291,8 +295,8 @@ async def make_ready(
 ) -> Lease:
     """Wait, at most `wait_s`, until the box lets us in, and pin its host key.
 
-    When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box
-    itself.
+    If a provider says *running*, the box may still not be *ready*. It is ready when `reach` gets an answer from the
+    box itself.
 
     Raises:
         NotReady: the box is broken, or was not ready in time.

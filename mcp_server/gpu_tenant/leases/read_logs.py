@@ -103,7 +103,10 @@ def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
 
 
 def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
-    """Find the log as it was collected, or the part that was read before. While the lease lives, the longer of the two."""
+    """Find the log as it was collected, or the part that was read before.
+
+    While the lease is live, take the longer of the two.
+    """
     named = _is_run_of_cell(context, lease, job)
     name = job if named and job else job_of(lease, job, ledger=context.ledger).id
     others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
@@ -129,7 +132,10 @@ def _forget_copies(context: Context) -> None:
 
 
 def is_run(said: str, *, of: str) -> bool:
-    """Whether that word from a box names a run of the job. Only such a word may become the name of a file here."""
+    """Whether that word, which came from a box, names a run of the job.
+
+    Only such a word may become the name of a file here.
+    """
     return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
 
 

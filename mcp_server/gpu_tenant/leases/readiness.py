@@ -50,7 +50,8 @@ async def must_run(context: Context, lease: str) -> Lease:
         async with context.held_in_turn(found.id, "wait"):
             return await let_in(context, found)
     if found.state is LeaseState.ACTIVE and has_lapsed(found, context.ledger.events(found.id)):
-        # It woke by itself after it was taken. Whoever works on it next has it guarded again.
+        # The box was taken and has started again by itself. So its guard is armed again before anybody works on
+        # it.
         async with context.held_in_turn(found.id, "wait"):
             await arm_guard(context, found)
     return found
@@ -109,7 +110,7 @@ async def arm_guard(context: Context, lease: Lease) -> Armed:
 
 
 def unguarded_words(context: Context, lease: Lease, box: Box | None) -> str | None:
-    """What its owner must hear of a box that runs again after a stop, and whose guard nobody has armed since."""
+    """Say what the owner must know about a box that runs again after a stop, if nobody has armed its guard since."""
     if lease.state is not LeaseState.ACTIVE or box is None or box.state is not BoxState.READY:
         return None
     if way_out(context.profile(lease.provider), lease) is None:
@@ -142,7 +143,7 @@ async def settled_if_free(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
     """Do as `settle_lease`, unless another process is acting on the lease right now."""
-    # Most looks change nothing, and then need no exclusive work: that writes twice, and waits for the disk.
+    # Most looks change nothing. These need no hold, which would write twice and wait for the disk.
     if listing is not None and is_as_recorded(context, lease, listing):
         return lease, None
     try:
@@ -173,7 +174,7 @@ async def close_connections(context: Context, lease: Lease) -> None:
 
 
 def must_be_idle(context: Context, lease: Lease) -> None:
-    """Require that no job of the lease may still run: a load would take the GPU from it.
+    """Require that no job of the lease can still be running, because a load test would take the GPU from it.
 
     Raises:
         BadRequest: a job was launched, and nobody has seen its end.

@@ -57,6 +57,7 @@ from gpu_tenant.leases.recovery_plan import (
     work_of,
 )
 from gpu_tenant.leases.settle import return_unused
+from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import share_of
 
@@ -67,8 +68,8 @@ _POLL_S = 5
 def may_recover(context: Context, lease: Lease) -> bool:
     """Whether recovery is due, by the ledger alone.
 
-    It is due if the box was taken or has notice of that, the lease's terms allow its work to go on elsewhere,
-    and it has not yet done so.
+    It is due if three things hold: the box was taken or has notice of that, the lease's terms allow its work to
+    continue elsewhere, and the work has not been continued yet.
     """
     terms = lease.terms
     if not terms.recover or context.clock.now() >= terms.deadline_at:
@@ -111,6 +112,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
         met = await _must_be_taken(context, lost, known)
         work = work_of(lost, ledger=context.ledger)
         values = [_values(context, refs) for refs in (work.setup_from, *_refs(work))]
+        # The setup of the new box needs these.
+        _values(context, lost.terms.order.env_from)
         kept = await _newest_of_all(context, lost)
         new = await _find_box(context, work, kept, known, wait_s)
         if new.ready_at is None:
@@ -135,8 +138,8 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
 async def _still_saves(context: Context, lost: Lease) -> bool:
     """Whether a job may still run on a box whose platform has given notice.
 
-    While this is True, no job is launched on the new box: two copies of a job would write the same results. If it
-    is False and the old box still answers, the files that its jobs saved last have been copied here.
+    While this is True, no job is launched on the new box: two copies of a job would write the same results. If this
+    is False and the old box still answers, this call has copied here what its jobs saved last.
     """
     lost = context.ledger.lease(lost.id)
     if lost.state is not LeaseState.ACTIVE or recorded_fate(context.ledger.events(lost.id)):
@@ -153,7 +156,7 @@ async def _still_saves(context: Context, lost: Lease) -> bool:
                 quiet_s=0,
             )
     except BoxTrouble:
-        # It cannot be asked. It is gone only if its provider says so.
+        # The box cannot be asked. Only its provider can say whether it is gone.
         met = await _seen_taken(context, lost)
         return met is None or met.fate not in GOES_ON
     return False
@@ -279,7 +282,7 @@ async def _find_box(
                 allowed=context.owner.allows,
             )
         except HostLeftOut as known_bad:
-            # An earlier quote of this very call was on the same host, and failed.
+            # Another quote on the same host has failed earlier in this call.
             refused.append(known_bad.message)
             continue
         had = await _get_box(context, lease, refused, wait_s)
@@ -337,7 +340,7 @@ async def _get_box(
 async def _quotes(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None, refused: list[str]
 ) -> AsyncIterator[Quote]:
-    """The quotes for the rest of the work, from the places that the lease's terms name, in that order."""
+    """Return the quotes for the rest of the work, from the providers that the lease's terms name, in that order."""
     names = [lost.provider if name == "same" else name for name in lost.terms.recover]
     for provider in dict.fromkeys(names):
         try:
@@ -363,7 +366,7 @@ async def _quotes(
 
 
 def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None) -> str | None:
-    """Why the owner's terms do not allow this quote. None if they do."""
+    """Say why the owner's terms do not allow this quote. None if they do."""
     price = quote.offer.price.running_usd_h
     cost = None if price is None else price * Decimal(str(quote.wish.hours))
     if left_usd is not None and (cost is None or cost > left_usd):
@@ -406,6 +409,14 @@ async def _furnish(
         )
         # The tree may have changed since it was last checked. If so, this call refuses.
         work_of(lost, ledger=context.ledger)
+    state = await begin_if_ordered(context, new, anew="if failed")
+    told = await report_setup(context, new, state, wait_s=min(wait_s, LAUNCH_WAITS_S))
+    if told.state == "failed":
+        raise BoxTrouble(
+            f"the box of {new.id} could not be set up: {told.why}", remedy=told.next, log=told.log
+        )
+    if told.state == "running":
+        return "it is being set up"
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declarations(new.id):
         context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())

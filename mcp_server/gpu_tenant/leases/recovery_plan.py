@@ -1,4 +1,4 @@
-"""What it takes to continue the work of a taken box: what has to run again, from which files, and for how much."""
+"""Plans how to continue the work of a taken box: what has to run again, from which files, and for how much."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,10 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.ledger import Ledger
 
 _LEAST_H = 0.25
-"""The least hours of work to rent for. Less is not worth a box, and the work that is left is only an estimate."""
+"""The fewest hours to rent a box for.
+
+A shorter time is not worth a box, and how much work is left is only estimated.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     """The jobs that the ledger last saw running on the lease's box.
 
     A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
-    shows that nothing was running. Neither holds for a job that was asked to save because its box is taken.
+    shows that nothing was running. Both rules have an exception: a job that was asked to save because its box will
+    be taken is unfinished.
     """
     running: set[str] = set()
     asked: set[str] = set()
@@ -149,9 +153,9 @@ def successor(ledger: Ledger, lease: Lease) -> Lease | None:
 
 
 def _was_had(lease: Lease, ledger: Ledger) -> bool:
-    """Whether that lease is, or was, a successor.
+    """Whether that lease counts as a successor.
 
-    It is not if it got no box, or if its box was lost before anything ran on it.
+    It does not if it got no box, or if its box was lost before anything ran on it.
     """
     if lease.state is LeaseState.LOST:
         return any(job.launched_at for job in ledger.jobs(lease.id))
@@ -179,7 +183,7 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     if left is None:
         return None
     for each in chain(ledger, lease):
-        # What the earlier leases had cost was taken off this lease's budget when this lease was made.
+        # When this lease was made, the cost of the earlier leases was subtracted from its budget.
         before = Decimal(0) if each is lease else each.cost_usd(lease.created_at)
         cost = each.cost_usd(now)
         if cost is None or before is None:
@@ -197,10 +201,10 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
 
 
 def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
-    """Keep both leases together, from now on, within the first one's budget.
+    """From now on, keep both leases together within the first lease's budget.
 
-    The box that was taken may bill until it is torn down. So its lease is given no more to spend, and what it
-    has cost since the new lease was made is taken off the new lease's budget.
+    The box that was taken may bill until it is torn down. So its lease may spend no more, and what it has cost
+    since the new lease was made is subtracted from the new lease's budget.
     """
     lost, new = ledger.lease(lost.id), ledger.lease(new.id)
     cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
@@ -250,7 +254,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
 
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
-    """When the box was first known to be taken. Until then it may have worked."""
+    """Return when the box was first known to be taken. Until then it may have worked."""
     events = ledger.events(lease.id)
     told = [at for at, event in events if isinstance(event, timeline.Taken) and event.fate]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
@@ -261,7 +265,7 @@ def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
 def lost_usd(
     lost: Lease, new: Lease, *, since: datetime, until: datetime, now: datetime
 ) -> Decimal | None:
-    """What the work that is done again had cost, plus what the new box had cost before its first launch."""
+    """Return what the work that is done again had cost, plus what the new box had cost before its first launch."""
     again = cost_usd(lost.rates, since=since, until=until)
     setup = new.cost_usd(now)
     return None if again is None or setup is None else (again + setup).quantize(CENT)

@@ -309,7 +309,7 @@ async def fleet_by(
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
         _must_have_room(context, cheapest, asked, count)
         for quote in wanted:
-            # Judged by what all the boxes together would cost in a day on which nobody looks.
+            # What counts is the cost of all the boxes together in a day on which nobody looks.
             profile = context.set_up(quote.offer.provider)
             for code in _signatures_for(context, quote, profile, unguarded, smoke, count):
                 context.ledger.use_signature(code, at=context.clock.now())

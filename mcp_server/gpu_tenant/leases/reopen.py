@@ -20,12 +20,12 @@ from gpu_tenant.ledger import Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
-"""A look at all leases waits no longer than this for a box that is most likely gone."""
+"""How long a look at all leases waits for such a box, which is most likely gone."""
 _KEY = "answers again: "
 
 
 def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
-    """The leases that ended in the last day on an attestation, and whose box has had no later lease."""
+    """Return the leases that ended in the last day on an attestation, and whose box has had no later lease."""
     return [
         lease
         for lease in ledger.ended_since(now - _DOUBTED)

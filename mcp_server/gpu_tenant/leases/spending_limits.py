@@ -31,12 +31,15 @@ class Limits(Record):
     boxes: int = Field(default=16, ge=0, le=10_000, strict=True, description="that bill, at once")
     hours: float = Field(default=168, gt=0, le=MOST_H, description="from now to a lease's deadline")
     box_usd_h: Amount = Field(default=Decimal(15), description="USD an hour, for one box")
+    volumes_usd_month: Amount = Field(
+        default=Decimal(50), description="USD a month, all volumes together"
+    )
     unguarded: Literal["signed", "allowed"] = Field(
         default="signed",
-        description="dear boxes whose bill nothing ends if this computer dies: over a signature, or at a word",
+        description="what it takes to rent a dear box whose bill nothing ends if this computer dies: a signature, or a word",
     )
     smoke: Literal["asked", "needed"] = Field(
-        default="asked", description="needed: only a signature rents without a smoke test"
+        default="asked", description="needed: without a smoke test, renting takes a signature"
     )
 
 
@@ -149,7 +152,7 @@ def must_be_within(
 def used_of(
     limits: Limits, leases: Sequence[Lease], *, free: Collection[str], now: datetime
 ) -> list[Use]:
-    """How much of each limit is used, for those limits that are sums. `leases` as for `must_be_within`."""
+    """Return how much of each limit is used, for those limits that are sums. `leases` is as for `must_be_within`."""
     burning = [lease for lease in leases if lease.state.live and may_bill(lease, free)]
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     courses = [_Course.of(lease, now) for lease in leases]
@@ -175,7 +178,7 @@ def used_of(
 
 
 def since(now: datetime) -> datetime:
-    """The moment before which an ended lease counts towards no limit."""
+    """Return the moment before which an ended lease counts towards no limit."""
     return _month(now, 0)
 
 
@@ -186,7 +189,7 @@ def may_bill(lease: Lease, free: Collection[str]) -> bool:
 
 
 def unpriced_leases(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
-    """The leases that bill at an unknown price and have no cap. No sum in USD includes them."""
+    """Return the leases that bill at an unknown price and have no cap. No sum in USD includes them."""
     return [
         lease
         for lease in leases
@@ -195,7 +198,7 @@ def unpriced_leases(leases: Sequence[Lease], free: Collection[str]) -> list[Leas
 
 
 def usd_h_of(lease: Lease) -> Decimal:
-    """What a live lease costs an hour.
+    """Return what a live lease costs an hour.
 
     While its box boots, this is what the box will cost when it runs. If the price is unknown, this is the
     lease's cap.
@@ -273,7 +276,10 @@ def _hours(begin: datetime, end: datetime) -> Decimal:
 
 
 def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """The days and months that may be the most expensive. Later ones contain no lease that these do not contain."""
+    """Return the days and months that may be the most expensive.
+
+    Later ones need no check, because every lease in them is in one of these.
+    """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
     yield "usd_day", "today", midnight, midnight + day

@@ -21,7 +21,7 @@ def refresh_hosts(context: Context) -> None:
 
 
 def enterable(context: Context) -> list[Lease]:
-    """The leases whose boxes let us in by ssh now."""
+    """Return the leases whose boxes let us in by ssh now."""
     return [
         lease
         for lease in context.ledger.leases("live")
@@ -31,7 +31,7 @@ def enterable(context: Context) -> list[Lease]:
 
 
 def reachable(context: Context, lease: Lease) -> Reachable | None:
-    """Where a person's ssh finds the box of the lease. None if the box is not reached by ssh."""
+    """Return where a person's ssh finds the box of the lease. None if the box is not reached by ssh."""
     address = context.locate(lease)
     return Reachable(lease.id, address) if isinstance(address, SshAddress) else None
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from gpu_tenant.box.setup import setup_of
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused
@@ -20,11 +21,12 @@ async def require_box_for_work(context: Context, lease: str) -> Lease:
     """Return the lease, with a box that takes new work. An end that is only being prepared is given up.
 
     Raises:
-        Refused: the lease's end has begun, or it has no box (any more).
+        Refused: the lease's end has begun, it has no box (any more), or the box could not be set up.
+        JobRunning: the box is still being set up.
     """
     known = context.ledger.lease(lease)
     if known.terms.when_done == "keep":
-        return await active(context, lease)
+        return await set_up_first(context, await active(context, lease))
     now = context.clock.now()
     until = now + timedelta(seconds=LAUNCH_HOLDS_S)
     if known.state is not LeaseState.INTENDED:
@@ -32,9 +34,29 @@ async def require_box_for_work(context: Context, lease: str) -> Lease:
         # of the two comes first.
         context.ledger.hold_until(known.id, until, by="launch", at=now)
     try:
-        return await active(context, lease)
+        found = await active(context, lease)
     except Refused as refused:
         raise _told_why(context, known.id, refused) from refused
+    return await set_up_first(context, found)
+
+
+async def set_up_first(context: Context, lease: Lease) -> Lease:
+    """Return the lease once its box is set up as ordered.
+
+    Raises:
+        Refused: the box could not be set up.
+        JobRunning: it is still being set up.
+    """
+    if setup_of(context.ledger, lease, context.profile(lease.provider)).state not in (
+        "none",
+        "done",
+    ):
+        from gpu_tenant.leases.setup import must_be_set_up
+
+        await must_be_set_up(
+            context, lease, hold=lambda: context.held_in_turn(lease.id, "setup", waits_for=_ENDING)
+        )
+    return lease
 
 
 @asynccontextmanager

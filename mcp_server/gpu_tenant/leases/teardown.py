@@ -40,7 +40,7 @@ from gpu_tenant.ledger import Ledger
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
 _NAMED = 8
-"""How many files are named where there may be thousands."""
+"""How many files are named in a list that may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
 
@@ -172,7 +172,8 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
     """Write the proof of the end into the ledger. From then on the lease is gone."""
     profile, ledger = context.profile(lease.provider), context.ledger
     ground, asked_at = ledger.newest_permit(lease.id)
-    seal = ledger.seal(lease.id) if ground != "never_used" else None
+    newest = ledger.seal(lease.id)
+    seal = newest if ground != "never_used" else None
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:
@@ -223,7 +224,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
                 *_not_counted(lease),
                 *_attested_words(context, lease),
             ),
-            "given_up": _given_up(lease, ground, ledger),
+            "given_up": _given_up(lease, ground, ledger, newest),
             "warnings": (
                 *_billed_otherwise(lease, billed, first),
                 *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
@@ -243,7 +244,7 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
 def _apart(
     lease: Lease, billed: Billed | None, counted: Decimal | None, gone_at: datetime
 ) -> str | None:
-    """Why cost and bill are two sums, unless a warning says that already."""
+    """Say why the cost and the bill differ, unless a warning says that already."""
     return None if _billed_otherwise(lease, billed, gone_at) else apart_words(counted, billed)
 
 
@@ -313,7 +314,7 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
 
 
 def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
-    """What the end of the lease rests on, if there is no provider's list to ask."""
+    """Say on whose word the end of the lease rests, if no provider's list can be asked."""
     profile = context.profile(lease.provider)
     said = [
         (at, event)
@@ -327,9 +328,8 @@ def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
     )
 
 
-def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
+def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) -> tuple[str, ...]:
     """What was given up: how much by each pattern, or the losses that a person signed for."""
-    seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
         missing = set(ledger.declarations(lease.id)[1]) & set(seal.unmatched)

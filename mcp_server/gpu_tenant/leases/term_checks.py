@@ -26,7 +26,7 @@ _BEGINS_ANEW = timeline.NewTerms | timeline.Resumed | timeline.Launched
 
 @dataclass(frozen=True, slots=True)
 class Outrun:
-    """A term that the lease has exceeded, in words for a person."""
+    """A term that the lease has exceeded, and how, in words for a person."""
 
     term: Term
     words: str
@@ -121,7 +121,7 @@ def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
 
 
 def is_due(tried: Sequence[datetime], now: datetime) -> bool:
-    """Whether an attempt is due. A clock that was set back does not put it off for long."""
+    """Whether an attempt is due. If the clock was set back, the attempt is not delayed for long."""
     at = next_attempt_at(tried)
     return at is None or now >= at or now < tried[-1]
 

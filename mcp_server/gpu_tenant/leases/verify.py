@@ -19,7 +19,7 @@ from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.manifest import reseal, unread_bytes
-from gpu_tenant.box.ownership import Seen, use
+from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
@@ -30,9 +30,17 @@ from gpu_tenant.domain.model import (
     Manifest,
     SealedFile,
 )
-from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.domain.permit import (
+    _SEAL,
+    NeverUsed,
+    TeardownPermit,
+    Verified,
+    VolumePermit,
+    Waived,
+)
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
@@ -65,7 +73,7 @@ class Assessment:
 
     @property
     def loss_digest(self) -> str:
-        """A name for exactly these losses. A signature is for this name."""
+        """Return a name for exactly these losses. A signature is for this name."""
         # What a running job has written so far is not part of the name: whoever signs for the job
         # signs for everything that it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
@@ -142,6 +150,7 @@ async def assess(
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = [
         *others,
+        *await _unmounted_losses(context, lease),
         *unkept_losses(now, lease, not_awaited(now, lease, ledger)),
         *untold_losses(now, lease, ledger, collected),
     ]
@@ -162,6 +171,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
+    del collected  # It equals the seal, and of many files it takes much memory.
     began_at_s = real_s()
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
@@ -195,13 +205,29 @@ async def assess(
     return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
 
 
+async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
+    """Return what lies where a volume was mounted and is none any more: on the box's own disk."""
+    try:
+        found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
+    except BoxTrouble as error:
+        what = f"whatever lies where its volumes were mounted: {error.message}"
+        return [Loss(what=what, remedy=error.remedy)]
+    return [
+        Loss(
+            what=f"whatever lies at {volume.path}: the volume {volume.name} is not mounted there any more",
+            remedy=f"mount it again on the box, then {Command('teardown', lease.id)}",
+        )
+        for volume in found
+    ]
+
+
 async def changed_since(
     sealed: Manifest, again: Callable[..., Awaitable[Manifest]], lease: Lease
 ) -> list[Loss]:
     """Return what the box holds now that it did not hold when it was `sealed`.
 
-    This goes by names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is
-    read once more.
+    This compares names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is read
+    once more.
     """
     remedy = f"{Command('collect', lease.id)}, then run the same command again"
     try:
@@ -321,6 +347,32 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     )
 
 
+def sign_volume(volume: Volume, signature: Signature | None, *, digest: str) -> VolumePermit:
+    """Mint the permit to destroy a volume, because a person signed for exactly this volume and all that is on it.
+
+    Raises:
+        Refused: nobody has signed, or the signature is for another volume or an earlier state of it.
+    """
+    of_it = ("volume", volume.key, digest)
+    if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
+        raise Refused(
+            f"nobody has signed for the volume {volume.name} as it is now; nothing was destroyed",
+            remedy=f"look again: {Command('volumes', destroy=volume.name)}",
+        )
+    if volume.volume_id is None:
+        raise Refused(
+            f"{volume.name} is not known to exist", remedy=f"{Command('volumes')} looks again"
+        )
+    return VolumePermit(
+        volume=volume.key,
+        provider=volume.provider,
+        volume_id=volume.volume_id,
+        region=volume.region,
+        signature=signature.code,
+        seal=_SEAL,
+    )
+
+
 def _sign_over(
     lease: Lease,
     assessment: Assessment,
@@ -364,10 +416,10 @@ def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
 
 
 def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
-    """What the box holds that a collect cannot bring to this computer.
+    """Return what the box holds that a collect cannot bring to this computer.
 
-    Giving up a pattern excuses only its absence. A file that a declared artifact matches stays an artifact,
-    because losing one takes a person's signature.
+    If a pattern was given up, only its absence is excused. A file that a declared artifact matches stays an
+    artifact, because losing one takes a person's signature.
     """
     for problem in seal.problems:
         yield Loss(
@@ -416,7 +468,7 @@ def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
 def untold_losses(
     now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
 ) -> Iterator[Loss]:
-    """What the box fails to report although it must: the jobs that it was given, and what they declared."""
+    """Return what the box fails to report although it must: the jobs that it was given, and what they declared."""
     names = {entry.name for entry in now.entries}
     waived = ledger.never_ran(lease.id)
     for job in ledger.jobs(lease.id):

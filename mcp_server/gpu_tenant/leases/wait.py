@@ -43,7 +43,7 @@ WAITING = "waiting"
 _TRIED = 3
 """How many offers are tried at one look, the best first."""
 _TURN_AGAIN_S, _TURN_WAITS_S = 0.25, 120
-"""How often, and for how long at most, a call asks whether another process has found a box. In real time."""
+"""How often, and for how long at most, a call asks whether another process has found a box, in real time."""
 _SEEN = 300
 
 

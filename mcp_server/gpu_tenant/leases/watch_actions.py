@@ -31,7 +31,12 @@ from gpu_tenant.leases.verify import not_awaited, unkept_losses
 from gpu_tenant.transfer.bandwidth_share import Resting, share_of
 
 _WRITES = (
-    timeline.Launched | timeline.Pushed | timeline.Prepared | timeline.Resumed | timeline.Snapped
+    timeline.Launched
+    | timeline.Pushed
+    | timeline.SetUp
+    | timeline.Prepared
+    | timeline.Resumed
+    | timeline.Snapped
 )
 
 
@@ -54,8 +59,8 @@ async def try_ready(context: Context, lease: str) -> None:
 async def standing_of(context: Context, lease: str, *, back_in_s: float = WATCHED_S) -> Standing:
     """Ask the box for the state of every job that was ever started on it.
 
-    If the box has heard that its platform takes it back, that is on record from here on. At the deadline its guard
-    leaves the end to us as long as we come back within `back_in_s`.
+    If the box has heard that its platform takes it back, record that. At the deadline, the guard on the box leaves
+    the end to us as long as we come back within `back_in_s`.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -69,12 +74,12 @@ async def standing_of(context: Context, lease: str, *, back_in_s: float = WATCHE
 
 
 def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
-    """What the box says of its notice is on record, if that is new."""
+    """Record what the box says of its notice, if that is new."""
     heard = standing.notice
     if heard is None:
         return
     known, now = notice_on_record(context.ledger.events(lease.id)), context.clock.now()
-    # By the box's own clock, how long ago; and no clock is believed beyond the lease itself.
+    # How long ago the box heard it, by its own clock. This cannot be longer ago than the lease is old.
     ago_s = max(0.0, (standing.now or heard.at) - heard.at)
     since = lease.ready_at or lease.created_at
     declared = {str(job.id) for job in context.ledger.jobs(lease.id)}
@@ -267,7 +272,7 @@ async def park_overdue(context: Context, lease: str) -> None:
 
 
 async def park_when_done(context: Context, lease: str, *, unless_wanted_since: int) -> None:
-    """The box of a lease whose work is done is sealed and stopped, and its disk is kept.
+    """Seal and stop the box of a lease whose work is done. The box's disk is kept.
 
     Raises:
         StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box runs on.
@@ -323,6 +328,6 @@ async def _made_still(
 
 
 def kept_elsewhere(context: Context, lease: Lease) -> list[Path]:
-    """The directories where other leases' files are kept, the latest first."""
+    """Return the directories where other leases' files are kept, the latest first."""
     places = (Path(x.kept_in) for x in reversed(context.ledger.leases()) if x.kept_in)
     return [place for place in dict.fromkeys(places) if place != context.kept_in(lease)]

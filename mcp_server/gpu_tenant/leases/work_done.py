@@ -14,13 +14,14 @@ from gpu_tenant.leases.term_checks import next_attempt_at
 LAUNCH_HOLDS_S = 120
 """How long a launch that could not begin at once keeps its lease from being ended because its work is done."""
 PUSH_HOLDS_S = 300
-"""How long a push, or the installation of packages, does the same: whoever brings files is about to launch."""
+"""The same time for a push, or for the installation of packages, because whoever brings files is about to launch."""
 
 _CHANGES = (
     timeline.Launched
     | timeline.JobEnded
     | timeline.Lingers
     | timeline.Pushed
+    | timeline.SetUp
     | timeline.Prepared
     | timeline.Claimed
     | timeline.Accepted
@@ -163,7 +164,7 @@ def held_until(events: Lines) -> datetime | None:
                 besides = None if until <= at else besides
             case timeline.Holds(until=until):
                 besides = max(filter(None, (besides, until)))
-            case timeline.Pushed() | timeline.Prepared():
+            case timeline.Pushed() | timeline.SetUp() | timeline.Prepared():
                 besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
             case timeline.Launched():
                 besides = None  # What was about to be launched has been launched.

@@ -28,7 +28,10 @@ class WorkHours:
     """The usual DLPerf of the reference, among the offers."""
 
     def on(self, offer: Offer) -> tuple[Wish, str | None]:
-        """Return the wish with its hours on that offer's GPU, and how they are known. None if as they were given."""
+        """Return the wish with its hours on that offer's GPU, and how they are known.
+
+        None if the hours are as they were given.
+        """
         if self.reference is None:
             return self.wish, None
         gpu = canonical(offer.gpu)
@@ -83,8 +86,8 @@ def canonical(gpu: str) -> str:
 def work_hours(wish: Wish, offers: Sequence[Offer], ledger: Ledger | None = None) -> WorkHours:
     """Return what is known of speeds for that wish: the best of the ledger's measurements, DLPerf and datasheets.
 
-    The hours are for the GPU that the wish says, else for that of the lease which it is like, else for the GPU that
-    it names first.
+    The hours are for the GPU that the wish names for them. If it names none, they are for the GPU of the lease that
+    the wish is like. If there is no such lease, they are for the GPU that the wish names first.
     """
     measured: Mapping[tuple[str, int], MeasuredPace] = {}
     like: str | None = None

@@ -17,6 +17,7 @@ from gpu_tenant.ledger.proofs import ProofTable
 from gpu_tenant.ledger.pushed_files import Sent
 from gpu_tenant.ledger.quotes import Quotes
 from gpu_tenant.ledger.sweeps import Sweeps
+from gpu_tenant.ledger.volumes import VolumeTable
 from gpu_tenant.ledger.wishes import WishTable
 
 __all__ = ["Allowed", "Hold", "Ledger", "Ran", "Renewal", "anything"]
@@ -34,5 +35,6 @@ class Ledger(
     Askings,
     PasskeyTable,
     Sent,
+    VolumeTable,
 ):
     """The leases of one user, and everything that was done about them."""

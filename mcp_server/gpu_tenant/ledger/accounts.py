@@ -1,4 +1,4 @@
-"""Where each lease's box was requested, with which key, and under which account."""
+"""For each lease, where its box was requested, with which key, and under which account."""
 
 from datetime import datetime
 

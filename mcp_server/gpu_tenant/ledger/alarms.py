@@ -59,7 +59,7 @@ class AlarmTable(Database):
         return self._read(_alarm, _OPEN)
 
     def was_raised(self, key: str) -> bool:
-        """Whether there ever was an alarm with that key that is about no single lease, open or ended."""
+        """Whether there ever was an alarm with that key, open or ended, that was not about a single lease."""
         one = "SELECT 1 AS one FROM alarms WHERE key=? AND lease_id IS NULL LIMIT 1"
         return bool(self._read(lambda row: row["one"], one, key))
 

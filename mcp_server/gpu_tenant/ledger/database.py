@@ -112,9 +112,9 @@ class Database:
 
     @classmethod
     def salvage(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
-        """Open a ledger with what can still be read of the damaged one at `path`, for looks alone.
+        """Open a new ledger with what can still be read of the damaged one at `path`, only for looking at it.
 
-        What is written to it is thrown away. Return it, and how many rows could be read.
+        What is written to the new ledger is thrown away. Return the new ledger, and how many rows could be read.
         """
         copy = TemporaryDirectory(prefix="gpu-tenant-", dir=_memory())
         try:
@@ -179,8 +179,8 @@ class Database:
                     f"another program holds {self._path} for writing",
                     remedy="try again; if it stays, `fuser` on that file names the process",
                 ) from error
-            # The memory that its readers share is a file, too. If that file cannot grow, SQLite says
-            # "disk I/O error".
+            # The memory that SQLite's readers share is a file, too. If that file cannot grow, SQLite says "disk
+            # I/O error".
             if (
                 "disk is full" in str(error)
                 or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
@@ -198,7 +198,10 @@ class Database:
         return disk_is_full(self.directory, "nothing was done")
 
     def _unwritable(self, error: Exception) -> LocalTrouble:
-        """Return the error for a sound ledger that cannot be written now. Restoring an older one would not help."""
+        """Return the error for a sound ledger that cannot be written now.
+
+        It would not help to restore an older ledger.
+        """
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
             remedy=f"make sure that {self.directory} is yours and can be written (`ls -ld`, `mount`), then run the "
@@ -225,7 +228,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
-        """Return what `read` makes of every row. A row that it cannot read means a corrupt ledger."""
+        """Return what `read` makes of every row. If there is a row that it cannot read, the ledger is corrupt."""
         with self._translate_errors():
             rows = self._db.execute(sql, values).fetchall()
         try:
@@ -234,7 +237,7 @@ class Database:
             raise self._unreadable(error) from error
 
     def trace(self, hears: Callable[[str], object] | None) -> None:
-        """Call `hears` with every statement that runs from now on. None turns this off."""
+        """Call `hears` with every statement that runs from now on. If `hears` is None, stop doing so."""
         self._db.set_trace_callback(hears)
 
     def check(self) -> None:
@@ -256,7 +259,10 @@ def _memory() -> str | None:
 
 
 def _copy_whole(path: Path, copy: Path) -> None:
-    """Copy the file, and what of it still lies in its log, to the directory of `copy`, as of one moment."""
+    """Copy the file, and the part of it that is still in its log, to the directory of `copy`.
+
+    The copy shows one single moment.
+    """
     parts = [path, path.with_name(path.name + "-wal")]
     for _ in range(20):
         before = [_stamp(part) for part in parts]

@@ -1,4 +1,4 @@
-"""The hosts: what each was seen to do, and what a person has forgotten of that."""
+"""The hosts: what each was seen to do, and which of these reports a person has withdrawn."""
 
 from datetime import datetime
 
@@ -38,7 +38,10 @@ class HostTable(Signatures):
         host: str,
         at: datetime,
     ) -> None:
-        """Record what the host of that lease's box did. The same of the same lease counts once."""
+        """Record what the host of that lease's box did.
+
+        If the same is recorded again for the same lease, it counts once.
+        """
         said = HostReport(
             provider=provider, host=host, what=what, words=words, lease_id=lease_id, at=at
         )
@@ -62,7 +65,7 @@ class HostTable(Signatures):
         return records_of(self.host_reports(at=at))
 
     def forget_host(self, name: str, *, at: datetime) -> None:
-        """Count nothing against the host any more that was seen until now. It stays on record.
+        """From now on, count nothing against the host that was seen until now. The reports stay on record.
 
         Raises:
             BadRequest: nothing counts against a host of that name.

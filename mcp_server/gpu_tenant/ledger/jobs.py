@@ -20,7 +20,7 @@ _STOPS = tuple(
     )
 )
 _STOPS_WITHIN = timedelta(minutes=10)
-"""As long as a stop is waited for; what is not known by then is told by the next look."""
+"""How long an answer to a request to stop a box is waited for. After that, the next look shows what came of it."""
 _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
 
 
@@ -68,7 +68,10 @@ class JobTable(Timeline):
         *,
         at: datetime,
     ) -> None:
-        """Record that the job has ended, or has left processes running. This is recorded once, whoever looks."""
+        """Record that the job has ended, or has left processes running.
+
+        This is recorded only once, even if several processes see it.
+        """
         with self._transaction() as db:
             known = db.execute(
                 "SELECT 1 FROM events WHERE lease_id=? AND kind=? AND json_extract(detail, '$.job')=?",
@@ -80,7 +83,7 @@ class JobTable(Timeline):
     def hold_until(self, lease_id: LeaseId, until: datetime, *, by: str, at: datetime) -> bool:
         """Record that more work is coming. Return False, and record nothing, if the lease's end has begun.
 
-        An end that is only being prepared is given up because of this record: see `file_permit`.
+        If an end is only being prepared, this record stops it: see `file_permit`.
         """
         with self._transaction() as db:
             row = db.execute("SELECT state FROM leases WHERE id=?", (lease_id,)).fetchone()
@@ -92,7 +95,7 @@ class JobTable(Timeline):
 
     @staticmethod
     def _is_being_parked(db: Connection, lease_id: str, at: datetime) -> bool:
-        """Whether its provider was asked to stop the box, and what came of that is not known yet."""
+        """Whether the provider was asked to stop the lease's box, and it is not known yet whether the box stopped."""
         marks = ", ".join("?" for _ in _STOPS)
         row = db.execute(
             f"SELECT kind, at FROM events WHERE lease_id=? AND kind IN ({marks}) ORDER BY seq DESC LIMIT 1",  # noqa: S608 - only marks
@@ -138,8 +141,8 @@ class JobTable(Timeline):
     def declarations(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """Return what must be kept and what may be lost, by the declarations of all jobs and by later claims.
 
-        A pattern may be in both lists. Then what it matches is kept, and it may match nothing. A job that was
-        withdrawn before it started declares nothing.
+        A pattern may be in both lists. If so, what it matches is kept, and it is no error if it matches nothing. A
+        job that was withdrawn before it started declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}

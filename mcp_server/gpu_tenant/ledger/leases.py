@@ -48,11 +48,11 @@ _RENTED_BY = (
 )
 
 Allowed = Callable[[str, Terms, Decimal | None], None]
-"""Raises if a lease at that provider, on those terms and at that price, exceeds what its owner allows."""
+"""A check that raises if a lease at that provider, on those terms and at that price, exceeds what the owner allows."""
 
 
 def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
-    """Allow anything. For calls that cost no more than before."""
+    """Allow anything. This is for calls that cost no more than before."""
 
 
 class LeaseTable(HostTable):
@@ -79,9 +79,9 @@ class LeaseTable(HostTable):
         """Record that a box is wanted. No box exists for the lease yet.
 
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
-        the standing wish that the new lease fulfils. A trigger allows one box for each wish. `errand` is the errand that
-        the new lease is for, which has one box at a time by another trigger. If the caller wants a
-        single box by any one of several quotes, `instead_of` lists all these quotes. `allowed` raises if the owner's limits leave no
+        the standing wish that the new lease fulfils. A trigger allows one box for each wish. `errand` is the errand
+        that the new lease is for. Another trigger allows an errand one box at a time. If the caller wants a single box
+        by any of several quotes, `instead_of` lists these quotes. `allowed` raises if the owner's limits leave no
         room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
@@ -382,7 +382,7 @@ class LeaseTable(HostTable):
         return self._read(lambda row: str(row["id"]), early, deadline_since.isoformat())
 
     def stood_on(self, provider: str, box_id: str) -> list[Lease]:
-        """Return every lease that ever had that box, oldest first."""
+        """Return every lease that has ever had that box, oldest first."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? ORDER BY created_at, id"
         return self._read(_lease, on_it, provider, box_id)
 

@@ -9,7 +9,10 @@ from gpu_tenant.ledger.database import Row, moment
 from gpu_tenant.ledger.signatures import Signatures, use
 
 GRACE = timedelta(hours=24)
-"""After this time, a person who has lost a passkey can sign without it. Until then, whoever has it can keep it."""
+"""After this time, a person who has lost a passkey can sign without it.
+
+Until then, whoever has the passkey can prevent that.
+"""
 
 _IN_FORCE = (
     "SELECT p.*, (SELECT min(e.ends_at) FROM passkey_ends e WHERE e.passkey=p.id"

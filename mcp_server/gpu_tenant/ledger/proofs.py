@@ -5,18 +5,32 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from decimal import Decimal
 
+from pydantic import TypeAdapter
+
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import counted_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
-from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
+from gpu_tenant.domain.model import (
+    Evidence,
+    Lease,
+    LeaseId,
+    LeaseState,
+    Manifest,
+    Receipt,
+    Verdict,
+)
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
-from gpu_tenant.ledger.database import Connection, moment
+from gpu_tenant.ledger.database import Connection, Row, moment
 from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
+
+_AT_ONCE = 10_000
+"""How many rows are in memory as text."""
+_OBJECT: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 
 class ProofTable(LeaseTable):
@@ -70,13 +84,32 @@ class ProofTable(LeaseTable):
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
         """Return the same, with the time at which each file was re-read."""
-        filed = self._read(
-            lambda row: (moment(row["at"]), Evidence.model_validate_json(row["record"])),
-            "SELECT record, at FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
-            lease_id,
-            digest,
-        )
-        return list({evidence.name: (at, evidence) for at, evidence in filed}.values())
+        # Most files have one of a few verdicts, and share the record of it.
+        verdicts: dict[str, Verdict] = {}
+        newest: dict[str, tuple[datetime, Evidence]] = {}
+
+        def read(row: Row) -> int:
+            record = _OBJECT.validate_json(row["record"])
+            words = str(record.get("verdict"))
+            if words in verdicts:
+                record["verdict"] = verdicts[words]
+            evidence = Evidence.model_validate(record)
+            verdicts[words] = evidence.verdict
+            newest[evidence.name] = moment(row["at"]), evidence
+            return int(row["seq"])
+
+        rows = [0]
+        while rows:
+            rows = self._read(
+                read,
+                "SELECT seq, record, at FROM evidence WHERE lease_id=? AND digest=? AND seq>?"
+                " ORDER BY seq LIMIT ?",
+                lease_id,
+                digest,
+                rows[-1],
+                _AT_ONCE,
+            )
+        return list(newest.values())
 
     def file_permit(
         self, permit: TeardownPermit, *, at: datetime, unless_wanted_since: int | None = None
@@ -212,12 +245,15 @@ class ProofTable(LeaseTable):
         return filed[0] if filed else None
 
     def cost_usd(self, lease: Lease, now: datetime) -> Decimal | None:
-        """What that lease has cost, as every face shows it. None if a rate is unknown."""
+        """Return what that lease has cost, as every face shows it. None if a rate is unknown."""
         billed = newest_bill(self.events(lease.id, timeline.Billed))
         return counted_usd(lease, now, billed=billed, receipt=self.receipt(lease.id))
 
     def receipts_sum(self, *, free: Collection[str]) -> tuple[Decimal, int]:
-        """What all receipts say was spent, and how many say that this is unknown, but for those of `free` providers."""
+        """Return the sum of what all receipts say was spent, and the number of receipts that say it is unknown.
+
+        Receipts of `free` providers are left out.
+        """
         # In whole parts of a cent, because SQLite adds up no decimals.
         told = self._read(
             lambda row: (Decimal(row["parts"] or 0) * CENT, int(row["unknown"] or 0)),

@@ -9,8 +9,8 @@ from pathlib import Path
 def salvage(damaged: Path, fresh: Path) -> int:
     """Copy every row of `damaged` that can be read into the ledger at `fresh`. Return how many there were.
 
-    `fresh` has the tables and no rows of its own in them; it loses its triggers, because what is left of a
-    record need not obey the law. `damaged` is a copy of its own, with its log beside it.
+    `fresh` has empty tables. It loses its triggers, because what is left of a record need not obey the law.
+    `damaged` is a copy of the damaged ledger, with its log beside it.
     """
     copied = 0
     with (
@@ -32,7 +32,7 @@ def salvage(damaged: Path, fresh: Path) -> int:
             places = ", ".join("?" * len(columns))
             for row in _rows(old, table, named):
                 with suppress(sqlite3.Error):
-                    # What the fresh ledger made up for itself gives way to what was on record.
+                    # A value that the fresh ledger made for itself is replaced by the recorded one.
                     done = new.execute(
                         f'INSERT OR REPLACE INTO "{table}" ({named}) VALUES ({places})',  # noqa: S608 - the schema's own names
                         row,
@@ -42,7 +42,7 @@ def salvage(damaged: Path, fresh: Path) -> int:
 
 
 def _rows(old: sqlite3.Connection, table: str, named: str) -> Iterator[tuple[object, ...]]:
-    """The rows that can be read: from the front to the damage, and then from the back to it."""
+    """Yield the rows that can be read: those before the damage, and then those after it, from the last one back."""
     for order in ("", " ORDER BY rowid DESC"):
         with suppress(sqlite3.Error):
             yield from old.execute(f'SELECT {named} FROM "{table}"{order}')  # noqa: S608 - the schema's own names

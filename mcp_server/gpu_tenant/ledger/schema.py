@@ -449,7 +449,7 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: a wish that stood is never deleted'); END;
     """
     + _never_replaced("id", "wishes"),
-    # A lease from before this version has its directory in the login home, and keeps it there.
+    # A lease from before this version has its directory in the login home, and the directory stays there.
     """
     ALTER TABLE leases ADD COLUMN place TEXT;
     UPDATE leases SET place = '{"path":"~"}'
@@ -495,4 +495,77 @@ MIGRATIONS: tuple[str, ...] = (
     + _append_only("errands", "errand_events")
     + _never_replaced("id", "errands")
     + _never_replaced("seq", "errand_events"),
+    # No look from outside shows what is on a volume. So nothing but a person's signature ends one.
+    """
+    CREATE TABLE volumes(
+      id TEXT PRIMARY KEY, provider TEXT NOT NULL, name TEXT NOT NULL, mark TEXT NOT NULL UNIQUE,
+      region TEXT NOT NULL, size_gb INTEGER NOT NULL,
+      state TEXT NOT NULL CHECK (state IN ('intended','active','ending','gone','void','lost')),
+      volume_id TEXT, usd_month TEXT, created_at TEXT NOT NULL, ended_at TEXT,
+      place TEXT, key TEXT, account TEXT,
+      CHECK (state NOT IN ('active','ending','gone','lost') OR volume_id IS NOT NULL)) STRICT;
+    CREATE UNIQUE INDEX one_live_volume_a_name ON volumes(provider, name)
+      WHERE state IN ('intended','active','ending');
+    CREATE TABLE volume_events(
+      seq INTEGER PRIMARY KEY, volume TEXT NOT NULL REFERENCES volumes(id),
+      kind TEXT NOT NULL, words TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX volume_events_of ON volume_events(volume, seq);
+    CREATE TABLE volume_sightings(
+      seq INTEGER PRIMARY KEY, volume TEXT NOT NULL REFERENCES volumes(id),
+      listed TEXT NOT NULL CHECK (listed IN ('listed','omitted')), at TEXT NOT NULL) STRICT;
+    CREATE INDEX volume_sightings_of ON volume_sightings(volume, seq);
+    CREATE TABLE volume_permits(
+      seq INTEGER PRIMARY KEY, volume TEXT NOT NULL REFERENCES volumes(id), volume_id TEXT NOT NULL,
+      signature TEXT NOT NULL UNIQUE REFERENCES signature_uses(code), at TEXT NOT NULL) STRICT;
+
+    CREATE TRIGGER a_volume_begins_as_an_intent BEFORE INSERT ON volumes
+      WHEN NEW.state <> 'intended' OR NEW.volume_id IS NOT NULL
+      BEGIN SELECT raise(ABORT, 'law: a volume begins as an intent'); END;
+    CREATE TRIGGER only_a_person_gives_up_a_volume BEFORE INSERT ON volume_permits
+      WHEN NOT EXISTS (SELECT 1 FROM signature_requests WHERE code = NEW.signature
+        AND kind = 'volume' AND subject = NEW.volume)
+      OR NEW.volume_id IS NOT (SELECT volume_id FROM volumes WHERE id = NEW.volume)
+      BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
+    CREATE TRIGGER no_volume_ends_without_a_permit BEFORE UPDATE OF state ON volumes
+      WHEN NEW.state IN ('ending','gone') AND OLD.state <> NEW.state AND NOT EXISTS (
+        SELECT 1 FROM volume_permits WHERE volume = NEW.id AND volume_id = NEW.volume_id)
+      BEGIN SELECT raise(ABORT, 'law: no permit is filed for this volume'); END;
+    CREATE TRIGGER a_volume_in_use_is_not_ended BEFORE UPDATE OF state ON volumes
+      WHEN NEW.state = 'ending' AND OLD.state <> 'ending' AND EXISTS (
+        SELECT 1 FROM leases, json_each(leases.terms, '$.order.volumes') AS mount
+        WHERE leases.provider = NEW.provider AND leases.state IN ('intended','active','terminating')
+          AND mount.key = NEW.name)
+      BEGIN SELECT raise(ABORT, 'law: a lease uses this volume'); END;
+    CREATE TRIGGER a_volume_is_gone_when_seen_twice BEFORE UPDATE OF state ON volumes
+      WHEN NEW.state IN ('gone','lost') AND OLD.state <> NEW.state AND 2 > (
+        SELECT count(*) FROM volume_sightings WHERE volume = NEW.id AND listed = 'omitted'
+        AND seq > (SELECT coalesce(max(seq), 0) FROM volume_sightings
+                   WHERE volume = NEW.id AND listed = 'listed'))
+      BEGIN SELECT raise(ABORT, 'law: gone is believed when the list has omitted the volume twice'); END;
+    CREATE TRIGGER a_volume_only_moves_on BEFORE UPDATE OF state ON volumes
+      WHEN OLD.state <> NEW.state AND NOT (
+        (OLD.state = 'intended' AND NEW.state IN ('active','void'))
+        OR (OLD.state = 'active' AND NEW.state IN ('ending','lost'))
+        OR (OLD.state = 'ending' AND NEW.state = 'gone')
+        OR (OLD.state = 'lost' AND NEW.state = 'active'))
+      BEGIN SELECT raise(ABORT, 'law: a volume only moves on'); END;
+    CREATE TRIGGER a_volume_stays_what_it_is BEFORE UPDATE ON volumes
+      WHEN NEW.id IS NOT OLD.id OR NEW.provider IS NOT OLD.provider OR NEW.name IS NOT OLD.name
+        OR NEW.mark IS NOT OLD.mark OR (OLD.volume_id IS NOT NULL AND NEW.volume_id IS NOT OLD.volume_id)
+      BEGIN SELECT raise(ABORT, 'law: a volume stays what it is'); END;
+    CREATE TRIGGER volumes_are_never_deleted BEFORE DELETE ON volumes
+      BEGIN SELECT raise(ABORT, 'law: volumes are never deleted'); END;
+    CREATE TRIGGER a_volume_is_on_one_box BEFORE INSERT ON leases
+      WHEN EXISTS (
+        SELECT 1 FROM json_each(NEW.terms, '$.order.volumes') AS mount
+        WHERE NOT EXISTS (SELECT 1 FROM volumes WHERE provider = NEW.provider AND name = mount.key
+            AND state = 'active')
+        OR EXISTS (SELECT 1 FROM leases, json_each(leases.terms, '$.order.volumes') AS other
+            WHERE leases.provider = NEW.provider AND leases.state IN ('intended','active','terminating')
+              AND other.key = mount.key))
+      BEGIN SELECT raise(ABORT, 'law: a lease has volumes that exist and that no other lease uses'); END;
+    """
+    + _append_only("volume_events", "volume_sightings", "volume_permits")
+    + _never_replaced("id", "volumes")
+    + _never_replaced("seq", "volume_events", "volume_sightings", "volume_permits"),
 )

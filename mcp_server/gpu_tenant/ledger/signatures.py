@@ -34,7 +34,7 @@ _UNUSED = (
     " ORDER BY s.seq DESC"
 )
 _NAMED = 5
-"""How many of the words a refusal quotes. The person sees all of them."""
+"""How many lines of the request a refusal quotes. The person sees all lines."""
 
 
 class Signatures(Timeline):

@@ -28,7 +28,7 @@ class Sweeps(LeaseTable):
     def declare_sweep(self, sweep: Sweep, *, after: str | None = None) -> Sweep:
         """Record the sweep under the next free id, before any box hears of it.
 
-        If there is a sweep of exactly that grid, it is returned instead, unless it is the sweep `after`.
+        If there is already a sweep of exactly that grid, return that sweep instead, unless it is the sweep `after`.
         """
         with self._transaction() as db:
             known = db.execute(_LIKE, (sweep.grid.digest,)).fetchone()
@@ -193,7 +193,7 @@ class Sweeps(LeaseTable):
 
     @contextmanager
     def _unless_it_changed(self) -> Iterator[Connection]:
-        """Open a transaction that is refused if the facts on which it rests have changed since they were read."""
+        """Open a transaction. Refuse it if the facts on which it rests have changed since they were read."""
         try:
             with self._transaction() as db:
                 yield db

@@ -1,4 +1,4 @@
-"""The wishes: what was searched for, and which of the wishes wait for a box."""
+"""The wishes: what somebody searched for, and which of these wishes wait for a box."""
 
 import json
 from datetime import datetime, timedelta

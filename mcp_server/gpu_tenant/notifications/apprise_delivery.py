@@ -36,7 +36,10 @@ _NO_WITHIN_A_YES = {
     "lark": "code",
     "wecombot": "errcode",
 }
-"""The field in which these services put a refusal inside a 200 answer. Apprise looks only at the status."""
+"""The field in which these services report a refusal, although the HTTP status is 200.
+
+Apprise looks only at the status.
+"""
 _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
 """What the services answered to this delivery: an HTTP answer, or the error that came instead of one."""
 
@@ -127,7 +130,7 @@ def _apprise() -> ModuleType:
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 
     class Heard(requests.Session):
-        """A session that keeps what came back, for the delivery that it belongs to."""
+        """An HTTP session that keeps what came back, for its own delivery."""
 
         def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
             answers = _ANSWERS.get()

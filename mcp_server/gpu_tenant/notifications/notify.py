@@ -255,7 +255,10 @@ async def _send(
 
 
 def _at_home(told: Message, channel: NotificationChannel) -> Message:
-    """Return the message for this channel. If it is about this channel's own failure, its arrival ends that."""
+    """Return the message for this channel.
+
+    If the message is about a failure of this channel, it says that its arrival ends the failure.
+    """
     if told.channel != channel.name:
         return told
     words = f"this channel works again; it had failed, so alarms may have been missed: {told.words}"

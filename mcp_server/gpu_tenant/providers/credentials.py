@@ -21,7 +21,7 @@ _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref
 
 
 REHEARSAL_KEY = "rehearsal"
-"""What every key begins with that a rehearsal's provider takes, and no key of a real account."""
+"""The beginning of every key that a rehearsal's provider accepts. No key of a real account begins like this."""
 
 _DOORS = frozenset(
     {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
@@ -238,7 +238,7 @@ def find_credential(
 
 
 def only_rehearsed(credential: Credential, state: Path) -> Credential:
-    """Return that credential for the rehearsal in `state`: it reads as a rehearsal's key, or not at all.
+    """Return that credential for the rehearsal in `state`. Reading it returns a rehearsal's key, or raises an error.
 
     A rehearsal's provider is asked over plain http, by whoever listens at the address in its marker.
     """

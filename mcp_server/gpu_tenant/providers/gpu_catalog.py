@@ -341,7 +341,7 @@ def described_gpus(words: str) -> tuple[str, int]:
 
 
 _MOST_GPUS = 1024
-"""More than that no box has."""
+"""No box has more GPUs."""
 
 
 def wished_gpus(words: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
-"""How fast each GPU is by its maker's figures: TFLOPS by precision, without sparsity, and memory bandwidth.
+"""How fast each GPU is, by its maker's figures: TFLOPS for each precision, without sparsity, and memory bandwidth.
 
-Each row names the maker's document. Its figures were read as public pages quote that document. A GPU without a row has
-an unknown speed. A figure of None was not found, or the GPU cannot do it.
+Each row names the maker's document. The figures were taken from public pages that quote this document. A GPU
+without a row has an unknown speed. A figure of None was not found, or the GPU cannot do it.
 """
 
 from typing import Literal, NamedTuple
@@ -28,7 +28,7 @@ class GpuSpeed(NamedTuple):
     source: str
 
     def by(self, what: LimitedBy) -> float | None:
-        """Return the figure for work that is limited by that."""
+        """Return the figure that matters for work with that limit."""
         figure: float | None = getattr(self, what)
         return figure
 

@@ -1,7 +1,7 @@
 """Platform facts, read from `profiles/<slug>.md`. Each profile was checked against `profiles/_schema.json`.
 
-Parsing and checking all profiles takes longer than most commands. So each valid profile is noted as it was made, under
-a hash of everything that decides about it, and a profile that nobody has changed since is taken from there.
+Parsing and checking all profiles takes longer than most commands. So the result for each valid profile is stored,
+under a hash of everything that it depends on. If none of this has changed, the stored result is used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _content(path: Path) -> bytes:
 
 
 def _judges(directory: Path) -> bytes:
-    """Return the hash of what decides what a profile says: the schema, and the code that reads profiles."""
+    """Return the hash of what every result depends on: the schema, and the code that reads profiles."""
     ours = Path(__file__)
     judges = (directory / "_schema.json", ours, ours.with_name("profile_facts.py"))
     return sha256(b"".join(judge.read_bytes() for judge in judges)).digest()

@@ -1,4 +1,4 @@
-"""What each cell of a sweep came to: its metrics by its log, its time, and its cost. The best comes first."""
+"""The results of a sweep's cells: each cell's metrics from its log, its time, and its cost. The best comes first."""
 
 import math
 import os
@@ -39,12 +39,12 @@ def with_results(
     *,
     by: str | None = None,
 ) -> Reckoning:
-    """Return the table with what each cell came to, sorted by the metric `by`, the best first.
+    """Return the table with each cell's results, sorted by the metric `by`, the best first.
 
-    Without `by`, it is the metric that most cells told, losses before others. Cells without it keep their order, and
-    come last. A metric is the last one in the log that was collected. The time is that of the cell's last run. The
-    cost is its box's rate over that time, divided by the slots that share the box; what the box costs while it waits is
-    no cell's.
+    Without `by`, the metric that most cells report is used, and losses come before other metrics. Cells without
+    this metric keep their order, and come last. A metric is the last one in the log that was collected. The time is
+    that of the cell's last run. The cost is its box's rate over that time, divided by the slots that share the box.
+    What the box costs while it waits belongs to no cell.
     """
     newest = {(p.lease_id, p.job): p for p in placements}
     rows = [_result(row, newest, leases, sweep) for row in table.rows]
@@ -118,7 +118,10 @@ def _metrics(lease: Lease, job: str, runs: int) -> dict[str, float]:
 
 
 def _most_told(rows: Sequence[CellRow]) -> str | None:
-    """The metric of most cells. Where several are of as many, the first one that a log tells, which is a loss."""
+    """Return the metric that most cells report.
+
+    If several are equally frequent, return the first one in a log, which is a loss if there is one.
+    """
     told = [name for row in rows for name in row.metrics]
     return max(dict.fromkeys(told), key=told.count, default=None)
 

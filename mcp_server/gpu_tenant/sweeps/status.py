@@ -49,14 +49,16 @@ class CellRow(Record):
 
     cell: str
     state: CellState
-    lease: str | None = Field(description="where it is, or was last; None: nowhere yet")
+    lease: str | None = Field(description="the lease where it is, or was last; None: nowhere yet")
     job: str | None
     attempts: int
-    why: str | None = Field(description="what its box said of an end that was none")
+    why: str | None = Field(description="why it did not end well, as its box reported")
     parameters: dict[str, str]
-    metrics: dict[str, float] = Field(default={}, description="the last ones in its kept log")
-    took_s: float | None = Field(default=None, description="its last run; None: not ended")
-    cost_usd: Usd = Field(default=None, description="of that run, at its box's rate")
+    metrics: dict[str, float] = Field(default={}, description="the last metrics in its kept log")
+    took_s: float | None = Field(
+        default=None, description="how long its last run took; None: it has not ended"
+    )
+    cost_usd: Usd = Field(default=None, description="the cost of that run, at its box's rate")
 
 
 class Reckoning(Record):
@@ -74,7 +76,7 @@ class Reckoning(Record):
     digest: str = Field(description="a name for exactly what is wrong")
     settled_by: str | None = Field(description="who accepted exactly that; None: nobody")
     by: str | None = Field(default=None, description="how the rows are sorted; None: as declared")
-    best: str | None = Field(default=None, description="the first of them, and its metric")
+    best: str | None = Field(default=None, description="the name of the first row, and its metric")
 
     @property
     def still_open(self) -> int:
@@ -207,8 +209,8 @@ def _state(
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
-    # These are no second result: one that was lost with its box, and one of a cell that was told to
-    # run again.
+    # Two kinds of result do not count as a second one: a result that was lost with its box, and one of a cell
+    # that was to run again.
     done = {
         p.lease_id
         for p in placements

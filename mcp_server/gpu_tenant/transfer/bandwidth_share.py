@@ -29,7 +29,7 @@ Such a transfer is suspended, or waits for a dead link.
 """
 _SMOOTH_S = 3
 _GROWS = 2
-"""A slow transfer keeps this many times its present speed, so that it may grow until the next look."""
+"""A slow transfer may use this many times its present speed, so that it can grow until the next look."""
 _ENTRY_BYTES = 512
 _TRIES = 3
 _OPENING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -232,7 +232,11 @@ class Resting:
         return self._turn.connections(min(wanted, 1))
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return the longer of two waits: for the transfer's part of the link, and for the rest that is now due."""
+        """Return how long to wait.
+
+        Two waits are compared, and the longer one counts: the wait for the transfer's part of the link, and the
+        pause that is now due.
+        """
         at_s = self._monotonic()
         moved_s = 0.0 if self._asked_s is None else at_s - self._asked_s
         rest_s = max(0.0, moved_s) * (1 / self._share - 1)

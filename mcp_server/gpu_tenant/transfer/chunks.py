@@ -11,7 +11,7 @@ from gpu_tenant.transfer.partial_file import Partial, Span
 SMALL_BYTES = 1 << 20
 """A file smaller than this is requested whole, together with others."""
 LEAST_BYTES = 256 << 10
-"""A piece of a large file is at least this large if so much is left, because each answer has a fixed cost."""
+"""A piece of a large file has at least this size, if that much is left, because each answer has a fixed cost."""
 BLOCK_BYTES = 16 << 10
 """The unit of comparison. Any change costs at least one block. A block's digest is 1/2000 of its size."""
 _COMPARED_BYTES = 64 << 20

@@ -54,7 +54,9 @@ class DownloadState(Transfer[Piece]):
         self._under_way[piece] = (time.monotonic(), worker)
 
     def _late(self) -> Piece | None:
-        """Return the rest of an overdue piece, to be requested a second time, but not a third. None if there is none.
+        """Return the rest of an overdue piece, so that it is requested a second time.
+
+        It is never requested a third time. None if there is none.
 
         Without this, one connection that has become slow could hold up the end of a transfer.
         """

@@ -28,8 +28,8 @@ def allot(
 
     The transfer with the highest price gets what it wants. If several have that price, each of them gets the same
     number. The others divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that is
-    more. So if the link is the bottleneck, the first gets half of it by wanting more. All transfers together have at
-    most `most` connections, or one each.
+    more. So if the link is the bottleneck, the transfer with the highest price can get half of the link by asking
+    for more. All transfers together have at most `most` connections, or one each.
     """
     if not wants:
         return []
@@ -92,7 +92,10 @@ def _weights(prices: Sequence[Usd]) -> list[float]:
 
 
 def _level(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
-    """Give each transfer one, and then by weight as many as fit. Equals get the same. A remainder stays unused."""
+    """Give each transfer one connection, and then as many as fit, by weight.
+
+    Transfers of equal weight get the same number. A remainder stays unused.
+    """
     given = [1] * len(wants)
     steps: dict[float, list[int]] = defaultdict(list)
     for i, (want, weight) in enumerate(zip(wants, weights, strict=True)):

@@ -113,8 +113,8 @@ class Conversation:
     def into(self, buffer: memoryview) -> int:
         """Read the next bytes of the body into `buffer`, and return how many were read.
 
-        These are fewer than fit only if the channel ended. One call waits for all of them, because a call for each
-        piece would cost a switch of threads.
+        The buffer is filled unless the channel ended. One call waits for all these bytes, because each call costs a
+        switch of threads.
         """
         got = 0
         while got < len(buffer):

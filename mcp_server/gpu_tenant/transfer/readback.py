@@ -22,7 +22,7 @@ _SIDE_BY_SIDE = 4
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A file that is whole and durable in its partial file. Size and hash are of what was read back from there."""
+    """A file that is whole and durable in its partial file. Its size and hash were read back from there."""
 
     coming: Coming
     size_bytes: int

@@ -54,7 +54,10 @@ class PieceRequester(Protocol):
 
 
 class Transfer(Generic[P]):
-    """The state of one transfer. All its threads may use it at once. Here they wait for pieces until it is over."""
+    """The state of one transfer.
+
+    All its threads may use it at once. The threads wait here for pieces, until the transfer is over.
+    """
 
     def __init__(self, turn: BandwidthTurn) -> None:
         self._turn = turn
@@ -75,8 +78,9 @@ class Transfer(Generic[P]):
     def take(self, worker: PieceRequester, size_bytes: int) -> P | None:
         """Return the next piece for a thread. None if there is none, or if the thread should first read an answer.
 
-        A thread with nothing to do waits here until there is a piece, or until there is nothing to wait for. The
-        first thread beyond the wanted number waits only for a moment, so that it can measure round trips.
+        A thread with nothing to do waits here until there is a piece, or until there is nothing to wait for. If
+        there are more threads than wanted, the first of the others waits only for a moment, so that it can measure
+        round trips.
         """
         while True:
             with self._changed:

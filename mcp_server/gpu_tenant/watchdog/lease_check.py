@@ -155,7 +155,7 @@ class Attendant:
             )
 
     def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
-        """The term that the lease has outrun, by what a look has shown, and by what its end will take."""
+        """Return the term that the lease has exceeded, given what a look has shown and how long its end will take."""
         events = self._tenancy.ledger.events(lease.id)
         return outrun(
             lease,
@@ -167,7 +167,7 @@ class Attendant:
         )
 
     def _has_notice(self, lease: Lease) -> bool:
-        """Whether the box still stands, and has heard that its platform takes it back."""
+        """Whether the box still exists, and was told that its platform will take it back."""
         events = self._tenancy.ledger.events(lease.id)
         heard = notice_on_record(events)
         if heard is None or recorded_fate(events) is not None:
@@ -187,7 +187,7 @@ class Attendant:
         return not firm and bool(self._tenancy.context.profile(lease.provider).notice_s)
 
     async def _heed(self, lease: Lease) -> None:
-        """A person hears of the notice, and the work begins to go on elsewhere while the box still stands."""
+        """Tell a person of the notice, and begin to continue the work elsewhere while the box still exists."""
         heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
         words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
@@ -208,7 +208,7 @@ class Attendant:
             await self._recover(lease, wait_s=0)
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
-        work = timeline.Launched | timeline.Pushed | timeline.Preparing
+        work = timeline.Launched | timeline.Pushed | timeline.SettingUp | timeline.Preparing
         events = self._tenancy.ledger.events(lease.id)
         return any(isinstance(event, work) and at >= since for at, event in events)
 

@@ -179,7 +179,7 @@ class Watchdog:
                 self._begin_peek(lease_id)
 
     def _show_up(self) -> None:
-        """A box that is worked on for long hears of it where its guard would stop it, once done and unseen."""
+        """Tell a box that somebody works on it for long, if its guard would otherwise stop it as done and unwatched."""
         ledger = self._tenancy.ledger
         for lease_id in [x for x in self._under_way if self._is_under_way(x)]:
             armed = last_armed(ledger.lease(lease_id), ledger)
@@ -192,9 +192,10 @@ class Watchdog:
             self._peeks[lease_id] = asyncio.create_task(self._peek(lease_id))
 
     def _hear(self) -> None:
-        """What others have written since the last time: a job that was launched is waited for, and a word is heeded.
+        """Read what others have written to the ledger since the last time.
 
-        This reads the ledger, and asks nobody.
+        From then on, wait for the end of each launched job, and look soon at each lease about which somebody has
+        said something. No box is asked.
         """
         if self._heard is None:
             return
@@ -255,7 +256,8 @@ class Watchdog:
     async def _look(self, *, wait: Literal["begun", "done"]) -> WatchReport:
         self._did = []
         ledger = self._tenancy.ledger
-        # Tell the alarms that the last look raised after it had told its own, before this look may end them.
+        # The last look may have raised alarms after it had sent its others. Send these before this look can end
+        # them.
         await self._tell_due()
         leases = ledger.leases("live")
         leases += [
@@ -314,7 +316,10 @@ class Watchdog:
                 self._end_alarms(told, but=self._unheard_end(told))
 
     def _unheard_end(self, lease_id: LeaseId) -> Collection[str]:
-        """The key of the news that a box was destroyed unproved, until it has reached somebody, or for a day."""
+        """Return the key of the news that a box was destroyed unproved.
+
+        The news stays until it has reached somebody, or for a day.
+        """
         now = self._tenancy.clock.now()
         return {
             alarm.key
@@ -355,7 +360,7 @@ class Watchdog:
         return [task for task in (self._sweeps, self._wishes) if task and not task.done()]
 
     async def _look_for_wishes(self) -> None:
-        """Every wish that stands was moved on. A failure there does not stop the watch."""
+        """Take the next step for every standing wish. A failure does not stop the watch."""
         try:
             for words in await look_for_all(self._tenancy.context):
                 self._did.append(words)

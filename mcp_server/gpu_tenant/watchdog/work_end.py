@@ -6,6 +6,7 @@ from typing import Literal
 
 from gpu_tenant.artifacts.unbegun_jobs import unconfirmed_jobs
 from gpu_tenant.box.caretaker import ENDED, JobState, Standing
+from gpu_tenant.box.setup import settle_setup, setup_jobs, setup_of
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import (
@@ -59,6 +60,7 @@ class WorkEnd:
         If the ledger does not know yet that a job has ended, this is written into the ledger.
         """
         ledger = self._tenancy.ledger
+        await self._see_setup(lease, standing)
         cells = self._cells(lease)
         await self._note_lost_answers(lease, standing)
         known = {end.job for end in ends_of(ledger.events(lease.id))}
@@ -89,6 +91,18 @@ class WorkEnd:
                     job, at=self._tenancy.clock.now(), box_time_s=status.started_at
                 )
                 self._told.done(f"its box had started the job {job.id}, and the answer was lost")
+
+    async def _see_setup(self, lease: Lease, standing: Standing) -> None:
+        """Record the end of a setup that nobody has waited for. A person hears of one that failed."""
+        context = self._tenancy.context
+        profile = context.profile(lease.provider)
+        known = setup_of(context.ledger, lease, profile)
+        states = {brief.job: brief.state for brief in standing.jobs}
+        if known.state == "running" and states.get(str(known.job)) not in ("starting", "running"):
+            known = await settle_setup(context.session(lease), ledger=context.ledger)
+        if known.state == "failed":
+            words = f"its box could not be set up: {known.why}; its box bills {rate_words(lease)}"
+            self._told.alarm("setup", words, Level.WARNING)
 
     def _cells(self, lease: Lease) -> set[str]:
         """The jobs of that lease that are cells of a sweep. The sweep's table tells how they ended."""
@@ -136,15 +150,18 @@ class WorkEnd:
     def _work(self, lease: Lease, standing: Standing) -> Work:
         ledger = self._tenancy.ledger
         events = ledger.events(lease.id)
-        launched_at, ends = last_launch_at(events), ends_of(events)
+        launched_at, setups = last_launch_at(events), setup_jobs(events)
+        ends = [end for end in ends_of(events) if end.job not in setups]
         if launched_at is None:
-            return Work(launched=False, busy=standing.live)
+            return self._set_up_alone(lease, standing)
         since = lingers_since(events)
         lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
         busy = [job for job in standing.live if job not in lingering]
         failed = [*failures(ends, launched_at)]
         failed += [
-            f"the job {job} has ended, but left processes that still run" for job in lingering
+            f"the job {job} has ended, but left processes that still run"
+            for job in lingering
+            if job not in setups  # a setup may start a service
         ]
         over = [launched_at, *(end.at for end in ends), *(since[job] for job in lingering)]
         for sweep in ledger.sweeps_on(lease.id):
@@ -161,6 +178,16 @@ class WorkEnd:
             lingering=tuple(lingering),
             idle=not standing.live,
         )
+
+    def _set_up_alone(self, lease: Lease, standing: Standing) -> Work:
+        """What is known while nothing was launched. A box that could not be set up ends by the rule for failed jobs."""
+        context = self._tenancy.context
+        known = setup_of(context.ledger, lease, context.profile(lease.provider))
+        if known.state != "failed" or standing.live:
+            return Work(launched=False, busy=standing.live)
+        ended = [at for at, x in context.ledger.events(lease.id) if isinstance(x, timeline.SetUp)]
+        failed = (f"its box could not be set up: {known.why}",)
+        return Work(launched=True, ended_at=max(ended), failed=failed, idle=True)
 
     def _of_sweep(self, lease: Lease, sweep: str) -> tuple[list[str], list[str], list[datetime]]:
         """Return which cells of a sweep may still run on that lease, what went wrong there, and when cells ended."""

@@ -55,7 +55,7 @@ def tell_what_ended(tenancy: Tenancy) -> None:
 
 
 def _end_old_news(tenancy: Tenancy) -> None:
-    """What was news of no single lease is over after a while."""
+    """End the news that is about no single lease, after a while."""
     ledger, now = tenancy.ledger, tenancy.clock.now()
     for alarm in ledger.open_alarms():
         is_news = alarm.lease_id is None and alarm.key.partition(" ")[0] in _NEWS_OF

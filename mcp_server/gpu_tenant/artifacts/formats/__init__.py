@@ -5,6 +5,7 @@ Files are read in processes of their own: see `artifacts/formats/worker_pool.py`
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from threading import Event
 
@@ -87,8 +88,14 @@ def _proof_of(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof |
     return Proof(
         size_bytes=int(str(answer["size_bytes"])),
         sha256=str(answer["sha256"]),
-        verdict=Verdict.model_validate(answer["verdict"]),
+        verdict=_shared(Verdict.model_validate(answer["verdict"])),
     )
+
+
+@lru_cache(maxsize=1024)
+def _shared(verdict: Verdict) -> Verdict:
+    """The same verdict, as one record for all files that have it."""
+    return verdict
 
 
 def _why_stopped(answer: Answer | Ended) -> str | None:

@@ -4,6 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Literal
 
 from gpu_tenant.artifacts.formats import resource_limits
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
@@ -27,11 +28,19 @@ class Proof:
     verdict: Verdict
 
 
-def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = None) -> Proof | None:
+def prove(
+    path: Path,
+    *,
+    name: str,
+    sha256: str | None,
+    stop: Event | None = None,
+    flushed: Literal["flushed", "not flushed"] = "not flushed",
+) -> Proof | None:
     """Hash and inspect what the regular file at `path` holds on its storage, in one pass.
 
     None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays bounded
-    as with `inspect`. Once `stop` is set, the pass ends at the next block.
+    as with `inspect`. Once `stop` is set, the pass ends at the next block. A file that was `flushed` just now is not
+    flushed again.
 
     Raises:
         OSError: the storage could not be read.
@@ -40,7 +49,8 @@ def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = Non
     stored = Stored.at(path)
     if stored is None:
         return None
-    with stored, closing(Passage(stored, sha256, stop or Event())) as passage:
+    passage = Passage(stored, sha256, stop or Event(), flushed=flushed)
+    with stored, closing(passage):
         with Source(path, name, stored.opened, passage) as source:
             verdict = _judge(source)
         size_bytes, digest = passage.finish()

@@ -1,4 +1,6 @@
-"""JSON: checks that the file is one whole value in UTF-8. Of a large file: that everything opened in it is closed.
+"""JSON: checks that the file is one whole value in UTF-8.
+
+If it is large, checks only that every bracket in it is closed.
 
 Source: RFC 8259, with the `NaN` and `Infinity` that Python and JavaScript tools write beyond it.
 """
@@ -62,7 +64,9 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 def is_parsed(text: bytes, rest: Iterable[bytes] = ()) -> bool:
-    """Parse the text as one JSON value. Text that is too large or too deep is only checked, with `rest`, to be closed.
+    """Parse the text as one JSON value.
+
+    If the text is too large or too deep, only check that its brackets are closed by the end of `rest`.
 
     Returns whether the text was parsed.
 

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from threading import Event
+from typing import Literal
 
 from gpu_tenant.files.direct_io import Stored, flush
 
@@ -18,9 +19,17 @@ class Passage:
     Each block is hashed in a separate thread while it is being inspected.
     """
 
-    def __init__(self, stored: Stored, expected: str | None, stop: Event) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        expected: str | None,
+        stop: Event,
+        *,
+        flushed: Literal["flushed", "not flushed"] = "not flushed",
+    ) -> None:
         """Prepare the pass without reading anything. `expected` is the sha256 that the whole file should have."""
-        flush(stored.opened)
+        if flushed == "not flushed":
+            flush(stored.opened)
         self._stored = stored
         self._expected = expected
         self._stop = stop

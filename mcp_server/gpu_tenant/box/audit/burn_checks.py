@@ -1,4 +1,4 @@
-"""Judges what the GPUs did under load: whether each is as paid for, or by name what is not, with the figures."""
+"""Judges what the GPUs did under load. Says whether each is what was paid for, or what is not, with the figures."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median
@@ -20,22 +20,28 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import same_gpu
 
 LEAST = 0.75
-"""A sound GPU reaches this share of what its kind reaches. Thresholds were chosen on drawn boxes, and are shown on others."""
+"""A sound GPU reaches this share of what its kind reaches.
+
+The thresholds were chosen with one set of simulated boxes, and tried on others.
+"""
 LEAST_CLOCK = 0.8
-"""Of its highest clock. Below that something holds the clock down, unless it is the GPU's own power limit."""
+"""A share of the highest clock.
+
+If the clock is lower, something holds it down, unless that is the GPU's own power limit.
+"""
 LEAST_LINK = 0.6
 """A link is bad, and not merely shared, below this share of what its lanes carry."""
 HELD = 0.3
 """A reason to slow down counts if it held for this share of the time."""
 NEIGHBOURS_MIB, NEIGHBOURS_PCT = 1024, 20
-"""More memory, or work, than a GPU has before anybody uses it."""
+"""More memory in use, or more work, than a GPU has if nobody uses it."""
 _MOST = 64
 
 Figure = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
 class Runs(ProbePart):
-    """What one GPU did. A figure is None if it was not measured."""
+    """What one GPU did under load. A figure is None if it was not measured."""
 
     fp32_tflops: Figure | None = None
     tensor_tflops: Figure | None = None
@@ -103,7 +109,7 @@ class Burnt(ProbePart):
 
 
 def read_burnt(answer: object) -> Burnt:
-    """Read the answer of `scripts/burn.py`. One that cannot be read says why."""
+    """Read the answer of `scripts/burn.py`. If it cannot be read, the result says why."""
     try:
         return Burnt.model_validate(answer)
     except ValidationError as trouble:
@@ -116,7 +122,7 @@ def judge_burnt(
 ) -> Iterator[Finding]:
     """Judge each GPU, the links between them, and the disk.
 
-    Nothing passes that was not measured. Figures of a rehearsal are worth nothing under a real lease.
+    What was not measured does not pass. Figures of a rehearsal do not count for a real lease.
     """
     if burnt.error or not burnt.gpus:
         why = burnt.error or "; ".join(f"{what}: {said}" for what, said in burnt.missed[:3])
@@ -190,7 +196,7 @@ Fault = tuple[str, str, str]
 
 
 def _figures(gpu: BurntGpu, speed: Speed) -> Iterator[Fault]:
-    """The figures that are less than a sound card of this kind reaches."""
+    """Return the figures that are lower than a sound card of this kind reaches."""
     runs = gpu.runs
     for what, got, whole, reach, unit in (
         ("fp32", runs.fp32_tflops, speed.fp32_tflops, speed.reach, "TFLOPS"),

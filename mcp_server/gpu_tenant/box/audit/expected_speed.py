@@ -19,7 +19,7 @@ class Speed(NamedTuple):
     memory_gb_s: float
     pcie_gen: int
     reach: float = 0.85
-    """The share of its arithmetic that it keeps up for a minute. Less where its power limit is low."""
+    """The share of its peak arithmetic that it can keep up for a minute. This is less if its power limit is low."""
     tensor_reach: float = 0.8
 
 
@@ -33,7 +33,10 @@ LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 _LOW_POWER = (0.6, 0.5)
 _HOPPER = (0.8, 0.5)
-"""The one kind of matrix product that all cards know reaches some six tenths of Hopper's figure."""
+"""The load uses the one kind of matrix product that every card has.
+
+On Hopper this reaches some six tenths of the maker's figure.
+"""
 
 _SPEEDS = {
     "RTX 2080 Ti": Speed(13.4, 53.8, 616, 3),
@@ -86,7 +89,7 @@ def expected_speed(name: str) -> Speed | None:
     own = _SPEEDS.get(model.name) if model else None
     if told is None:
         return own
-    # What share of its tensor cores' figure this load reaches is known for the cards of our own table alone.
+    # Only for the cards of our own table do we know which share of the tensor cores' figure this load reaches.
     tensor = (told.bf16 or told.fp16 or own.tensor_tflops) if own else 0
     found = (own or Speed(0, 0, 0, 4))._replace(fp32_tflops=told.fp32, memory_gb_s=told.memory)
     return found._replace(tensor_tflops=tensor)

@@ -35,9 +35,15 @@ class Needs(Record):
     disk_gib: float | None = Field(default=None, gt=0, description="free where the job runs")
     ram_gib: float | None = Field(default=None, gt=0)
     shm_gib: float | None = Field(default=None, gt=0, description="shared memory")
-    python: str | None = Field(default=None, pattern=r"^\d+\.\d+$", description="at least, as 3.10")
+    python: str | None = Field(
+        default=None,
+        pattern=r"^\d+\.\d+$",
+        description="the lowest version of Python, such as 3.10",
+    )
     cuda: str | None = Field(
-        default=None, pattern=r"^\d+\.\d+$", description="the driver runs at least this, as 12.4"
+        default=None,
+        pattern=r"^\d+\.\d+$",
+        description="the lowest CUDA version that the driver must run, such as 12.4",
     )
 
 

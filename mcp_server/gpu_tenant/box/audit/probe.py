@@ -13,7 +13,7 @@ from gpu_tenant.domain.untrusted_text import plain
 GIB = 1024**3
 MIB = 1024**2
 REHEARSED = "a rehearsal's GPU"
-"""What the name of a GPU ends with, in brackets, where no GPU is there: a rehearsal prints its data."""
+"""The end, in brackets, of the name of a GPU that does not exist, because a rehearsal prints its data."""
 REHEARSED_MARK = f" ({REHEARSED})"
 _MOST = 64
 """The most GPUs, places and kinds of faults that are reported. A box may list any number."""
@@ -266,7 +266,10 @@ def read_smi(xml: str) -> Driver | None:
 
 
 def _gpu_or_slices(element: ET.Element) -> list[Gpu]:
-    """The GPU, or each MIG slice of it that is ours. A slice has its own memory, and shares all else."""
+    """Return the GPU, or each of its MIG slices that is ours.
+
+    A slice has its own memory, and shares everything else.
+    """
     whole = _gpu(0, element)
     name = whole.name.removesuffix(REHEARSED_MARK)
     mark = whole.name[len(name) :]

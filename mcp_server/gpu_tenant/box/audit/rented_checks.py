@@ -19,7 +19,7 @@ def card_name(gpu: Gpu) -> str:
 def judge_rented(observed: Mapping[str, object], rented: Rented) -> Iterator[Finding]:
     """Judge whether the driver lists what was rented.
 
-    Nothing is said where the driver lists no GPU: that is told already, and is a blocker.
+    If the driver lists no GPU, say nothing, because another check reports that as a blocker.
     """
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     if driver is None or not driver.gpus or is_amd(rented.gpu):

@@ -24,12 +24,15 @@ from gpu_tenant.files.skill_files import script
 _PROBE_WITHIN_S = 60
 _HOME_S, _HOME_BYTES = 6.0, 4_000_000
 _ANSWER_S = 3.0
-"""For the load to be started, and for its answer to arrive."""
+"""How long it may take to start the load, and for its answer to arrive."""
 _LEAST_LOAD_S = 10.0
 _NOT_PAID_FOR = re.compile(
     r"rented gpus|burn (gpu|link) .*|gpu \d+ (card|size|ecc|xid .*)"
 ).fullmatch
-"""The subjects of faults that make a box another one than was paid for. What only the job lacks is none of them."""
+"""The subjects of faults which mean that the box is not what was paid for.
+
+A fault that only matters to the job is not among them.
+"""
 
 REACHED_FOR = ("package-index", "huggingface.co")
 """The package index and the model hub: the sites that jobs most often need."""
@@ -67,7 +70,7 @@ async def audit(
         for place in session.profile.places
         if place.path != "/"
     }
-    # Where the lease's directory is not in the login home, the disk that the job needs is not the home's.
+    # If the lease's directory is outside the login home, the job needs another disk than the home's.
     argv += ["--work", lease.work_directory] if lease.place and lease.place.at else []
     argv += ["--place", *caps] if caps else []
     argv += ["--count", *(path for path, cap in caps.items() if cap)]
@@ -132,7 +135,7 @@ async def audit(
 async def _burn(
     session: Session, rented: Rented | None, left_s: float, lease_is: Literal["real", "rehearsed"]
 ) -> list[Finding]:
-    """Put the GPUs under load, and time the way home, within `left_s`."""
+    """Put the GPUs under load, and measure the speed between the box and this computer, within `left_s`."""
     load_s = left_s - _HOME_S - _ANSWER_S
     if load_s < _LEAST_LOAD_S:
         seen = f"not measured: {max(left_s, 0):.0f} s were left after the look"
@@ -155,7 +158,10 @@ async def _burn(
 
 
 async def _way_home(session: Session) -> AsyncIterator[Finding]:
-    """How fast bytes go to the box and come from it. That is also this computer's own link: nothing is judged by it."""
+    """Measure how fast bytes go to the box and come from it.
+
+    Nothing is judged by this, because it also depends on this computer's own link.
+    """
     ways = (
         ("to the box", ["sh", "-c", "cat >/dev/null"], os.urandom(_HOME_BYTES)),
         ("from the box", ["head", "-c", str(_HOME_BYTES), "/dev/urandom"], b""),
@@ -172,7 +178,7 @@ async def _way_home(session: Session) -> AsyncIterator[Finding]:
 
 
 def _rented_gpu(lease: Lease) -> Rented | None:
-    """What was paid for. None if the box was not rented by a quote, or has no GPU."""
+    """Return the GPUs that were paid for. None if the box was not rented by a quote, or has no GPU."""
     if lease.quote is None or lease.quote.offer.gpu_count < 1:
         return None
     offer = lease.quote.offer

@@ -119,8 +119,8 @@ class Setup:
     ) -> Prepared:
         """Make the environment that is asked for, or wait for the job on the box that makes it.
 
-        Call it again to continue to wait, also as another caller. An environment that fits the request is not
-        made again. It is made anew if the tree asks for something else now.
+        Call it again to continue to wait. Another process may do that, too. An environment that fits the request is
+        not made again. It is made anew if the tree asks for something else now.
 
         Raises:
             BadRequest: nothing says what to install, or the clone's address holds a password.

@@ -18,6 +18,7 @@ from gpu_tenant.emulators.runpod.responses import (
     GPUS,
     HOST_FULL,
     NO_INSTANCE,
+    PLACES,
     TEMPLATES,
     Json,
     broken_rule,
@@ -33,6 +34,7 @@ from gpu_tenant.emulators.runpod.responses import (
     shown_volume,
     torn_page,
     violations,
+    volume_violations,
 )
 from gpu_tenant.emulators.world import KEY, NEW_KEY, Thing, World
 
@@ -180,8 +182,14 @@ class RunpodEmulator:
         if refusal or gpu is None or not gpu.places_for(body):
             return problem(400, refusal or NO_INSTANCE)
         mounted = [m["volumeId"] for m in body.get("mounts", {}).get("network", [])]
-        if not set(mounted) <= {volume.id for volume in self._world.things("volume")}:
+        volumes = {volume.id: volume for volume in self._world.things("volume")}
+        if not set(mounted) <= set(volumes):
             return problem(404, "network volume not found")
+        at = {str(volumes[one].facts["place"]) for one in mounted}
+        if at and (body.get("cloud") == "COMMUNITY" or not at & set(gpu.places_for(body))):
+            return problem(400, NO_INSTANCE)
+        if at:
+            body = {**body, "dataCenterIds": [*at]}
         if self._account.credit_usd < self._gpu_usd_h(body):
             return problem(402, "insufficient balance")
         pod = self._rent(body)
@@ -281,9 +289,10 @@ class RunpodEmulator:
         own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
         kept = asked.get("mounts", {}).get("persistent")
         mounts = [kept["path"]] if kept else []
+        volumes = {m["path"]: m["volumeId"] for m in asked.get("mounts", {}).get("network", [])}
         gpu = asked.get("gpu", {})
         gpus = rented_gpus(str(gpu.get("id", "")), int(gpu.get("count", 1)) if gpu else 0)
-        at = self._sites.open(pod.id, keys, environ=own, mounts=mounts, gpus=gpus)
+        at = self._sites.open(pod.id, keys, environ=own, mounts=mounts, volumes=volumes, gpus=gpus)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 
@@ -325,14 +334,18 @@ class RunpodEmulator:
 
     async def _create_volume(self, request: Request) -> Response:
         body: Json = await request.json()
-        if not {"name", "size", "dataCenter"} <= set(body):
-            return problem(422, "Request validation failed.")
+        wrong = volume_violations(body)
+        if wrong:
+            return problem(422, "Request validation failed.", wrong)
+        if body["dataCenter"] not in PLACES:
+            return problem(400, "data center not found")
         return JSONResponse(shown_volume(self._keep_volume(body)), 201)
 
     async def _delete_volume(self, request: Request) -> Response:
         volume = self._existing(request, "volume")
         if volume is None:
             return problem(404, "network volume not found")
+        self._sites.delete_volume(volume.id)
         self._world.end(volume, status="deleted")
         return Response(status_code=204)
 

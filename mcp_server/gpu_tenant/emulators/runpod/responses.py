@@ -92,15 +92,14 @@ class Gpu:
             entry["availability"] = "HIGH" if places else "NONE"
             if places:
                 entry["dataCenters"] = [
-                    {"id": place, "name": _PLACES[place], "availability": "HIGH"}
-                    for place in places
+                    {"id": place, "name": PLACES[place], "availability": "HIGH"} for place in places
                 ]
             if self.maker == "NVIDIA":
                 entry["cudaVersions"] = [{"version": CUDA, "available": bool(places)}]
         return entry
 
 
-_PLACES = {"US-KS-2": "US Kansas 2", "EU-RO-1": "EU Romania 1", "US-TX-3": "US Texas 3"}
+PLACES = {"US-KS-2": "US Kansas 2", "EU-RO-1": "EU Romania 1", "US-TX-3": "US Texas 3"}
 
 TEMPLATES: Mapping[str, Json] = {
     "runpod-torch-v280": {"image": "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"},
@@ -312,6 +311,19 @@ def violations(body: Json) -> list[str]:
     kept = body.get("mounts", {}).get("persistent")
     if kept is not None and (set(kept) != {"size", "path"} or kept["size"] < 10):
         wrong.append("mounts.persistent: size of 10 or more, and path")
+    return wrong
+
+
+def volume_violations(body: Json) -> list[str]:
+    """The places where the body of a network volume's create violates the schema."""
+    known = ("name", "size", "dataCenter", "type")
+    wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in known]
+    wrong += [f"$: missing property '{n}'" for n in known[:3] if not body.get(n)]
+    size = body.get("size")
+    if not isinstance(size, int) or not 10 <= size <= 4096:
+        wrong.append("size: 10 to 4096")
+    if body.get("type", "STANDARD") not in ("STANDARD", "HIGH_PERFORMANCE"):
+        wrong.append("type: not allowed")
     return wrong
 
 

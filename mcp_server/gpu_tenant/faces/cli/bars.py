@@ -39,7 +39,10 @@ _TOLD_EVERY_S = 10
 
 
 class Waiting:
-    """What is waited for, since when, what it has cost, and what ends it; or how far the bytes are."""
+    """The state of a wait: what is waited for, since when, what it has cost, and what ends it.
+
+    Or how many bytes have moved.
+    """
 
     def __init__(self, eta: Eta) -> None:
         self.eta = eta
@@ -48,18 +51,18 @@ class Waiting:
         self._is_moving = False
 
     def waits(self, wait: Wait, *, at_s: float) -> None:
-        """That is waited for now. The same thing goes on from when it began."""
+        """Record what is waited for now. If it is the same thing as before, its time counts from its beginning."""
         self._is_moving = False
         if self._wait is None or _subject(wait) != _subject(self._wait):
             self._since_s = at_s
         self._wait = wait
 
     def moves(self) -> None:
-        """Bytes move now."""
+        """Record that bytes are moving now."""
         self._is_moving = True
 
     def words(self, *, at_s: float) -> str:
-        """The same in one line; empty before anything is known."""
+        """The state in one line. Empty before anything is known."""
         if self._is_moving and self.eta.total_bytes:
             return self.eta.words(at_s=at_s)
         if self._wait is None:
@@ -72,7 +75,7 @@ class Waiting:
 
 
 def _subject(wait: Wait) -> str:
-    """What a wait is for, without the last word of whoever is waited for."""
+    """Return what a wait is for, without the latest news about it."""
     return wait.words.partition(" (")[0]
 
 
@@ -89,14 +92,14 @@ class _Words(ProgressColumn):
 
 @contextmanager
 def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
-    """Bytes, rate, time left and what that costs, on stderr, while the block moves files; and what it waits for."""
+    """Show on stderr, while the block moves files: bytes, rate, time left, what this costs, and what is waited for."""
     with _show(verb, usd_h, BarColumn(bar_width=None)):
         yield
 
 
 @contextmanager
 def waits(verb: str) -> Iterator[None]:
-    """What the block waits for, since when, what that costs, and what ends it, on stderr."""
+    """Show on stderr what the block waits for, since when, what that costs, and what ends it."""
     with _show(verb, None, SpinnerColumn()):
         yield
 
@@ -132,7 +135,7 @@ def _show(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[
 
 
 async def _tell(verb: str, waiting: Waiting, bar: Progress) -> None:
-    """A line every few seconds, where nobody looks at a bar."""
+    """Write a line every few seconds, if stderr is not a terminal."""
     while True:
         await asyncio.sleep(_TOLD_EVERY_S)
         if words := waiting.words(at_s=bar.get_time()):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def audit_line(shown: Audited) -> str:
-    """The box's GPUs, and how many blockers and warnings it has."""
+    """Return the box's GPUs, and how many blockers and warnings it has."""
     gpus = f"{len(shown.gpus)}x {shown.gpus[0].name}" if shown.gpus else "no GPU"
     return f"{gpus}, {some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}"
 

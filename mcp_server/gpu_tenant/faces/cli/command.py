@@ -120,10 +120,10 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class WithCommand(click.Command):
-    """A command line whose words after `--` are another's, even where no word stands before it."""
+    """A command whose words after `--` belong to another command, even if no word comes before `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What stands before `--` is parsed, and the rest is kept for `command_words`."""
+        """Parse what comes before `--`, and keep the rest for `command_words`."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_THEN] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])
@@ -133,7 +133,7 @@ _THEN = f"{__name__}.then"
 
 
 def command_words() -> tuple[str, ...]:
-    """What stood after `--`."""
+    """Return what came after `--`."""
     words: tuple[str, ...] = click.get_current_context().meta[_THEN]
     return words
 
@@ -141,7 +141,7 @@ def command_words() -> tuple[str, ...]:
 def verb(
     name: str, cls: type[click.Command] = click.Command
 ) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
-    """Makes the coroutine the command `name`, with its summary, and adds it to the list of commands."""
+    """Make the coroutine the command `name`, with its summary, and add it to the list of commands."""
 
     def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
         def run(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -64,7 +64,7 @@ async def leases(
         async with output.tenancy(purpose="look") as tenancy:
             found = await tenancy.list_leases(which, limit, older)
     except LedgerCorrupt:
-        # Whoever hears that needs to know what bills, more than anything else.
+        # A person who hears this needs to know above all what bills.
         async with output.tenancy(purpose="salvage") as tenancy:
             output.answer(await tenancy.list_leases("all", limit), as_json, lease_table.leases)
         sys.exit(LedgerCorrupt.exit_status)
@@ -108,7 +108,7 @@ async def doctor(as_json: bool) -> None:
     except LedgerCorrupt:
         is_damaged = True
     if is_damaged:
-        # Whoever hears that needs to know what can be read, and what stands, more than anything else.
+        # A person who hears this needs to know above all which records can be read, and which boxes exist.
         async with output.tenancy(purpose="salvage") as tenancy:
             output.answer(await tenancy.doctor(), as_json, output.checkup)
         sys.exit(LedgerCorrupt.exit_status)

@@ -27,6 +27,7 @@ from gpu_tenant.faces.cli.many_leases import must_be_one, on_each
 from gpu_tenant.faces.cli.quantities import GIB, HOURS, Number
 
 if TYPE_CHECKING:
+    from gpu_tenant.artifacts.push import Pushed
     from gpu_tenant.artifacts.snapshot import Snapshot
     from gpu_tenant.leases.cards import TornDown
 
@@ -112,17 +113,29 @@ async def push(
 
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
+        pushed: list[Pushed] = []
+
+        async def one(lease: str) -> Pushed:
+            pushed.append(
+                await tenancy.push(
+                    lease, directory, list(include_secret), list(overwrite), list(include)
+                )
+            )
+            return pushed[-1]
+
         await on_each(
             leases,
             tenancy,
-            lambda lease: tenancy.push(
-                lease, directory, list(include_secret), list(overwrite), list(include)
-            ),
+            one,
             as_json=as_json,
             words=output.print_pushed,
             brief=brief_lines.push_line,
             moves="push",
         )
+        if len(pushed) == 1 and pushed[0].setup and not as_json:
+            from gpu_tenant.faces.cli.setup import follow_pushed
+
+            await follow_pushed(tenancy, pushed[0])
 
 
 @verb("launch")

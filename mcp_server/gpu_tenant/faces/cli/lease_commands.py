@@ -341,7 +341,7 @@ async def provision(
 
 
 def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
-    """What a provision that was left has begun: each lease that was not there `before`, and what ends its bill."""
+    """Say what an interrupted `provision` has begun: each lease that was not there `before`, and what ends its bill."""
     for lease in tenancy.ledger.leases("live"):
         if lease.id in before:
             continue

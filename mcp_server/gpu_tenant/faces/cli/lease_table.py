@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 NOBODY = "nobody bills"
-"""What a box costs that is one's own, in a column."""
+"""What stands in the column of the rate if the box is the owner's own."""
 
 
 def print_provisioned(shown: Card) -> None:
@@ -37,7 +37,7 @@ def print_provisioned(shown: Card) -> None:
 
 
 def leases(shown: Leases) -> None:
-    """A table of leases was printed, with the alarms and the totals."""
+    """Print a table of leases, with the alarms and the totals."""
     for words in to_do(shown.leases):
         click.echo(f"do this: {words}")
     if shown.leases:
@@ -91,7 +91,7 @@ def _table(shown: Leases) -> None:
 
 
 def to_do(cards: Iterable[Card]) -> Iterator[str]:
-    """For each lease that needs a person: what it is about, what that costs, and the command that goes on."""
+    """Say for each lease that needs a person: what the matter is, what it costs, and the next command."""
     for row in cards:
         if row.condition.group == "attention":
             bills = row.condition.is_wasted or row.bills == "disk"
@@ -100,19 +100,19 @@ def to_do(cards: Iterable[Card]) -> Iterator[str]:
 
 
 def rate_words(row: Card) -> str:
-    """What it costs an hour now, in a column: a number, or why there is none."""
+    """Write what the lease costs an hour now, for a column: a number, or why there is none."""
     if row.bills in ("nobody", "no more"):
         return NOBODY if row.bills == "nobody" else "-"
     return "unknown" if row.price_usd_h is None else f"{row.price_usd_h.normalize():f}"
 
 
 def spent_words(row: Card) -> str:
-    """What it has cost so far, in a column."""
+    """Write what the lease has cost so far, for a column."""
     return NOBODY if row.bills == "nobody" and not row.cost_usd else usd_words(row.cost_usd)
 
 
 def sum_line(shown: Leases) -> str:
-    """What bills, what bills unused and what is spent, in one line. Unknown sums are named."""
+    """Write in one line what bills, what bills although unused, and what is spent. Unknown sums are named."""
     burning = [row for row in shown.leases if row.bills in ("box", "unknown")]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
     lacks = list(shown.not_counted[:_SHOWN])
@@ -129,7 +129,7 @@ def sum_line(shown: Leases) -> str:
 
 
 def _in_all(shown: Leases, burning: Sequence[Card]) -> str:
-    """The rate of everything that bills by the hour, and that disks of stopped boxes are in it."""
+    """Write the rate of everything that bills by the hour, and say that it includes the disks of stopped boxes."""
     disks = sum(row.bills == "disk" for row in shown.leases)
     if not burning and not disks:
         return ""

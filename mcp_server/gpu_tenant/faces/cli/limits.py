@@ -48,6 +48,7 @@ class Shown(Record):
 @click.option("--boxes", type=click.IntRange(min=0), help="that bill, at once")
 @click.option("--hours", type=HOURS, help="from now to a lease's deadline")
 @click.option("--box-usd-h", type=USD, help="an hour, for one box")
+@click.option("--volumes-usd-month", type=USD, help="in a month, all volumes together")
 @click.option(
     "--unguarded",
     type=click.Choice(["signed", "allowed"]),

@@ -105,7 +105,7 @@ class _View:
         self._left = asyncio.Event()
         self._asking: set[str] = set()
         self.unforeseen: Exception | None = None
-        """The last failure that was none of our own errors."""
+        """The last failure that was not one of our own errors."""
 
     async def run(self, screen: Live) -> None:
         """Run until q, the end of the input, or a signal to end."""
@@ -199,7 +199,7 @@ class _View:
                 await asyncio.sleep(_JOBS_EVERY_S if self._seen.leases else _FRAME_S)
 
     def _due(self) -> list[str]:
-        """The leases whose newest job is not known to have ended."""
+        """Return the leases whose newest job is not known to have ended."""
         seen = self._seen
         return [
             card.lease

@@ -261,7 +261,7 @@ def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
 
 
 def _load(watched: Watched) -> str:
-    """What the job uses of its box."""
+    """Say how much of its box the job uses."""
     gpus = [
         f"GPU {gpu.index} {_amount(gpu.util_pct)} % {_amount(gpu.mem_used_mib)}/{_amount(gpu.mem_total_mib)} MiB"
         for gpu in watched.gpus
@@ -284,7 +284,7 @@ _STYLES: Mapping[Tone, str] = {
 
 
 def _as_seen(card: Card, seen: LiveState) -> Card:
-    """The card by the newest look at its job and its box."""
+    """Return the card, updated by the newest look at its job and its box."""
     watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
     if watched is None and blind is None:
         return card
@@ -292,7 +292,7 @@ def _as_seen(card: Card, seen: LiveState) -> Card:
 
 
 def _state(card: Card, seen: LiveState) -> Text:
-    """How it stands, by the newest look at its job and its box."""
+    """Return the lease's condition, by the newest look at its job and its box."""
     blind, card = seen.blind.get(card.lease), _as_seen(card, seen)
     said = [card.condition.word]
     if blind is not None:
@@ -343,12 +343,12 @@ def _spent_words(card: Card, past_s: float) -> str:
 
 
 def _since(card: Card, past_s: float) -> Decimal:
-    """What the lease has cost since it was seen. 0 if that is unknown."""
+    """Return what the lease has cost since it was last seen. 0 if that is unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)
 
 
 def _plain_text(words: str, style: str = "") -> Text:
-    """Words from any source, without markup and without characters that control a terminal."""
+    """Return words from any source, without markup and without characters that control a terminal."""
     return Text(plain(words), style=style)

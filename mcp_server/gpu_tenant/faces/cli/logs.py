@@ -69,7 +69,7 @@ async def logs(
 
 
 def _begin(tenancy: Tenancy, lease: str, job: str | None, since_h: float) -> int:
-    """How long the log was so long ago, by the last look before then. 0 if nobody had looked."""
+    """Return how long the log was at that time, by the last look before it. 0 if nobody had looked."""
     from gpu_tenant.jobs.samples import log_bytes_at
 
     at = tenancy.clock.now().timestamp() - since_h * 3600
@@ -80,7 +80,7 @@ def _begin(tenancy: Tenancy, lease: str, job: str | None, since_h: float) -> int
 
 
 async def _show(tenancy: Tenancy, lease: str, job: str | None, start: int, lines: _Lines) -> int:
-    """The log from there on was printed. Returns where it ended."""
+    """Print the log from that byte on. Return where the log ended."""
     from gpu_tenant.leases.read_logs import log_window
 
     limit = _SHOWN_BYTES if start < 0 else _PART_BYTES
@@ -101,7 +101,7 @@ async def _show(tenancy: Tenancy, lease: str, job: str | None, start: int, lines
 
 
 async def _follow(tenancy: Tenancy, lease: str, job: str | None, at: int, lines: _Lines) -> None:
-    """What the log got was printed as it came, until the job had ended."""
+    """Print what is added to the log as it comes, until the job has ended."""
     import asyncio
 
     from gpu_tenant.box.caretaker import ENDED
@@ -122,7 +122,7 @@ async def _follow(tenancy: Tenancy, lease: str, job: str | None, at: int, lines:
 
 
 class _Lines:
-    """Prints the lines that are wanted, as they become whole."""
+    """Prints the wanted lines, each as soon as it is complete."""
 
     def __init__(self, grep: str | None) -> None:
         self._wanted = None if grep is None else grep.casefold()
@@ -130,7 +130,7 @@ class _Lines:
         self.shown = 0
 
     def hear(self, text: str) -> None:
-        """So much more of the log came."""
+        """Take more of the log."""
         if self._wanted is None:
             self._print(text)
             return
@@ -139,7 +139,7 @@ class _Lines:
             self._judge(line)
 
     def end(self) -> None:
-        """No more comes."""
+        """Take the log as complete."""
         if self._rest:
             self._judge(self._rest)
         sys.stdout.flush()

@@ -37,11 +37,11 @@ async def on_each(
 ) -> None:
     """Carry out the verb on every chosen lease. The process exits with the worst status.
 
-    For one lease nothing is special: its words or its record are printed, and its error is raised. For several, each
-    has a line, in order, and problems are printed below the lines. As JSON they are an array, with the error in place
+    If only one lease was chosen, its words or its record are printed, or its error is raised. For several, each has
+    a line, in order, and problems are printed below the lines. As JSON they are an array, with the error in place
     of a lease that failed. `wrong` gives the problem in an answer, if there is one. After Ctrl-C no other lease is
-    started, and the results so far are shown. If the verb `moves` bytes, a single lease has a progress bar; if it `waits`, it is
-    shown what for.
+    started, and the results so far are shown. For a single lease, a verb that `moves` bytes has a progress bar, and
+    a verb that `waits` shows what it waits for.
     """
     leases = chosen.leases(tenancy)
     if not chosen.are_several(leases):

@@ -1,4 +1,4 @@
-"""The market as a person sees it: offers, what each would cost in the end, and what is missing."""
+"""Prints the offers for a person: what each would cost in the end, and what was left out."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 _ESSENTIAL = ("QUOTE", "PROVIDER", "GPU", "USD/H", "IN ALL")
 _BY_NEED = ("VRAM", "KIND", "REGION", "ENDS", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK")
-"""The other columns, as far as the terminal has room. The first are the last to be left out."""
+"""The other columns, which are shown as far as the terminal has room. The last of them is left out first."""
 _RIGHT = frozenset({"VRAM", "USD/H", "IN ALL", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"})
 
 
 def print_found(shown: Found, width: int | None = None) -> None:
-    """A table of offers was printed, best first. Below it stand what was left out, and who did not answer.
+    """Print a table of offers, best first.
 
-    It has as many columns as fit in `width`: the terminal's, if none is given. A pipe has them all.
+    Below it, print what was left out, and which providers did not answer. The table has as many columns as fit in
+    `width`, which is the terminal's unless it is given. A pipe gets all columns.
     """
     cells = [_cells(row) for row in shown.offers]
     console = Console(highlight=False, soft_wrap=True)

@@ -37,7 +37,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 async def tenancy(
     environ: Mapping[str, str] | None = None, *, purpose: Purpose = "work"
 ) -> AsyncIterator[Tenancy]:
-    """This user's tenancy, closed at the end. Its notices go to stderr."""
+    """Open this user's tenancy, and close it at the end. Its notices go to stderr."""
     # Imported here, because `--help` and a wrong call need no tenancy, and a tenancy is most of the program.
     from gpu_tenant.app import open_tenancy
 

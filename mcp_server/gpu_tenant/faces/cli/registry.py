@@ -50,9 +50,11 @@ _MODULES = {
     "prepare": ("prepare",),
     "report": ("report",),
     "run": ("run",),
+    "setup": ("setup",),
     "sign": ("sign",),
     "ssh": ("ssh",),
     "sweep": ("sweep",),
+    "volumes": ("volumes",),
     "watchdog": ("watchdog",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,4 +1,4 @@
-"""Waiting at a terminal: for an offer, and for a box by a wish that stands with or without this command."""
+"""Waits at a terminal for an offer, or for a box by a standing wish. The wish stays when the command is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ON_THE_WAY = (WAITING, "intended", "booting")
 async def search_offers(
     tenancy: Tenancy, wait_h: float | None, find: Callable[[], Awaitable[Found]]
 ) -> Found:
-    """What is offered; where that is nothing, what is offered first within `wait_h`."""
+    """Return what is offered. If nothing is offered, wait up to `wait_h` for the first offer."""
     found = await find()
     if wait_h is None or found.offers:
         return found
@@ -45,9 +45,10 @@ async def wait_for_box(
     *,
     is_wait: bool,
 ) -> Card:
-    """The card of the box that `provision`, given how long to wait for an answer, has had.
+    """Return the card of the box that `provision` gets.
 
-    Whoever leaves with Ctrl-C is told what goes on without them.
+    `provision` is called with how long to wait for an answer. A person who leaves with Ctrl-C is told what
+    continues without them.
     """
     if not is_wait:
         return await provision(_BOOT_S)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 40
 _METRICS = 3
-"""So many of what its cells told stand in the table, what it is sorted by first."""
+"""How many metrics the table shows. The metric by which it is sorted comes first."""
 _OPTIONS = ("matrix", "cells", "attempts", "slots")
 
 

@@ -28,7 +28,7 @@ class Extend(Body):
 
 
 class Resume(Body):
-    """For how long to resume the box, and where it is now."""
+    """How long the resumed box is needed, and its address now."""
 
     hours: Annotated[float | None, Field(gt=0, le=8760)] = None
     address: Text | None = None

@@ -33,7 +33,7 @@ class Trouble(Record):
 
     @classmethod
     def of(cls, error: Exception) -> "Trouble":
-        """Describe the error in its own words. For an unforeseen error, say that it is unforeseen."""
+        """Describe the error in its own words. If it is none of our own errors, say that it was unforeseen."""
         if not isinstance(error, TenantError):
             error = LocalTrouble(
                 f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",

@@ -43,7 +43,7 @@ class Platform(Record):
     stops: str
     stops_the_meter: str
     credential: Keyed
-    connected: bool = Field(description="boxes there are listed by this program")
+    connected: bool = Field(description="whether this program itself keeps the list of boxes there")
 
 
 class Tested(Record):
@@ -88,7 +88,7 @@ def _platform(profile: Profile, tenancy: Tenancy) -> Platform:
 
 
 async def try_key(tenancy: Tenancy, provider: str) -> Tested:
-    """The platform was asked for its boxes with the key that is found now.
+    """Ask the platform for its boxes, with the key that is found now.
 
     Raises:
         BadRequest: there is no such platform, or it needs no key.
@@ -109,7 +109,7 @@ async def try_key(tenancy: Tenancy, provider: str) -> Tested:
 
 
 async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> CredentialResult:
-    """The configuration says where that key is, the rest of it is unchanged, and the key was tried.
+    """Write into the configuration where the key is, and try the key. The rest of the configuration stays as it was.
 
     Raises:
         BadRequest: it is not a reference that the page takes, or leads nowhere; nothing was

@@ -24,7 +24,7 @@ Verb = Literal[
 
 
 class LastSeen(Record):
-    """How a job was when it was last looked at, or when that was put on record."""
+    """The state of a job at the last look, or as the ledger has it."""
 
     at: AwareDatetime
     state: str | None
@@ -41,11 +41,11 @@ class Working(Record):
     progress: Progress | None
     gpus: tuple[Gpu, ...]
     others_running: int = 0
-    at: AwareDatetime = Field(description="when it was seen so")
+    at: AwareDatetime = Field(description="when it was seen in this state")
 
     @classmethod
     def of(cls, seen: Watched, *, at: AwareDatetime, others_running: int = 0) -> "Working":
-        """What the overview needs of that look."""
+        """Return the part of that look that the overview needs."""
         return cls(
             id=seen.job,
             state=seen.state,
@@ -65,9 +65,15 @@ class LeaseRow(Record):
     gpu: str | None
     park: Literal["keeps", "wipes", "none"]
     park_how: Literal["api", "in_box", "owner"]
-    blind: str | None = Field(description="why its box could not be asked, which is no death")
-    job: Working | None = Field(description="the newest that runs, else the newest")
-    is_old: bool = Field(description="the job is not seen now: it was so when it was seen last")
+    blind: str | None = Field(
+        description="why its box could not be asked, which does not mean that it is gone"
+    )
+    job: Working | None = Field(
+        description="the newest job that runs; if none runs, the newest job"
+    )
+    is_old: bool = Field(
+        description="whether the state of the job is an old one, because its box cannot be seen now"
+    )
     others_running: int
     verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
 
@@ -80,14 +86,16 @@ class Stray(Record):
     box: str
     state: str
     price_usd_h: Usd
-    deployment: str | None = Field(description="of another gpu-tenant, which looks after it")
+    deployment: str | None = Field(description="the other gpu-tenant that looks after it")
     can_park: bool
 
 
 class Sums(Record):
     """What everything adds up to, and what a person must hear."""
 
-    at: AwareDatetime = Field(description="when it was looked at; what counts on, counts from then")
+    at: AwareDatetime = Field(
+        description="when it was looked at; growing figures grow from then on"
+    )
     now: AwareDatetime = Field(description="when it was told")
     watched: str
     alarms: tuple[str, ...]
@@ -100,7 +108,7 @@ class Sums(Record):
     sweeps: tuple[str, ...]
     waiting: tuple[str, ...]
     trouble: Trouble | None = Field(
-        description="why the last look failed; the rest is of the one before"
+        description="why the last look failed; if so, everything else is from the look before"
     )
 
 
@@ -117,7 +125,7 @@ def rows_of(
     blind: Mapping[str, str],
     working: Mapping[str, Working],
 ) -> tuple[LeaseRow, ...]:
-    """A row for each card. `blind` and `working` are by lease."""
+    """Make a row for each card. `blind` and `working` are dictionaries by lease."""
     return tuple(
         row_of(
             card,
@@ -133,7 +141,7 @@ def rows_of(
 def row_of(
     card: Card, lease: Lease, profile: Profile, *, blind: str | None, job: Working | None
 ) -> LeaseRow:
-    """That lease as the page shows it."""
+    """Return that lease as the page shows it."""
     if job is not None or blind is not None:
         others = job.others_running if job else 0
         card = card.with_job(job.state if job else None, others_running=others, blind=blind)
@@ -153,21 +161,21 @@ def row_of(
 
 
 def _park(profile: Profile, lease: Lease) -> Literal["keeps", "wipes", "none"]:
-    """What a stop does to the work on this very box."""
+    """Say what a stop does to the work on this very box."""
     if profile.park == "none":
         return "none"
     return "wipes" if stop_keeps(profile, lease) == "nothing" else "keeps"
 
 
 def is_old(card: Card, job: Working | None, blind: str | None) -> bool:
-    """Whether the job may have ended since it was seen: its box is not there, or does not answer."""
+    """Whether the job may have ended since it was last seen, because its box is gone or does not answer."""
     if job is None or job.state in ENDED:
         return False
     return blind is not None or card.phase != "ready"
 
 
 def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
-    """The box's GPUs, by its offer or else by what the box reports. None if unknown."""
+    """Return the box's GPUs, by its offer or else by what the box reports. None if unknown."""
     if lease.quote is not None:
         offer = lease.quote.offer
         return offer.gpu if offer.gpu_count == 1 else f"{offer.gpu} x{offer.gpu_count}"
@@ -189,7 +197,7 @@ def sums_of(
     now: AwareDatetime,
     trouble: Trouble | None,
 ) -> Sums:
-    """The same look without its leases."""
+    """Return the sums of that look, without its leases."""
     strays = tuple(
         Stray(
             provider=box.provider,

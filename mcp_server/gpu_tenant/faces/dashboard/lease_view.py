@@ -103,7 +103,7 @@ class Files(Record):
 
     sealed_at: float
     collected_at: AwareDatetime | None = Field(
-        description="when all of it had come, each file with the hash of the seal"
+        description="when everything had arrived, each file with the hash that the seal has"
     )
     verified_at: AwareDatetime | None = Field(description="when all of it was re-read here")
     stored_at: AwareDatetime | None = Field(description="when it was copied to the store")
@@ -139,7 +139,7 @@ class Detail(Record):
 
 
 async def detail_of(looks: Looks, name: str) -> Detail:
-    """The lease as it is on record now. No box and no provider is asked.
+    """Return the lease as it is on record now. No box and no provider is asked.
 
     Raises:
         UnknownLease: there is none of that name.

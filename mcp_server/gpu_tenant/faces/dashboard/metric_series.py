@@ -39,7 +39,7 @@ class Courses:
         self._all: dict[tuple[str, str], _Course] = {}
 
     async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> MetricSeries:
-        """The metrics in the log by step, as much of it as could be read in about a second.
+        """Return the metrics by step, from as much of the log as could be read in about a second.
 
         Raises:
             TenantError: the log could not be read.
@@ -62,8 +62,8 @@ class Courses:
                     continue
                 if part.to <= course.read_bytes:
                     break
-                # A window may end inside a line. The next one mostly begins with that whole line
-                # again. Only if it continues exactly at the cut are the two parts joined.
+                # A window may end inside a line. The next window usually begins with that whole line again. Only
+                # if it continues exactly at the cut are the two parts joined.
                 goes_on = part.from_ == course.read_bytes
                 text = course.begun + part.text if goes_on else part.text
                 whole, newline, begun = text.rpartition("\n")

@@ -1,7 +1,7 @@
 """Passkeys on the page: the one kind of signature that a program running as the owner cannot give.
 
-A passkey belongs to a host name and not to a number, so the page is opened as `localhost` for it. What the
-browser's key has signed is checked against the public key in the ledger, and is kept there with the signature.
+A passkey belongs to a host name and not to an IP address. So the page is opened under the name `localhost`. What
+the browser's key has signed is checked against the public key in the ledger, and is kept there with the signature.
 """
 
 import json
@@ -60,7 +60,7 @@ class Passkeys:
         )
 
     def set_up(self, credential: str) -> tuple[str, str]:
-        """The new key's id and public key.
+        """Return the new key's id and public key.
 
         Raises:
             Refused: the answer does not fit the challenge.
@@ -80,7 +80,7 @@ class Passkeys:
         )
 
     def to_sign(self, asked: SignatureRequest, known: list[Passkey]) -> str:
-        """The options with which the browser signs by a known key: for exactly what is listed, once."""
+        """Return the options with which the browser signs with a known key, once, for exactly what is listed."""
         challenge = self._for[asked.code] = secrets.token_bytes(32) + _user_handle(asked)
         return options_to_json(
             generate_authentication_options(
@@ -92,7 +92,7 @@ class Passkeys:
         )
 
     def must_fit(self, asked: SignatureRequest, credential: str, known: list[Passkey]) -> str:
-        """The proof that one of the known keys has signed exactly that list.
+        """Return the proof that one of the known keys has signed exactly that list.
 
         Raises:
             Refused: none has.

@@ -69,7 +69,7 @@ class ChangedRows(Sums):
 
 
 class Looks:
-    """The newest overview, and the pages that hear of the next one."""
+    """Keeps the newest overview, and tells the open pages of each new one."""
 
     def __init__(self, opened: Callable[[], Tenancy]) -> None:
         self._opened = opened
@@ -93,7 +93,7 @@ class Looks:
     # What is shown
 
     async def overview(self, which: Literal["live", "all"] = "live") -> Overview:
-        """Everything as it was last seen. If it was not seen lately, it is looked at first."""
+        """Return everything as it was last seen. If that was not lately, look at everything first."""
         if which == "all":
             seen = await self.tenancy.list_leases("all", _HISTORY)
             return self._overview_of(seen, self.tenancy.clock.now())
@@ -102,13 +102,13 @@ class Looks:
         return self._overview_of(self._seen or _NOTHING)
 
     def row(self, lease: str) -> LeaseRow | None:
-        """That lease as it was last seen. None if it was not among the leases."""
+        """Return that lease as it was last seen. None if it was not among the leases."""
         cards = self._seen.leases if self._seen else ()
         shown = tuple(card for card in cards if card.lease == lease)
         return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
 
     def job_of(self, lease: str) -> str | None:
-        """The job that is shown for that lease. None if none was looked at yet."""
+        """Return the job that is shown for that lease. None if no job was looked at yet."""
         job = self._working.get(lease)
         return None if job is None else job.id
 
@@ -140,11 +140,11 @@ class Looks:
     def _rows(self, seen: Leases) -> tuple[LeaseRow, ...]:
         return rows_of(seen, self.tenancy, blind=self.blind, working=self._working)
 
-    # Who hears of it
+    # Telling the pages
 
     @contextmanager
     def listen(self) -> Iterator[Told]:
-        """While the block runs, all news go into this queue."""
+        """Yield a queue that receives all news while the block runs."""
         news: Told = asyncio.Queue(_BEHIND)
         self._hearers.add(news)
         self._wanted.set()
@@ -209,7 +209,7 @@ class Looks:
 
     @asynccontextmanager
     async def kept_up(self) -> AsyncIterator[None]:
-        """While the block runs, everything is polled as long as a page is open."""
+        """While the block runs, poll everything as long as a page is open."""
         tasks = [
             asyncio.create_task(_insist(turn)) for turn in (self._ask, self._notice, self._see_work)
         ]
@@ -264,7 +264,7 @@ class Looks:
         self.tell("overview", self._overview_of(seen))
 
     async def _see_work(self) -> None:
-        """The newest job of each running lease is looked at from time to time, a few boxes at once."""
+        """Look at the newest job of each running lease from time to time, a few boxes at once."""
         while True:
             begun_s = _now_s()
             if self._hearers and self._seen is not None:
@@ -302,7 +302,10 @@ class Looks:
             self.sees(lease, Working.of(job, at=now, others_running=others))
 
     async def _running_on(self, lease: str) -> list[str]:
-        """The jobs that run there, the newest last. Empty, without asking, if the lease has only one job."""
+        """Return the jobs that run on that box, the newest last.
+
+        If the lease has only one job, return nothing and ask nobody.
+        """
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
             return []
@@ -319,7 +322,7 @@ class Looks:
 
 
 async def _insist(turn: Callable[[], Awaitable[None]]) -> None:
-    """Repeats for ever. An unexpected failure is logged, and no page stops hearing news because of it."""
+    """Repeat the work for ever. An unexpected failure is logged, and the pages still get later news."""
     while True:
         try:
             await turn()

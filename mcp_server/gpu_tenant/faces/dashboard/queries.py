@@ -46,18 +46,18 @@ def answer(record: Record, status: int = 200) -> Response:
 
 
 def looks(request: Request) -> Looks:
-    """The object that knows how everything stands."""
+    """Return the object that knows the state of everything."""
     found: Looks = request.app.state.looks
     return found
 
 
 def tenancy(request: Request) -> Tenancy:
-    """The tenancy as it is open now."""
+    """Return the tenancy that is open now."""
     return looks(request).tenancy
 
 
 def number(request: Request, name: str, default: int) -> int:
-    """A whole number from the query.
+    """Return a whole number from the query.
 
     Raises:
         BadRequest: it is not a whole number.
@@ -174,7 +174,7 @@ _NUMBERS = ("hours", "max_price_usd_h", "vram_gib", "disk_gb", "upload_gb", "dow
 
 
 def _with_types(verb: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitable[Record]]:
-    """The same verb, with the types that its annotations only name."""
+    """Return the same verb, with types in place of the names in its annotations."""
 
     async def run_verb(**arguments: object) -> Record:
         return await verb(**arguments)

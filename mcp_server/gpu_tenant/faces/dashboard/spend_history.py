@@ -58,7 +58,7 @@ class History(Record):
     spent_usd: Decimal
     burning: tuple[Burning, ...]
     unknown: tuple[str, ...] = Field(
-        description="leases of which some hours had no known rate: no sum here counts those"
+        description="leases for which the rate of some hours is unknown; no sum here includes these hours"
     )
 
 

@@ -33,7 +33,7 @@ class Cost(Record):
     billed_until: AwareDatetime | None
     billed_parts: dict[str, Decimal]
     billed_by: str | None
-    difference: str | None = Field(description="how the two differ, where they do")
+    difference: str | None = Field(description="how the two sums differ, if they do")
 
 
 class JobTold(Declared):
@@ -41,7 +41,7 @@ class JobTold(Declared):
 
     last_seen: str | None = Field(description="its state and progress; None: nobody has looked")
     metrics: dict[str, Series]
-    metrics_from: str = Field(description="of what the metrics were read")
+    metrics_from: str = Field(description="which part of the log the metrics were read from")
 
 
 class FileTold(Record):
@@ -73,7 +73,7 @@ class KeptFiles(Record):
     total_bytes: int
     proved: int
     files: tuple[FileTold, ...] = Field(description="broken and unproved ones first")
-    left_out: int = Field(description="so many more files are in the ledger")
+    left_out: int = Field(description="how many more files are in the ledger")
     unclaimed: int
     unclaimed_bytes: int
     discarded: tuple[tuple[str, int, int], ...] = Field(description="pattern, files, bytes")
@@ -105,7 +105,7 @@ class Report(Record):
     title: str = Field(description="the platform's own name")
     state: LeaseState
     is_over: bool
-    standing: str = Field(description="how it stands, in a sentence")
+    standing: str = Field(description="its condition, in a sentence")
     box: str | None
     gpu: str | None
     created_at: AwareDatetime

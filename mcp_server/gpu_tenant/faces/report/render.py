@@ -110,7 +110,7 @@ def _words() -> dict[str, object]:
 
 
 def _usd_h(rate_usd_h: Decimal | None) -> str:
-    """A rate as it was stated: rounded, its sum could not be checked."""
+    """Write a rate as it was stated. If it were rounded, nobody could check the sum."""
     return "unknown" if rate_usd_h is None else f"{rate_usd_h} USD/h"
 
 

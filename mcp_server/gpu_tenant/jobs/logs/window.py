@@ -18,7 +18,7 @@ _LONG_LINE_BYTES = 32 << 10
 _ESCAPE_BYTES = 4 << 10
 """An escape sequence longer than this may be split."""
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
-"""A window longer than this always ends after it begins, whatever the log holds there."""
+"""A window of more bytes than this is never empty, whatever the log holds there."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
 """How much of the log before a position must be known to tell whether a window may begin there."""
 
@@ -71,9 +71,9 @@ async def window(log: Log, *, start: int, limit: int) -> LogWindow:
     """Return the lines around the log's bytes from `start` to `start + limit`, without escape sequences except colours.
 
     A negative `start` counts from the end. Where a window may begin and end depends only on the bytes there,
-    so windows fit together: the next one starts at `to`, and one that is requested up to `from` ends there. A
-    window is empty only at the end of the log. At the end of a log that still grows, it may lack the bytes of
-    an incomplete character.
+    so windows fit together: the next window starts at `to`, and the window before ends at `from`. A window is empty
+    only at the end of the log. At the end of a log that still grows, it may lack the bytes of an incomplete
+    character.
 
     Raises:
         BoxTrouble: the box did not return the log.
@@ -146,9 +146,9 @@ def _show(raw: bytes) -> str:
 def _boundary(raw: bytes, place: int) -> int:
     """Return the last position, up to `place`, at which a window may begin.
 
-    That is after a newline. Within a line it is allowed only if the line is very long already. `raw` begins
-    `_BEFORE_BYTES` before `place`, or at the log's beginning. For a position that it returned before, it
-    returns the same position.
+    This is a position after a newline. A position within a line is allowed only if the line is very long already.
+    `raw` begins `_BEFORE_BYTES` before `place`, or at the log's beginning. If `place` is itself such a position, it
+    is returned.
     """
     whole = _between(raw, place)
     newline = raw.rfind(b"\n", max(0, whole - _LONG_LINE_BYTES), whole)

@@ -26,7 +26,7 @@ class Interface(Record):
     addresses: tuple[Address, ...]
     mtu: int | None = Field(default=None, ge=0, lt=2**31)
     mbit_s: int | None = Field(
-        default=None, ge=-1, lt=2**31, description="-1: its driver cannot say"
+        default=None, ge=-1, lt=2**31, description="-1: unknown to its driver"
     )
 
 

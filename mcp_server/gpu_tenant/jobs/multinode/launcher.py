@@ -77,14 +77,14 @@ def lines(
 ) -> tuple[str, ...]:
     """Build the command line of each node, in order: environment, launcher, and `command`, its script with arguments.
 
-    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where
-    rank 0 writes, and no node needs a host name that the others cannot resolve. The launcher is run as a
+    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where rank 0
+    writes. The nodes use addresses, so they need not resolve each other's host names. The launcher is run as a
     module of the node's own `pythons` entry, because a script of that name on PATH may belong to another
     environment than the prepared one.
 
     Raises:
-        BadRequest: there are fewer than two nodes, the command is not a script, or the nodes differ where the
-            launcher needs them to be equal.
+        BadRequest: there are fewer than two nodes, the command is not a script, or the nodes differ in something
+        that must be equal for the launcher.
     """
     if len(nodes) < 2:
         raise BadRequest(

@@ -30,9 +30,9 @@ _TRIED_PORTS = 2
 """How many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives them."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
-"""Runs the first characters of its input, as many as the argument says. The rest of the input is the request.
+"""A program that runs the first part of its input as Python.
 
-So nothing is written on the box.
+Its argument is the length of this part, and the rest of the input is the request. So nothing is written on the box.
 """
 
 
@@ -99,7 +99,7 @@ class Preflight(Record):
     port: int
     nodes: tuple[Spot, ...]
     pairs: tuple[Pair, ...]
-    trouble: tuple[str, ...] = Field(description="what keeps them from it, in words")
+    trouble: tuple[str, ...] = Field(description="why they cannot talk, in words")
     warnings: tuple[str, ...]
     next: str
 
@@ -184,7 +184,10 @@ async def _look_at(lease: Lease, way: Transport) -> NodeReport:
 async def _meet(
     lease: Lease, way: Transport, nodes: Mapping[str, str], ports: Sequence[int], secret: str
 ) -> object:
-    """Return what the box met, or the error if it did not say. An error is returned, so that the others are still heard."""
+    """Return which boxes this one reached, or the error if it did not say.
+
+    The error is returned and not raised, so that the other boxes are still heard.
+    """
     request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
     try:
         return await _ask(lease, way, "meet", request, within_s=_MEET_WITHIN_S)
@@ -223,7 +226,7 @@ def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
     return secrets.SystemRandom().sample(free, min(_TRIED_PORTS, len(free)))
 
 
-# What the answers mean
+# Judging the answers
 
 
 def judge_pairs(

@@ -295,7 +295,7 @@ class AutodlConnector:
         )
 
     def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
-        """Return what the box costs by the provider's figure. None unless it has one GPU at the plain hourly rate.
+        """Return what the box costs by the provider's figure. None unless the box has one GPU at the plain hourly rate.
 
         For several GPUs it is not documented whether the figure is for one of them or for all.
         """

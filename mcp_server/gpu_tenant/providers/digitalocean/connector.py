@@ -31,7 +31,7 @@ _PAGE = 200
 _SETUP_S = 180
 
 _OUTBOUND_USD_GB = Decimal("0.01")
-"""The price above the included amount, by docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+"""What bytes beyond the included ones cost: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 

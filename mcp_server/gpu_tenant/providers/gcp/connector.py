@@ -62,7 +62,7 @@ _FAMILIES = (
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _NOTICE_S = 120
-"""The one notice that Google gives before it shuts a Spot box down; without asking there is none. It costs nothing."""
+"""The one notice that Google gives before it shuts a Spot box down. It has to be requested, and costs nothing."""
 _NOTICE_REFUSED = re.compile(r"preemption.?notice", re.IGNORECASE)
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not checked"
 
@@ -104,7 +104,7 @@ class GcpConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. The insert carries an id of its own, so that a repeat is the same request."""
+        """Implement `Connector.create`. The request has an id of its own, so that Google recognizes a repeat."""
         label = _label(lease.mark)
         for instance in await self._calls.pages(
             "Instances", "instances", f"labels.{_LABEL}={label}"
@@ -134,14 +134,15 @@ class GcpConnector:
     async def _insert_with_notice(
         self, lease: Lease, zone: str, body: dict[str, Any]
     ) -> ProviderTrouble | None:
-        """As `_insert`. Where Google refuses the notice before a preemption, the box is requested without one."""
+        """Do as `_insert`. If Google refuses the notice before a preemption, request the box without it."""
         try:
             return await self._insert(zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
         except Rejected as error:
             if error.status != 400 or not _NOTICE_REFUSED.search(error.body):
                 raise
             del body["scheduling"]["preemption_notice_duration"]
-            # It is another request: the same id would be answered as the first one was.
+            # This is another request and needs another id, because Google would answer the same id like the first
+            # request.
             again = str(uuid5(NAMESPACE_URL, f"{lease.mark} without notice"))
             return await self._insert(zone, body, again)
 

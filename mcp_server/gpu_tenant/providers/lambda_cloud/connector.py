@@ -36,7 +36,7 @@ _TERMINATE = "/api/v1/instance-operations/terminate"
 _KEYS = "/api/v1/ssh-keys"
 
 _SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
-"""The longer interval comes first, because a slot of the shorter one must be the moment of the call."""
+"""The longer interval comes first, so that the wait for the shorter one comes last, right before the call."""
 
 _MARK_TAG, _CREATED_TAG = "gpu-tenant", "gpu-tenant-created"
 _MOST_NAME_CHARS = 64

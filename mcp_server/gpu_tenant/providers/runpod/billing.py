@@ -88,10 +88,7 @@ def leftover(volume: Mapping[str, Json]) -> Leftover:
     name, size_gb = str(volume.get("name", "")), volume.get("size")
     usd_month = None
     if isinstance(size_gb, int) and volume.get("type") == "STANDARD":
-        # "0.05 above 1 TB" may apply to the whole volume or only to the part above 1 TB. This takes
-        # the more expensive reading.
-        each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
-        usd_month = each.quantize(CENT)
+        usd_month = standard_usd_month(size_gb)
     return Leftover(
         provider="runpod",
         kind="volume",
@@ -101,6 +98,14 @@ def leftover(volume: Mapping[str, Json]) -> Leftover:
         size_gb=size_gb if isinstance(size_gb, int) else None,
         usd_month=usd_month,
     )
+
+
+def standard_usd_month(size_gb: int) -> Decimal:
+    """Return what a network volume of the standard tier costs a month."""
+    # "0.05 above 1 TB" may apply to the whole volume or only to the part above 1 TB. This takes
+    # the more expensive reading.
+    each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
+    return each.quantize(CENT)
 
 
 def _moment(at: datetime) -> str:

@@ -16,12 +16,18 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
-from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
+from gpu_tenant.domain.offers import CENT, Attachable, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.domain.order import AtProvider, Order
-from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Wire, words
 from gpu_tenant.providers.list_rows import Subject, read_each
@@ -36,6 +42,7 @@ from gpu_tenant.providers.runpod.billing import (
     in_time,
     leftover,
     owner,
+    standard_usd_month,
 )
 
 Object = dict[str, Json]
@@ -62,14 +69,17 @@ _STARTS_SSHD = (
     'chmod 600 "$HOME/.ssh/authorized_keys" "$HOME/.ssh/environment"; ssh-keygen -A; '
     'exec "$(command -v sshd)" -D -e -o PermitUserEnvironment=yes'
 )
-"""Starts an image that has no sshd of RunPod's: sshd comes from the image's own package manager.
+"""A command that starts an image without RunPod's sshd.
 
-A login gets the image's variables, such as the PATH on which its python is. There is no `'` in it: it stands in two.
+It installs sshd with the image's own package manager. A login gets the image's variables, such as the PATH with its
+python. The command contains no `'`, because it is put between two of them.
 """
 _OWN_IMAGES = "runpod/"
 
 _LEAST_VOLUME_GB, _CONTAINER_GB = 10, 20
 """The smallest volume that can be asked for, and RunPod's own size of a container's disk, which holds the home."""
+
+_VOLUMES = "/v2/network-volumes"
 
 _MONTH_H = 720
 """The hours of the shortest month, so that the price shown is never less than the bill."""
@@ -192,18 +202,67 @@ class RunpodConnector:
         """Implement `Imaging.refused_image`: any image of any registry, and any template, public or one's own."""
         return None
 
+    # --- volumes
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`. The API's list of network mounts takes one."""
+        return "RunPod mounts one network volume on a pod" if len(volumes) > 1 else None
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`."""
+        return standard_usd_month(size_gb)
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`. Its tier is the one whose price is known."""
+        if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
+            return ours
+        order: Object = {
+            "name": volume.mark,
+            "size": volume.size_gb,
+            "dataCenter": volume.region,
+            "type": "STANDARD",
+        }
+        try:
+            reply = await self._wire.call("POST", _VOLUMES, body=order, expect=(201,))
+        except Rejected as no:
+            if no.status in (*_SURE, 402, 403):
+                raise
+            raise ProviderSilent(f"{no.message}; a volume may exist", remedy=no.remedy) from no
+        return _listed(reply.fields, ())
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`."""
+        pods = await self._pods()
+        return [
+            _listed(v, [str(pod.get("id")) for pod in pods if v.get("id") in _mounts(pod)])
+            for v in await self._every(_VOLUMES, "networkVolumes", {})
+        ]
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`."""
+        permit = genuine_for_volume(permit, provider="runpod")
+        path = f"{_VOLUMES}/{permit.volume_id}"
+        await self._wire.call(
+            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        )
+
+    # --- asking
+
     def _order(self, mark: str, offer: str, wish: Wish) -> Object:
         """Return the body of a create."""
         cloud, count, gpu, places = _parts(offer)
+        volumes = wish.volumes_at("runpod")
         return {
             "name": mark,
             **_source(wish.order),
             "cloud": cloud,
             "gpu": {"id": gpu, "count": count, **_cuda(wish.order)},
             **({"dataCenterIds": list(places)} if places else {}),
-            # The work lies on the volume, which outlives a stop. So the room that was asked for is there.
-            "disk": _CONTAINER_GB,
-            "mounts": {"persistent": {"size": _volume_gb(wish.disk_gb), "path": "/workspace"}},
+            # The work lies on the volume, which outlives a stop. So the requested disk size is the volume's.
+            "disk": _container_gb(wish),
+            "mounts": {"network": [{"volumeId": v.id, "path": v.path} for v in volumes]}
+            if volumes
+            else {"persistent": {"size": _volume_gb(wish.disk_gb), "path": "/workspace"}},
             "ports": ["22/tcp"],
             "startSsh": True,
             # The mark is in the environment, because the name can be changed in the console. Our key is
@@ -234,11 +293,15 @@ class RunpodConnector:
         """Implement `Market.offers`, with one request for each of the two clouds that may be good enough."""
         if wish.interruptible == "yes":
             return []
-        clouds = _CLOUDS if wish.trust == "any" else _CLOUDS[:1]
+        # Only its own data centers have network volumes.
+        is_anywhere = wish.trust == "any" and not wish.volumes_at("runpod")
+        clouds = _CLOUDS if is_anywhere else _CLOUDS[:1]
         if wish.offer is not None:
             try:
                 cloud, count, _, _ = _parts(wish.offer)
             except BadRequest:
+                return []
+            if cloud not in clouds and not is_anywhere and wish.volumes_at("runpod"):
                 return []
             clouds, wish = (cloud,), wish.model_copy(update={"gpu_count": count})
         found: list[Offer | None] = []
@@ -257,7 +320,7 @@ class RunpodConnector:
     async def leftovers(self) -> Sequence[Leftover]:
         """Implement `Residue.leftovers`: network volumes, which outlive every pod."""
         mounted = {volume for pod in await self._pods() for volume in _mounts(pod)}
-        volumes = await self._every("/v2/network-volumes", "networkVolumes", {})
+        volumes = await self._every(_VOLUMES, "networkVolumes", {})
         return [leftover(volume) for volume in volumes if volume.get("id") not in mounted]
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
@@ -308,7 +371,7 @@ class RunpodConnector:
 
 
 def _source(order: Order) -> Object:
-    """Return what a pod is started from. sshd comes with us where the image is not RunPod's own."""
+    """Return what a pod is started from. If the image is not RunPod's own, our start command brings sshd."""
     source = order.image_at("runpod")
     if source.template is not None:
         return {"templateId": source.template}
@@ -320,7 +383,7 @@ def _source(order: Order) -> Object:
 
 
 def _cuda(order: Order) -> dict[str, str]:
-    """Return the lowest CUDA version that the host must have. Only of our own image we know it ourselves."""
+    """Return the lowest CUDA version that the host must have. Only for our own image is it known without an order."""
     if order.cuda is not None:
         return {"minCudaVersion": order.cuda}
     return {"minCudaVersion": _CUDA} if order.image_at("runpod") == AtProvider() else {}
@@ -387,14 +450,18 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         for place, called in _places(gpu).items()
         if (place in within if within else part in f"{place} {called}".lower())
     ]
-    if part:
+    volumes = wish.volumes_at("runpod")
+    if volumes:
+        # A pod mounts a network volume of its own data center alone.
+        places = [place for place in places if place == volumes[0].region]
+    if part or volumes:
         within = tuple(places)
     identity = _id(cloud, wish.gpu_count, theirs, within)
     most = _at(gpu, "maxCount", cloud.lower())
     if (
         gpu.get("availability") in (None, "NONE")
         or gpu.get(cloud.lower()) is not True
-        or (not places and (within or part))
+        or (not places and (within or part or volumes))
         or wish.offer not in (None, identity)
         or gpu.get("manufacturer") != "NVIDIA"  # the image needs CUDA
         or not isinstance(most, int)
@@ -404,11 +471,16 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     ):
         return None
     each = _usd(_at(gpu, "price", cloud.lower()))
-    kept_gb = _volume_gb(wish.disk_gb)
-    stop = f"a stop keeps /workspace ({kept_gb} GB) and wipes the home directory"
+    kept_gb = 0 if volumes else _volume_gb(wish.disk_gb)
+    disk_gb = _container_gb(wish) + kept_gb
+    stop = (
+        "a stop wipes all but the volume"
+        if volumes
+        else f"a stop keeps /workspace ({kept_gb} GB) and wipes the home directory"
+    )
     price = Price(
         gpu_usd_h=None if each is None else each * wish.gpu_count,
-        disk_usd_h=_disk_usd_h(_CONTAINER_GB + kept_gb),
+        disk_usd_h=_disk_usd_h(disk_gb),
         parked_usd_h=(_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(CENT),
         upload_usd_gb=Decimal(0),
         download_usd_gb=Decimal(0),
@@ -422,7 +494,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         vram_gib=vram_gib,
         region=", ".join(within) or None,
         price=price,
-        disk_gb=kept_gb,
+        disk_gb=kept_gb or disk_gb,
         interruptible=False,
         reliability=None,
         max_hours=None,
@@ -481,6 +553,26 @@ def _objects(value: Json, what: str) -> list[Object]:
     if len(objects) != len(value):
         raise _unreadable(f"a list of {what} with something else in it")
     return objects
+
+
+def _container_gb(wish: Wish) -> int:
+    """Return the size of the container's disk. Beside a network volume, it has all the room that was asked for."""
+    return max(_CONTAINER_GB, wish.disk_gb) if wish.volumes_at("runpod") else _CONTAINER_GB
+
+
+def _listed(volume: Object, boxes: Sequence[str]) -> ListedVolume:
+    identity, place = volume.get("id"), volume.get("dataCenter")
+    if not isinstance(identity, str) or not identity or not isinstance(place, str):
+        raise _unreadable("a network volume without an id or a data center")
+    told = leftover(volume)
+    return ListedVolume(
+        id=identity,
+        name=told.name,
+        region=place,
+        size_gb=told.size_gb,
+        usd_month=told.usd_month,
+        boxes=tuple(boxes),
+    )
 
 
 def _volume_gb(disk_gb: int) -> int:

@@ -104,8 +104,8 @@ def order(
 ) -> Sequence[str]:
     """Return the options of sbatch for the lease. The walltime is what is left until the deadline.
 
-    The signal to save goes to the batch script alone, which runs the runner. If the owner has said where interrupted
-    work continues, Slurm does not start the job again as well.
+    The signal to save goes only to the batch script, which passes it to the runner. If the owner has said where
+    interrupted work continues, Slurm does not start the job again as well.
     """
     left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
     hours = left_h if max_hours is None else min(left_h, max_hours)

@@ -33,7 +33,7 @@ def texts(checkout: Path, kind: str) -> list[str]:
 
 
 def apart(text: str) -> tuple[str, str]:
-    """What is for training, and what is for testing."""
+    """Split the text into what is for training and what is for testing."""
     border = len(text) * 4 // 5
     return text[:border], text[border:]
 
@@ -45,7 +45,7 @@ def windows(text: str) -> list[str]:
 
 
 def counts(window: str) -> list[int]:
-    """The 64 numbers that are told of a window: its signs, then four things that signs do not tell."""
+    """Return the 64 numbers for a window: first its signs, then four things that signs do not show."""
     folded = window.lower()
     seen = [folded.count(sign) for sign in SIGNS]
     seen.append(sum(sign in string.ascii_uppercase for sign in window))

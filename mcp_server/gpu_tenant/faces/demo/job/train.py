@@ -124,7 +124,7 @@ def add_outer(matrix: Matrix, left: list[float], right: list[float]) -> None:
 
 
 def learn(run: Run, windows: list[Window]) -> None:
-    """The run is one step of stochastic gradient descent with momentum further on."""
+    """Move the run on by one step of stochastic gradient descent with momentum."""
     gradient, loss = backward(run.weights, windows)
     for name, matrix in run.weights.items():
         for row, slope in enumerate(gradient[name]):
@@ -138,7 +138,7 @@ def learn(run: Run, windows: list[Window]) -> None:
 
 
 def accuracy(weights: Tensors, windows: list[Window]) -> float:
-    """The share of the windows whose kind is told rightly."""
+    """Return the share of the windows whose kind is recognized correctly."""
     right = 0
     for counts, kind in windows:
         odds = forward(weights, counts)[1]
@@ -159,7 +159,7 @@ def load_windows(path: Path) -> list[Window]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """The content is on the disk under its name; until then the old content is."""
+    """Write the content to the disk. Until this has ended, the file has its old content."""
     draft = path.with_name(path.name + ".tmp")
     with draft.open("wb") as file:
         file.write(content)
@@ -192,10 +192,10 @@ def safetensors(tensors: Tensors, letter: str, notes: dict[str, str]) -> bytes:
 
 
 def save(run: Run, out: Path) -> None:
-    """The run can go on from `out` after any crash, and its weights lie there to be used.
+    """Save the run in `out`, so that it can continue after any crash and its weights can be used.
 
-    The metrics come first: a checkpoint then never lacks the lines of its past, and lines from its
-    future are cut when it is loaded.
+    The metrics are written first. So a checkpoint never lacks the lines of its past, and lines from its future are
+    cut when it is loaded.
     """
     lines = "".join(json.dumps(line) + "\n" for line in run.metrics)
     write_whole(out / "metrics.jsonl", lines.encode())
@@ -213,7 +213,7 @@ def save(run: Run, out: Path) -> None:
 
 
 def load(out: Path) -> Run:
-    """The run as `save` left it in `out`."""
+    """Load the run as `save` left it in `out`."""
     content = (out / "resume.safetensors").read_bytes()
     start = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8:start])
@@ -279,7 +279,7 @@ def progress(run: Run, epochs: int) -> str:
 
 
 def smoke(windows: list[Window], seed: int) -> None:
-    """Two minibatches were learned, and a checkpoint came back equal to what was saved."""
+    """Learn two minibatches, and check that a checkpoint loads as it was saved."""
     run = begin(seed)
     with tempfile.TemporaryDirectory() as directory:
         for start in (0, BATCH):
@@ -291,7 +291,7 @@ def smoke(windows: list[Window], seed: int) -> None:
 
 
 def main() -> None:
-    """The run that the command line asks for is done."""
+    """Do the run that the command line asks for."""
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--epochs", type=int, default=12)

@@ -112,7 +112,7 @@ export interface Leases {
   leases: Card[];
   alarms: string[];
   foreign: Foreign[];
-  /** volumes, disks and the like that bill although no box uses them */
+  /** our volumes, and what bills although no box uses it */
   also_billing: string[];
   /** on all leases, ended ones too */
   spent_usd: string;

@@ -1,0 +1,259 @@
+"""Runs the order's setup on a box: commands that run once, before the first job, and again on a box that is new.
+
+The setup is a job of the caretaker's, and no work: the lease has no launch by it. What it made is put on record here
+as if it had been pushed, by name, size and hash. So it blocks no end of the lease, until somebody changes it.
+"""
+
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpu_tenant.box.caretaker import ENDED, JobStatus
+from gpu_tenant.box.guard import keep_armed
+from gpu_tenant.box.ownership import home_was_emptied, since_ns
+from gpu_tenant.box.seal_request import seal_facts
+from gpu_tenant.box.session import Session
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import JobRunning, Refused
+from gpu_tenant.domain.model import Job, JobId, Lease, Profile
+from gpu_tenant.domain.survival import accounted_paths
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.ledger import Ledger
+
+_TAIL_BYTES = 1_000
+_GRACE_S = 10
+_WHY = {
+    "walltime": "it took longer than the order allows, and was ended",
+    "disk_full": "the disk of the box is full",
+    "oom": "the box ran out of memory",
+    "deadline": "the deadline of the lease ended it",
+    "preempted": "the platform took the box back",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SetupState:
+    """How far a box is set up, by what is on record."""
+
+    commands: tuple[str, ...]
+    state: Literal["none", "to do", "running", "done", "failed"]
+    """`none`: nothing is ordered. `running`: it was begun, and nobody has seen its end."""
+    job: JobId | None = None
+    why: str | None = None
+    unfiled: str | None = None
+    """Why what it made is not on record. None if it is."""
+
+
+def commands_of(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
+    """Return the setup of the lease: the one that ran last, under it or under the lease whose work it continues."""
+    said: Lease | None = lease
+    while said is not None:
+        ran = [x for _, x in ledger.events(said.id) if isinstance(x, timeline.SettingUp)]
+        if ran:
+            return ran[-1].commands
+        said = ledger.lease(said.recovers) if said.recovers is not None else None
+    return lease.terms.order.setup
+
+
+def setup_of(ledger: Ledger, lease: Lease, profile: Profile) -> SetupState:
+    """Return how far the lease's box is set up. A stop that emptied the box has undone its setup."""
+    commands = commands_of(ledger, lease)
+    if not commands:
+        return SetupState((), "none")
+    for _, event in reversed(ledger.events(lease.id)):
+        match event:
+            case timeline.Resumed() if profile.park == "wipes":
+                break
+            case timeline.SettingUp(job=job):
+                return SetupState(commands, "running", JobId(job))
+            case timeline.SetUp(job=job, state=state, why=why, unfiled=unfiled):
+                is_done: Literal["done", "failed"] = "done" if state == "done" else "failed"
+                return SetupState(commands, is_done, JobId(job), why, unfiled)
+            case _:
+                pass
+    return SetupState(commands, "to do")
+
+
+def setup_jobs(events: Lines) -> tuple[str, ...]:
+    """Return the names of the jobs that set the box up, oldest first."""
+    begun = (event.job for _, event in events if isinstance(event, timeline.SettingUp))
+    return tuple(dict.fromkeys(begun))
+
+
+def setup_job(lease: Lease, name: str, commands: Sequence[str], *, ledger: Ledger) -> Job:
+    """Return the setup as the caretaker's job."""
+    order = lease.terms.order
+    return Job(
+        id=JobId(name),
+        lease_id=lease.id,
+        command=script_of(commands),
+        artifacts=(),
+        discard=(),
+        env_names=tuple(order.env),
+        env_from=order.env_from,
+        max_runtime_s=order.setup_minutes * 60,
+        declared_at=ledger.now(),
+        launched_at=None,
+    )
+
+
+def script_of(commands: Sequence[str]) -> str:
+    """Return the commands as one script, which ends at the first that fails. Each is shown before it runs.
+
+    A command is shown as it is written: the value of a variable is not.
+    """
+    lines = ["set -e"]
+    for command in commands:
+        lines += [f"printf '%s\\n' {shlex.quote('+ ' + command)}", command]
+    return "\n".join(lines)
+
+
+async def begin_setup(
+    session: Session,
+    *,
+    env: Mapping[str, str],
+    ledger: Ledger,
+    commands: Sequence[str] | None = None,
+) -> JobId:
+    """Start the setup on the box. From then on it does not need this computer.
+
+    A setup whose start nobody confirmed is started under the same name, and so at most once.
+
+    Raises:
+        Refused: the deadline has passed.
+        JobRunning: a job runs, whose files the setup could change.
+    """
+    lease = session.lease
+    if ledger.now() >= lease.terms.deadline_at:
+        raise Refused(
+            f"the deadline of {lease.id} has passed",
+            remedy=f"{Command('extend', lease.id, hours='8')}, then the same command again",
+        )
+    known = setup_of(ledger, lease, session.profile)
+    ledger.touch(lease.id, at=ledger.now())
+    standing = await session.caretaker.standing()
+    live = [job.job for job in standing.jobs if job.state not in (*ENDED, "absent")]
+    if live and live != [known.job]:
+        raise JobRunning(
+            f"{', '.join(live)} runs on {lease.id}, and the setup could change what it uses",
+            remedy=f"wait with {Command('monitor', lease.id)}, or {Command('stop', lease.id)}",
+        )
+    if known.state == "running" and known.job is not None:
+        name: str = known.job
+    else:
+        taken = {*setup_jobs(ledger.events(lease.id)), *(job.job for job in standing.jobs)}
+        name = next(x for n in range(1, 10_000) if (x := f"setup{n}") not in taken)
+        told = timeline.SettingUp(job=name, commands=tuple(commands or known.commands))
+        ledger.note(lease.id, told, at=ledger.now())
+    job = setup_job(lease, name, commands or known.commands, ledger=ledger)
+    ledger.still_mine(lease.id)
+    values = {"DEBIAN_FRONTEND": "noninteractive", **env}
+    started = await session.caretaker.start(job, env=values, role="setup")
+    ledger.counts_since(lease.id, started.since_ns)
+    await keep_armed(session, ledger=ledger)
+    return job.id
+
+
+async def settle_setup(session: Session, *, ledger: Ledger) -> SetupState:
+    """Look whether a setup that was begun has ended. If so, record its end and what it made.
+
+    Raises:
+        BoxTrouble: the box cannot be asked.
+    """
+    lease = session.lease
+    known = setup_of(ledger, lease, session.profile)
+    if known.state != "running" or known.job is None:
+        return known
+    status = await setup_status(session, known.job)
+    has_left = status.state == "lingering" and status.exit_code is not None
+    if status.state == "absent":
+        return SetupState(known.commands, "to do", known.job)
+    if status.state not in ENDED and not has_left:
+        return known
+    is_done = status.state == "finished" or (has_left and status.exit_code == 0)
+    if has_left and not is_done:
+        await session.caretaker.stop(known.job, grace_s=_GRACE_S)
+    filed, unfiled = await _file_made(session, known.job, ledger=ledger)
+    told = timeline.SetUp(
+        job=known.job,
+        state="done" if is_done else "failed",
+        why=None if is_done else _why(status),
+        filed=filed,
+        unfiled=unfiled,
+    )
+    ledger.note(lease.id, told, at=ledger.now())
+    return setup_of(ledger, lease, session.profile)
+
+
+async def setup_status(session: Session, job: JobId) -> JobStatus:
+    """Ask the box for the setup's state, and for the end of its log."""
+    return await session.caretaker.status(
+        job, offset=-_TAIL_BYTES, limit=_TAIL_BYTES, sample="plain"
+    )
+
+
+def log_end(status: JobStatus) -> str:
+    """Return the end of the setup's log, marked as output of the box."""
+    if status.log is None or not status.log.raw:
+        return ""
+    text = plain(status.log.raw.decode(errors="replace")).strip()
+    return fence(text, nonce=secrets.token_hex(4))
+
+
+async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[int, str | None]:
+    """Record what the setup wrote as sent to the box. Return how many files, and why it was not done.
+
+    This is done only before any work was given to the box. After that, what the box says of these files may hide what
+    a job wrote. On a machine that others use as well, only files in the work directory are recorded.
+    """
+    lease, profile = session.lease, session.profile
+    facts = seal_facts(session, ledger)
+    if was_given_work(ledger, lease):
+        return 0, "work was given to the box before it: what it changed counts as work"
+    kept, given_up = ledger.declarations(lease.id)
+    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
+    try:
+        made = await session.caretaker.made_by(
+            job,
+            accounted=accounted_paths(profile, lease),
+            artifacts=kept,
+            discard=given_up,
+            since="ever" if taken_over else "launch",
+            rented_ns=since_ns(session, ledger),
+            told=facts.request(),
+            home="emptied" if home_was_emptied(session, ledger) else "as it was",
+        )
+    except JobRunning as trouble:
+        return 0, f"what it made could not be told from what others write: {trouble.message}"
+    named = [(lease.from_work(each.at), each) for each in made]
+    files = [
+        (name, each.size_bytes, each.sha256)
+        for name, each in named
+        if facts.alone or name != each.at
+    ]
+    if files:
+        ledger.send(lease.id, files)
+    return len(files), None
+
+
+def was_given_work(ledger: Ledger, lease: Lease) -> bool:
+    """Whether a job was ever declared for the box, or a sweep sent to it. An environment is no work."""
+    events = ledger.events(lease.id)
+    prepares = {event.job for _, event in events if isinstance(event, timeline.Preparing)}
+    declared = any(job.id not in prepares for job in ledger.jobs(lease.id))
+    return declared or any(
+        isinstance(event, timeline.Launched) and event.job not in prepares for _, event in events
+    )
+
+
+def _why(status: JobStatus) -> str:
+    code = status.reason.code if status.reason is not None else ""
+    if code in _WHY:
+        return _WHY[code]
+    if status.exit_code is not None:
+        return f"a command of it ended with status {status.exit_code}"
+    return f"it was {status.state}" + (f" by {plain(status.signal)}" if status.signal else "")

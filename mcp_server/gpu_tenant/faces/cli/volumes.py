@@ -1,0 +1,128 @@
+"""The command that lists volumes, makes one, and destroys one over a person's signature."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import as_json, verb
+
+
+class VolumeRow(Record):
+    """One volume at a glance."""
+
+    name: str
+    provider: str
+    region: str
+    state: str
+    size_gb: int
+    usd_month: Usd
+    age: str
+    last_use: str
+    id: str | None
+
+
+class VolumeList(Record):
+    """Every volume of ours, and what a person must hear about them."""
+
+    volumes: tuple[VolumeRow, ...]
+    alarms: tuple[str, ...] = ()
+
+
+@verb("volumes")
+@click.option("--create", metavar="NAME", help="make it; an order then mounts it by that name")
+@click.option("--on", "provider", metavar="PROVIDER", help="where it is, or is to be")
+@click.option("--region", help="with --create: the provider's own word for it, as in EU-RO-1")
+@click.option("--size-gb", type=click.IntRange(1, 100_000), help="with --create")
+@click.option("--destroy", metavar="NAME", help="with all that is on it; a person signs for that")
+@as_json
+async def volumes(
+    create: str | None,
+    provider: str | None,
+    region: str | None,
+    size_gb: int | None,
+    destroy: str | None,
+    as_json: bool,
+) -> None:
+    """A volume outlives every box that mounts it, and bills until a person signs for its end."""
+    from gpu_tenant.faces.cli.limits import as_owner
+    from gpu_tenant.leases.volumes import (
+        create_volume,
+        destroy_volume,
+        last_use,
+        look_at_volumes,
+    )
+
+    if create is not None and destroy is not None:
+        raise BadRequest("--create and --destroy are two commands", remedy="give one of them")
+    async with output.tenancy(purpose="work" if create or destroy else "look") as tenancy:
+        context = tenancy.context
+        if create is not None:
+            if provider is None or region is None or size_gb is None:
+                raise BadRequest(
+                    "a new volume needs a provider, a region and a size",
+                    remedy=str(
+                        Command(
+                            "volumes", create=create, on="runpod", region="EU-RO-1", size_gb="50"
+                        )
+                    ),
+                )
+            at, place, size = provider, region, size_gb
+            await as_owner(
+                tenancy,
+                lambda: create_volume(context, create, provider=at, region=place, size_gb=size),
+            )
+        elif destroy is not None:
+            gone = await as_owner(
+                tenancy, lambda: destroy_volume(context, destroy, provider=provider)
+            )
+            click.echo(f"the volume {gone.name} is gone: its provider's list omits it", err=True)
+        seen = await look_at_volumes(context)
+        now = context.clock.now()
+        shown = VolumeList(
+            volumes=tuple(
+                VolumeRow(
+                    name=volume.name,
+                    provider=volume.provider,
+                    region=volume.region,
+                    state=volume.state,
+                    size_gb=volume.size_gb,
+                    usd_month=volume.usd_month,
+                    age=volume.age(now),
+                    last_use=last_use(context, volume),
+                    id=volume.volume_id,
+                )
+                for volume in seen.volumes
+            ),
+            alarms=tuple(f"{name}: {words}" for name, words in seen.alarms),
+        )
+        output.answer(shown, as_json, _print)
+    if shown.alarms:
+        sys.exit(1)
+
+
+def _print(shown: VolumeList) -> None:
+    if not shown.volumes:
+        click.echo("no volume is on record here: none of ours bills that this ledger knows of")
+    rows = [("VOLUME", "AT", "STATE", "SIZE", "USD/MONTH", "AGE", "LAST USE")]
+    rows += [
+        (
+            row.name,
+            f"{row.provider}, {row.region}",
+            row.state,
+            f"{row.size_gb} GB",
+            "unknown" if row.usd_month is None else f"{row.usd_month.normalize():f}",
+            row.age,
+            row.last_use,
+        )
+        for row in shown.volumes
+    ]
+    if shown.volumes:
+        output.columns(rows)
+    for words in shown.alarms:
+        output.complain("alarm", words)

@@ -1,0 +1,530 @@
+"""Named volumes: made, listed with what they bill, mounted by a lease's order, and destroyed over a signature alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    Limit,
+    ProviderSilent,
+    ProviderTrouble,
+    Refused,
+)
+from gpu_tenant.domain.ids import new_id
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.offers import Attachable
+from gpu_tenant.domain.order import Order, must_be_volume_name
+from gpu_tenant.domain.ports import Accounted, Asking, Connector, Storing
+from gpu_tenant.domain.signature import digest_of
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeKey, VolumeState
+from gpu_tenant.domain.waiting import wait_for
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.spending_limits import TABLE
+from gpu_tenant.leases.verify import sign_volume
+from gpu_tenant.ledger.signatures import signature_wanted
+from gpu_tenant.ledger.volumes import VolumeUse
+from gpu_tenant.providers.response_limits import await_list
+
+_GONE_WITHIN_S = 300
+"""If a volume is still listed this long after the destroy request, a person has to look."""
+_LEAST_PAUSE_S = 5.0
+_PATIENCE_S = 40
+_LOST_FOR = timedelta(days=30)
+"""How long a lost volume is still looked for: a list may have been wrong."""
+
+
+@dataclass(slots=True)
+class VolumesSeen:
+    """The volumes on record as their providers have just shown them."""
+
+    volumes: list[Volume] = field(default_factory=list)
+    alarms: list[tuple[str, str]] = field(default_factory=list)
+    boxes: dict[VolumeKey, tuple[str, ...]] = field(default_factory=dict)
+    """Which boxes have each volume, as its provider says. A volume that was not listed now is left out."""
+
+
+def volumes_for(context: Context, order: Order) -> tuple[Attachable, ...]:
+    """Return the ordered volumes, at every provider that has them.
+
+    Raises:
+        BadRequest: no volume of an ordered name exists.
+    """
+    known = [v for v in context.ledger.volumes() if v.state is VolumeState.ACTIVE]
+    for name in order.volumes:
+        if not any(volume.name == name for volume in known):
+            raise BadRequest(
+                f"there is no volume {name!r}",
+                remedy=f"{Command('volumes', create=name, on='PROVIDER', region='REGION', size_gb='GB')} makes it, once; "
+                f"{Command('volumes')} lists those that exist",
+            )
+    return tuple(
+        volume.attachable(mount.path)
+        for name, mount in order.volumes.items()
+        for volume in known
+        if volume.name == name
+    )
+
+
+def must_be_free(context: Context, provider: str, order: Order) -> None:
+    """Check that the ordered volumes exist at that provider, and that no live lease uses them.
+
+    Raises:
+        Refused: one of them is missing, on its way out, or in use.
+    """
+    known = {v.name: v for v in context.ledger.volumes() if v.provider == provider}
+    for name in order.volumes:
+        volume = known.get(name)
+        if volume is None or volume.state is not VolumeState.ACTIVE:
+            raise Refused(
+                f"the volume {name} is not at {provider} (any more); nothing was rented",
+                remedy=f"{Command('volumes')} lists the volumes; {Command('offers')} makes new quotes",
+            )
+        user = user_of(context, volume)
+        if user is not None:
+            raise Refused(
+                f"the volume {name} is in use by {user}: a volume is on one box at a time; nothing was rented",
+                remedy=f"{Command('teardown', user)} first, or take another volume",
+            )
+
+
+def user_of(context: Context, volume: Volume) -> str | None:
+    """Return the live lease that uses the volume. None if none does."""
+    live = ("intended", "active", "terminating")
+    users = [mount.lease for mount in context.ledger.uses_of(volume) if mount.state in live]
+    return users[-1] if users else None
+
+
+def last_use(context: Context, volume: Volume) -> str:
+    """Say what last wrote to the volume, as far as this ledger knows."""
+    mounts = context.ledger.uses_of(volume)
+    if not mounts:
+        return "no lease of ours has used it"
+    last = mounts[-1]
+    if last.ended_at is None:
+        return f"{last.lease} uses it since {last.begun_at:%Y-%m-%d %H:%M} UTC"
+    return f"{last.lease} used it last, until {last.ended_at:%Y-%m-%d %H:%M} UTC{_ground(last)}"
+
+
+def _ground(mount: VolumeUse) -> str:
+    if mount.state == "lost":
+        return ", and was lost"
+    return "" if mount.ground is None else f" ({mount.ground.replace('_', ' ')})"
+
+
+def volume_words(context: Context, volume: Volume) -> str:
+    """Say in one line what the volume is, what it costs, how old it is and what last wrote to it."""
+    state = "" if volume.state is VolumeState.ACTIVE else f" [{volume.state}]"
+    age = volume.age(context.clock.now())
+    return f"{volume.words}, {age} old{state}; {last_use(context, volume)}"
+
+
+# --- a new one
+
+
+async def create_volume(
+    context: Context, name: str, *, provider: str, region: str, size_gb: int
+) -> Volume:
+    """Make a volume of that name. It bills from now on, until somebody signs for its end.
+
+    Raises:
+        BadRequest: that is no name, or the provider keeps no volumes that this program knows.
+        Limit: the owner's limit for volumes leaves no room.
+        Refused: there is a volume of that name already.
+        ProviderTrouble: none was made; or, with ProviderSilent, one may exist.
+    """
+    try:
+        must_be_volume_name(name)
+    except ValueError as error:
+        raise BadRequest(str(error), remedy="take another name") from None
+    context.must_record()
+    context.set_up(provider)
+    connector, ledger = _storage(context, provider), context.ledger
+    usd_month = connector.volume_usd_month(size_gb, region)
+    if usd_month is None:
+        ledger.must_be_signed(
+            kind="volume price",
+            subject=provider,
+            would=f"make the volume {name} ({size_gb} GB at {provider}, {region}), which bills until somebody ends it",
+            words=("what it costs is unknown, which is not zero",),
+            at=ledger.now(),
+        )
+    key = VolumeKey(new_id("vol", {v.key for v in ledger.volumes("all")}))
+    volume = ledger.intend_volume(
+        key,
+        provider=provider,
+        name=name,
+        # Its provider's list tells it from every other by this. Every platform takes these letters.
+        mark=f"gpu-tenant-{ledger.deployment}-{key}",
+        region=region,
+        size_gb=size_gb,
+        usd_month=usd_month,
+        at=ledger.now(),
+        allowed=lambda others: _must_be_allowed(context, others, usd_month),
+    )
+    asking = await _asking(context, provider)
+    wait_for(f"{provider} makes the volume {name}")
+    try:
+        made = await connector.create_volume(volume)
+    except ProviderSilent as silence:
+        silence.message += f"; the volume {name} may exist, and bill"
+        silence.remedy = f"{Command('volumes')} looks again"
+        raise
+    except ProviderTrouble as refusal:
+        ledger.end_volume(volume.key, "void", plain(refusal.message)[:300], at=ledger.now())
+        raise
+    return _bind(context, volume, made, asking)
+
+
+def _must_be_allowed(context: Context, others: Sequence[Volume], usd_month: Decimal | None) -> None:
+    most = context.owner.limits.volumes_usd_month
+    used = sum((v.usd_month for v in others if v.usd_month is not None), Decimal(0))
+    if usd_month is not None and used + usd_month > most:
+        passed = Limit(
+            f"with it, all volumes would cost {used + usd_month} USD a month, and the owner's limit volumes_usd_month is "
+            f"{most:g}, of which {used} are used",
+            remedy=f"ask for a smaller one, or end one that is not needed; only the owner raises the limit: "
+            f"{Command('limits')} at a terminal, or volumes_usd_month below [{TABLE}] in {context.home.configuration}",
+        )
+        passed.name, passed.value = "volumes_usd_month", f"{most:g}"
+        raise passed
+
+
+def _bind(context: Context, volume: Volume, made: ListedVolume, asking: Asking | None) -> Volume:
+    ledger = context.ledger
+    ledger.bind_volume(volume.key, made.id, asking, at=ledger.now())
+    return _as_listed(context, volume, made)
+
+
+def _as_listed(context: Context, volume: Volume, listed: ListedVolume) -> Volume:
+    """Record the size and the rate that the provider shows. A rate that it does not show stays as it was."""
+    size = volume.size_gb if listed.size_gb is None else round(listed.size_gb)
+    rate = volume.usd_month if listed.usd_month is None else listed.usd_month
+    return context.ledger.rate_volume(volume.key, rate, size)
+
+
+def _connector(context: Context, provider: str) -> Connector:
+    if provider not in context.connectors:
+        raise ProviderTrouble(f"{provider} cannot be asked now", remedy=str(Command("doctor")))
+    return context.connectors[provider]
+
+
+def _storage(context: Context, provider: str) -> Storing:
+    connector = _connector(context, provider)
+    if not isinstance(connector, Storing):
+        raise BadRequest(
+            f"no volume is kept at {context.profile(provider).title} by this program",
+            remedy=f"{Command('profiles', provider)} says what outlives a box there",
+        )
+    return connector
+
+
+# --- a look
+
+
+async def look_at_volumes(
+    context: Context, *, at: Collection[str] | None = None, patience_s: float = _PATIENCE_S
+) -> VolumesSeen:
+    """Ask every provider that should have a volume of ours, and move each volume forward by what it shows."""
+    seen, now = VolumesSeen(), context.clock.now()
+    wanted: dict[str, list[Volume]] = {}
+    for volume in context.ledger.volumes("all"):
+        is_missed = volume.state is VolumeState.LOST and now - (volume.ended_at or now) < _LOST_FOR
+        if (volume.state.live or is_missed) and (at is None or volume.provider in at):
+            wanted.setdefault(volume.provider, []).append(volume)
+
+    async def ask(provider: str, volumes: Sequence[Volume]) -> None:
+        asked_at = context.clock.now()
+        try:
+            connector = _storage(context, provider)
+            async with asyncio.timeout(patience_s):
+                listed = await await_list(connector.list_volumes(), "its list of volumes")
+                shown = {v.key: await _settled(context, v, listed, asked_at, seen) for v in volumes}
+        except (BadRequest, ProviderTrouble, TimeoutError) as error:
+            words = getattr(error, "message", "") or f"no answer within {patience_s:g} s"
+            seen.alarms += [
+                (provider, f"{v.words}: whether it is there is unknown ({words})")
+                for v in volumes
+                if v.state.live
+            ]
+            shown = {v.key: v for v in volumes}
+        seen.volumes += [volume for volume in shown.values() if volume.state.live]
+
+    async with asyncio.TaskGroup() as asking:
+        for provider, volumes in wanted.items():
+            asking.create_task(ask(provider, volumes))
+    seen.volumes.sort(key=lambda volume: (volume.created_at, volume.key))
+    return seen
+
+
+async def _settled(
+    context: Context,
+    volume: Volume,
+    listed: Sequence[ListedVolume],
+    asked_at: datetime,
+    seen: VolumesSeen,
+) -> Volume:
+    """Move the volume forward by that list, and say what a person must hear."""
+    ledger, state = context.ledger, volume.state
+    if context.unrecorded:
+        return volume
+    found = _in_list(volume, listed)
+    if found is not None:
+        seen.boxes[volume.key] = found.boxes
+        if state is VolumeState.INTENDED:
+            return _bind(context, volume, found, await _asking(context, volume.provider))
+        if ledger.volume_absences(volume.key):
+            ledger.see_volume(volume.key, listed="listed", at=asked_at)
+        if state is VolumeState.LOST:
+            volume = ledger.find_volume_again(volume.key, at=asked_at)
+            seen.alarms.append((volume.provider, f"{volume.words} is listed again, and bills"))
+        if state is VolumeState.ENDING:
+            again = Command("volumes", destroy=volume.name, on=volume.provider)
+            seen.alarms.append(
+                (volume.provider, f"{volume.words}: its end was cut short; {again} goes on")
+            )
+        return _as_listed(context, volume, found)
+    if state is VolumeState.LOST or asked_at < volume.created_at:
+        return volume
+    strange = await _stranger(context, volume)
+    if strange is not None:
+        seen.alarms.append((volume.provider, f"{volume.words}: {strange}"))
+        return volume
+    if not _may_be_counted(context, volume, asked_at):
+        return volume
+    ledger.see_volume(volume.key, listed="omitted", at=asked_at)
+    if len(ledger.volume_absences(volume.key)) < 2:
+        return volume
+    match state:
+        case VolumeState.INTENDED:
+            return ledger.end_volume(volume.key, "void", "it was never listed", at=asked_at)
+        case VolumeState.ENDING:
+            return ledger.end_volume(volume.key, "gone", "its list omits it", at=asked_at)
+        case _:
+            words = "its provider lists it no more, and this program did not destroy it"
+            seen.alarms.append((volume.provider, f"{volume.words}: {words}"))
+            return ledger.end_volume(volume.key, "lost", words, at=asked_at)
+
+
+def _in_list(volume: Volume, listed: Sequence[ListedVolume]) -> ListedVolume | None:
+    """Return the volume as it is listed: by its id, or an intent by its name. None if it is not listed."""
+    if volume.volume_id is None:
+        return next((one for one in listed if one.name == volume.mark), None)
+    return next((one for one in listed if one.id == volume.volume_id), None)
+
+
+def _may_be_counted(context: Context, volume: Volume, asked_at: datetime) -> bool:
+    """Whether this absence says something: the list is not merely late, and the last look was some time ago."""
+    profile = context.profile(volume.provider)
+    if volume.state is VolumeState.INTENDED and asked_at < volume.created_at + timedelta(
+        seconds=profile.list_lag_s
+    ):
+        return False
+    absences = context.ledger.volume_absences(volume.key)
+    return not absences or asked_at >= absences[-1] + timedelta(seconds=profile.confirm_s)
+
+
+# --- whose account it is
+
+
+async def _asking(context: Context, provider: str) -> Asking | None:
+    connector = _connector(context, provider)
+    if not isinstance(connector, Accounted):
+        return None
+    asking = connector.asked_with(context.ledger.deployment)
+    if asking is None:
+        return None
+    try:
+        return asking.of(await connector.account())
+    except ProviderTrouble:
+        return asking
+
+
+async def _stranger(context: Context, volume: Volume) -> str | None:
+    """Say why the list proves nothing about the volume. None if it is a list of the account that made the volume."""
+    if volume.asked_with_key is None:
+        return None
+    connector = _connector(context, volume.provider)
+    now = (
+        connector.asked_with(context.ledger.deployment)
+        if isinstance(connector, Accounted)
+        else None
+    )
+    if now is not None and now.where != volume.asked_at_place:
+        return f"it was made at {volume.asked_at_place}, and {now.where} is asked now, whose list proves nothing about it"
+    if now is not None and now.key == volume.asked_with_key:
+        return None
+    asked = await _asking(context, volume.provider)
+    if asked is not None and asked.account is not None and asked.account == volume.account:
+        return None
+    return (
+        "the key is not the one that it was made with, and not known to be of the same account: its list proves "
+        "nothing about the volume; use the former key"
+    )
+
+
+# --- its end
+
+
+def find_volume(context: Context, name: str, provider: str | None) -> Volume:
+    """Return the live volume of that name.
+
+    Raises:
+        BadRequest: there is none, or several providers have one.
+    """
+    found = [
+        v for v in context.ledger.volumes() if v.name == name and provider in (None, v.provider)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        where = ", ".join(sorted(v.provider for v in found))
+        raise BadRequest(
+            f"several providers have a volume {name}: {where}",
+            remedy=str(Command("volumes", destroy=name, on=found[0].provider)),
+        )
+    raise BadRequest(
+        f"no volume {name!r} is on record here, and what is not on record is never destroyed",
+        remedy=f"{Command('volumes')} lists them; another one is ended in its provider's console",
+    )
+
+
+async def destroy_volume(context: Context, name: str, *, provider: str | None = None) -> Volume:
+    """Destroy the volume, on a person's signature for exactly this volume and everything on it.
+
+    Nothing that can be seen from outside proves what is on a volume: whoever has the console can mount it and
+    write to it. So no evidence of any lease is a ground, and neither is that no lease ever used it.
+
+    Raises:
+        Refused: a box has it, or a lease uses it.
+        SignatureWanted: nobody has signed for it as it is now.
+        ProviderTrouble: it cannot be seen, or is not proved gone, and may be billing.
+    """
+    context.must_record()
+    volume = find_volume(context, name, provider)
+    context.set_up(volume.provider)
+    connector, ledger = _storage(context, volume.provider), context.ledger
+    with context.hold_lease(volume.key, "destroy volume"):
+        volume = ledger.volume(volume.key)
+        listed = await _listed_now(context, volume, connector)
+        if listed is None and volume.state is VolumeState.ENDING:
+            return await _seen_gone(context, volume, connector)
+        if listed is None:
+            raise Refused(
+                f"its provider does not list the volume {name} now; nothing was destroyed",
+                remedy=f"{Command('volumes')} looks again, and says when it counts as lost",
+            )
+        if volume.state is VolumeState.INTENDED:
+            volume = _bind(context, volume, listed, await _asking(context, volume.provider))
+        _must_be_detached(context, volume, listed)
+        digest = _digest(context, volume)
+        signature = ledger.volume_signature(volume.key, digest, at=ledger.now())
+        if signature is None:
+            raise signature_wanted(
+                ledger.ask_signature(
+                    kind="volume",
+                    subject=volume.key,
+                    digest=digest,
+                    would=f"destroy {volume.words}, with everything on it, for good",
+                    words=_loss_words(context, volume),
+                    at=ledger.now(),
+                )
+            )
+        permit = sign_volume(volume, signature, digest=digest)
+        if volume.state is VolumeState.ACTIVE:
+            volume = ledger.file_volume_permit(permit, at=ledger.now())
+        # A box may have got it since the first look, and a lease cannot have, since the permit is on file.
+        again = await _listed_now(context, volume, connector)
+        if again is not None:
+            _must_be_detached(context, volume, again)
+            ledger.still_mine(LeaseId(volume.key))
+            ledger.note_volume(volume.key, "asked", "the destroy was sent", at=ledger.now())
+            try:
+                await connector.destroy_volume(permit)
+            except ProviderSilent:
+                pass  # The list will tell, and asking twice does no harm.
+            except ProviderTrouble as refusal:
+                words = plain(refusal.message)[:300]
+                ledger.note_volume(volume.key, "refused", words, at=ledger.now())
+                refusal.message = f"{volume.words} goes on billing: {refusal.message}"
+                raise
+        return await _seen_gone(context, volume, connector)
+
+
+def _must_be_detached(context: Context, volume: Volume, listed: ListedVolume) -> None:
+    user = user_of(context, volume)
+    if user is not None:
+        raise Refused(
+            f"{user} uses the volume {volume.name}; nothing was destroyed",
+            remedy=f"{Command('teardown', user)} first",
+        )
+    if listed.boxes:
+        raise Refused(
+            f"the box {plain(listed.boxes[0])} has the volume {volume.name}, as its provider says; nothing was destroyed",
+            remedy="end that box first, or detach the volume in the provider's console",
+        )
+
+
+def _digest(context: Context, volume: Volume) -> str:
+    """Name the volume as it is now: a lease that has used it since, or another size, is another name."""
+    users = [mount.lease for mount in context.ledger.uses_of(volume)]
+    return digest_of([volume.key, str(volume.volume_id), str(volume.size_gb), *users])
+
+
+def _loss_words(context: Context, volume: Volume) -> tuple[str, ...]:
+    used = [
+        f"{m.lease} had it from {m.begun_at:%Y-%m-%d %H:%M} UTC{_ground(m)}"
+        for m in context.ledger.uses_of(volume)
+    ]
+    return (
+        f"{volume.words}: {volume.volume_id}, {volume.age(context.clock.now())} old",
+        *(used or ["no lease of ours has used it"]),
+        "everything on it: nobody has read it, and a lease's evidence does not say what else is on it",
+    )
+
+
+async def _listed_now(context: Context, volume: Volume, connector: Storing) -> ListedVolume | None:
+    """Return the volume as its provider lists it now. None if it is omitted by a list of its own account.
+
+    Raises:
+        ProviderTrouble: the provider did not answer, or the list is of another account.
+    """
+    listed = await await_list(connector.list_volumes(), "its list of volumes")
+    strange = await _stranger(context, volume)
+    if strange is not None:
+        raise ProviderTrouble(f"{volume.words}: {strange}; nothing was destroyed", remedy="")
+    return _in_list(volume, listed)
+
+
+async def _seen_gone(context: Context, volume: Volume, connector: Storing) -> Volume:
+    """Wait until the list has omitted the volume twice, and record its end."""
+    profile, ledger = context.profile(volume.provider), context.ledger
+    give_up_at = ledger.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
+    pause_s = max(_LEAST_PAUSE_S, profile.confirm_s)
+    while True:
+        asked_at, trouble = ledger.now(), "its provider's list still shows it"
+        try:
+            listed = await _listed_now(context, volume, connector)
+        except ProviderTrouble as error:
+            trouble = error.message
+        else:
+            look = "omitted" if listed is None else "listed"
+            if listed is None and _may_be_counted(context, volume, asked_at):
+                ledger.see_volume(volume.key, listed="omitted", at=asked_at)
+            elif look == "listed" and ledger.volume_absences(volume.key):
+                ledger.see_volume(volume.key, listed="listed", at=asked_at)
+            if len(ledger.volume_absences(volume.key)) >= 2:
+                return ledger.end_volume(volume.key, "gone", "its list omits it", at=asked_at)
+        if ledger.now() >= give_up_at:
+            raise ProviderSilent(
+                f"{volume.words} is not proved gone, and may be billing: {trouble}",
+                remedy=f"{Command('volumes', destroy=volume.name, on=volume.provider)} goes on",
+            )
+        wait_for(f"the volume {volume.name} goes")
+        await ledger.clock.sleep(pause_s)

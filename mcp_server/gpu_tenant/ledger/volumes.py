@@ -1,0 +1,259 @@
+"""The volumes: what each is, what was done about it, and when its provider last listed it."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.permit import VolumePermit
+from gpu_tenant.domain.ports import Asking
+from gpu_tenant.domain.signature import Signature
+from gpu_tenant.domain.volumes import Volume, VolumeKey, VolumeState
+from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
+from gpu_tenant.ledger.signatures import SIGNED, Signatures, signature_of_row, use
+
+_LIVE = (
+    "SELECT * FROM volumes WHERE state IN ('intended','active','ending') ORDER BY created_at, id"
+)
+_ALL = "SELECT * FROM volumes ORDER BY created_at, id"
+
+VolumeNews = Literal[
+    "intended", "made", "not made", "permitted", "asked", "refused", "gone", "lost", "found again"
+]
+"""The kinds of lines in a volume's timeline. A kind keeps its name."""
+
+
+class VolumeLine(NamedTuple):
+    """One line of a volume's timeline."""
+
+    kind: str
+    words: str
+    at: datetime
+
+
+class VolumeUse(NamedTuple):
+    """A lease that had the volume."""
+
+    lease: LeaseId
+    state: str
+    begun_at: datetime
+    ended_at: datetime | None
+    ground: str | None
+    """On which ground its box was destroyed. None if the box was not destroyed by us."""
+
+
+class VolumeTable(Signatures):
+    """The part of the ledger that knows the volumes."""
+
+    def intend_volume(
+        self,
+        key: VolumeKey,
+        *,
+        provider: str,
+        name: str,
+        mark: str,
+        region: str,
+        size_gb: int,
+        usd_month: Decimal | None,
+        at: datetime,
+        allowed: Callable[[Sequence[Volume]], None],
+    ) -> Volume:
+        """Record that a volume is wanted. None exists for it yet.
+
+        `allowed` raises if the owner's limits leave no room besides the volumes that it is given. It is called
+        inside the transaction, so that two simultaneous calls see each other.
+
+        Raises:
+            Refused: a volume of that name may exist there.
+        """
+        try:
+            with self._transaction() as db:
+                allowed([_volume(row) for row in db.execute(_LIVE)])
+                db.execute(
+                    "INSERT INTO volumes(id, provider, name, mark, region, size_gb, state, usd_month,"
+                    " created_at) VALUES (?,?,?,?,?,?,'intended',?,?)",
+                    (key, provider, name, mark, region, size_gb, _text(usd_month), at.isoformat()),
+                )
+                _note(db, key, "intended", f"{size_gb} GB in {region}", at)
+        except IntegrityError as error:
+            if "volumes.provider" not in str(error):
+                raise
+            raise Refused(
+                f"there is a volume {name} at {provider} already, or it may be there",
+                remedy="`gpu-tenant volumes` lists it; take another name for another one",
+            ) from error
+        return self.volume(key)
+
+    def volume(self, key: str) -> Volume:
+        """Return the volume on record under that key."""
+        return self._read(_volume, "SELECT * FROM volumes WHERE id=?", key)[0]
+
+    def volumes(self, which: Literal["live", "all"] = "live") -> list[Volume]:
+        """Return the volumes on record, oldest first."""
+        return self._read(_volume, _LIVE if which == "live" else _ALL)
+
+    def note_volume(self, key: VolumeKey, kind: VolumeNews, words: str, *, at: datetime) -> None:
+        """Add a line to the volume's timeline."""
+        with self._transaction() as db:
+            _note(db, key, kind, words, at)
+
+    def volume_events(self, key: str) -> list[VolumeLine]:
+        """Return the volume's timeline, oldest first."""
+        return self._read(
+            lambda row: VolumeLine(row["kind"], row["words"], moment(row["at"])),
+            "SELECT * FROM volume_events WHERE volume=? ORDER BY seq",
+            key,
+        )
+
+    def bind_volume(
+        self, key: VolumeKey, volume_id: str, asking: Asking | None, *, at: datetime
+    ) -> Volume:
+        """Record the volume that the provider made, and under which account it was made."""
+        place, secret, account = asking if asking is not None else (None, None, None)
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE volumes SET state='active', volume_id=?, place=?, key=?, account=? WHERE id=?",
+                (volume_id, place, secret, account, key),
+            )
+            _note(db, key, "made", volume_id, at)
+        return self.volume(key)
+
+    def rate_volume(self, key: VolumeKey, usd_month: Decimal | None, size_gb: int) -> Volume:
+        """Record what the volume costs a month and how large it is, as its provider lists it now."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE volumes SET usd_month=?, size_gb=? WHERE id=?",
+                (_text(usd_month), size_gb, key),
+            )
+        return self.volume(key)
+
+    def see_volume(
+        self, key: VolumeKey, *, listed: Literal["listed", "omitted"], at: datetime
+    ) -> None:
+        """Record one look at the provider's list."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO volume_sightings(volume, listed, at) VALUES (?,?,?)",
+                (key, listed, at.isoformat()),
+            )
+
+    def volume_absences(self, key: str) -> list[datetime]:
+        """Return when the provider's list has omitted the volume since it last showed it, oldest first."""
+        return self._read(
+            lambda row: moment(row["at"]),
+            "SELECT at FROM volume_sightings WHERE volume=?1 AND listed='omitted' AND seq >"
+            " (SELECT coalesce(max(seq), 0) FROM volume_sightings WHERE volume=?1 AND listed='listed')"
+            " ORDER BY seq",
+            key,
+        )
+
+    def end_volume(
+        self, key: VolumeKey, state: Literal["gone", "void", "lost"], words: str, *, at: datetime
+    ) -> Volume:
+        """Record that the volume has ended."""
+        kind: VolumeNews = "not made" if state == "void" else state
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE volumes SET state=?, ended_at=? WHERE id=?", (state, at.isoformat(), key)
+            )
+            _note(db, key, kind, words, at)
+        return self.volume(key)
+
+    def find_volume_again(self, key: VolumeKey, *, at: datetime) -> Volume:
+        """Record that a lost volume is listed again."""
+        with self._transaction() as db:
+            db.execute("UPDATE volumes SET state='active', ended_at=NULL WHERE id=?", (key,))
+            _note(db, key, "found again", "its provider lists it again", at)
+        return self.volume(key)
+
+    def file_volume_permit(self, permit: VolumePermit, *, at: datetime) -> Volume:
+        """Record the permit, use its signature up, and begin the end of the volume. From then on no lease takes it.
+
+        Raises:
+            Refused: the signature was used before or has expired, or a live lease uses the volume.
+        """
+        try:
+            with self._transaction() as db:
+                use(db, permit.signature, at=at)
+                db.execute(
+                    "INSERT INTO volume_permits(volume, volume_id, signature, at) VALUES (?,?,?,?)",
+                    (permit.volume, permit.volume_id, permit.signature, at.isoformat()),
+                )
+                db.execute("UPDATE volumes SET state='ending' WHERE id=?", (permit.volume,))
+                _note(db, permit.volume, "permitted", f"signed for under {permit.signature}", at)
+        except IntegrityError as error:
+            if "a lease uses this volume" not in str(error):
+                raise
+            raise Refused(
+                "a lease has begun to use the volume meanwhile; nothing was destroyed",
+                remedy="end that lease first; `gpu-tenant leases` shows it",
+            ) from error
+        return self.volume(permit.volume)
+
+    def volume_signature(self, key: str, digest: str, *, at: datetime) -> Signature | None:
+        """Return a person's signature for exactly that: an unused one, or the one with which this end began."""
+        begun = self._read(
+            signature_of_row,
+            f"{SIGNED} JOIN volume_permits p ON p.volume=r.subject AND p.signature=s.code"
+            " WHERE r.kind='volume' AND r.subject=? AND r.digest=?",
+            key,
+            digest,
+        )
+        return begun[0] if begun else self.unused_signature("volume", key, digest, at=at)
+
+    def uses_of(self, volume: Volume) -> list[VolumeUse]:
+        """Return every lease that had the volume, oldest first. An intent that never had a box is left out."""
+        return self._read(
+            _use_of,
+            "SELECT l.id, l.state, coalesce(l.active_at, l.created_at) AS begun_at, l.ended_at,"
+            " (SELECT ground FROM permits WHERE lease_id=l.id ORDER BY seq DESC LIMIT 1) AS ground"
+            " FROM leases l, json_each(l.terms, '$.order.volumes') AS mount WHERE l.provider=?"
+            " AND mount.key=? AND l.created_at>=? AND l.state<>'void'"
+            " AND (?4 IS NULL OR l.created_at<=?4) ORDER BY l.created_at, l.id",
+            volume.provider,
+            volume.name,
+            volume.created_at.isoformat(),
+            None if volume.ended_at is None else volume.ended_at.isoformat(),
+        )
+
+
+def _note(db: Connection, key: str, kind: VolumeNews, words: str, at: datetime) -> None:
+    db.execute(
+        "INSERT INTO volume_events(volume, kind, words, at) VALUES (?,?,?,?)",
+        (key, kind, words, at.isoformat()),
+    )
+
+
+def _text(usd: Decimal | None) -> str | None:
+    return None if usd is None else str(usd)
+
+
+def _use_of(row: Row) -> VolumeUse:
+    return VolumeUse(
+        LeaseId(row["id"]),
+        row["state"],
+        moment(row["begun_at"]),
+        row["ended_at"] and moment(row["ended_at"]),
+        row["ground"],
+    )
+
+
+def _volume(row: Row) -> Volume:
+    return Volume(
+        key=VolumeKey(row["id"]),
+        provider=row["provider"],
+        name=row["name"],
+        mark=row["mark"],
+        region=row["region"],
+        size_gb=row["size_gb"],
+        state=VolumeState(row["state"]),
+        volume_id=row["volume_id"],
+        usd_month=None if row["usd_month"] is None else Decimal(row["usd_month"]),
+        created_at=moment(row["created_at"]),
+        ended_at=row["ended_at"] and moment(row["ended_at"]),
+        asked_at_place=row["place"],
+        asked_with_key=row["key"],
+        account=row["account"],
+    )

@@ -1,0 +1,141 @@
+"""`gpu-tenant run` as a person types it, on a box of this computer."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from errands import COMMAND, MODEL, a_tree
+from terminal import at_a_terminal
+
+PROGRAM = [sys.executable, "-m", "gpu_tenant"]
+WAITS_FOR_A_PERSON = 10
+
+
+@pytest.fixture
+def environ(home: Path) -> dict[str, str]:
+    return {**os.environ, "HOME": str(home), "GPU_TENANT_HOME": str(home / ".gpu-tenant")}
+
+
+@pytest.fixture
+def types(environ: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a line where nobody is at a terminal."""
+
+    def line(*words: str, at: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*PROGRAM, *words],
+            env=environ,
+            cwd=at,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=500,
+            check=False,
+        )
+
+    return line
+
+
+Types = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def described(tree: Path, **more: str) -> Path:
+    """The tree, with a file that says all that does not change."""
+    said = {"command": COMMAND, "smoke": "none", "on": "local", **more}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
+    (tree / "gpu-tenant.toml").write_text(
+        "\n".join(["[run]", 'artifacts = ["out/"]', *lines]) + "\n", encoding="utf-8"
+    )
+    return tree
+
+
+def test_the_usual_line_is_one_word_beside_its_file(types: Types, tmp_path: Path) -> None:
+    tree = described(a_tree(tmp_path / "tree"), to=str(tmp_path / "results"))
+
+    told = types("run", at=tree)
+
+    assert told.returncode == 0, told.stderr
+    assert "receipt for local-" in told.stdout
+    assert "verified" in told.stdout
+    assert (tmp_path / "results/work/out/model.json").read_text().strip() == MODEL
+
+
+def test_without_a_terminal_it_ends_with_a_list_a_next_command_and_a_status_of_its_own(
+    types: Types, tmp_path: Path
+) -> None:
+    tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"))
+
+    told = types("run", at=tree)
+
+    assert told.returncode == WAITS_FOR_A_PERSON
+    assert "notes.txt" in told.stdout
+    (name,) = set(re.findall(r"--resume (run-\w{4})", told.stdout))
+    answers = re.findall(r"`gpu-tenant (collect [^`]*--discard [^`]*)`", told.stdout)
+    assert types(*shlex.split(answers[0]), at=tree).returncode == 0
+
+    ended = types("run", "--resume", name, "--json", at=tree)
+
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["ended"]["receipt"]["ground"] == "verified"
+
+
+def test_the_status_of_a_failed_job_is_1_and_its_box_is_gone(types: Types, tmp_path: Path) -> None:
+    told = types("run", at=described(a_tree(tmp_path / "tree", "exit 7")))
+
+    assert told.returncode == 1
+    assert "the job is failed" in told.stdout
+    assert "receipt for local-" in told.stdout
+
+
+def test_what_the_file_cannot_have_is_named(types: Types, tmp_path: Path) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "gpu-tenant.toml").write_text('[run]\ncomand = "x"\n', encoding="utf-8")
+
+    told = types("run", at=tree)
+
+    assert told.returncode == 2
+    assert "did you mean `command`?" in told.stderr
+
+
+def test_ctrl_c_leaves_it_running_says_what_goes_on_and_the_same_line_ends_it(
+    environ: dict[str, str], types: Types, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    tree = described(a_tree(tmp_path / "tree", f"while [ ! -e {gate} ]; do sleep 0.2; done"))
+
+    with at_a_terminal("run", "--dir", str(tree), env=environ) as terminal:
+        terminal.read_until("the job runs")
+        terminal.interrupt()
+        terminal.read_until("goes on without you")
+        shown = terminal.read_until("goes on from there")
+        status = terminal.ended()
+
+    assert status == 130
+    assert "its job runs on under local-" in shown
+    assert "watched: " in shown
+    gate.touch()
+
+    told = types("run", at=tree)
+
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "ran").read_text().split() == ["ran"]
+
+
+def test_at_a_terminal_the_one_question_at_the_end_is_answered_there(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"))
+
+    with at_a_terminal("run", "--dir", str(tree), env=environ) as terminal:
+        terminal.read_until("decide later")
+        terminal.type("keep")
+        shown = terminal.read_until("receipt for local-")
+        status = terminal.ended()
+
+    assert status == 0
+    assert shown.count("decide later") == 1

@@ -1,0 +1,427 @@
+"""A volume outlives every box: it is made once, mounted by the next box too, always seen, and ended by a person alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from e2e.renting import Tenant, tenant_at
+from signed import signs, with_signature
+
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxUnreachable,
+    Limit,
+    ProviderTrouble,
+    Refused,
+    SignatureWanted,
+    Unverified,
+)
+from gpu_tenant.domain.volumes import Volume, VolumeState
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.inspection import come_in
+from gpu_tenant.leases.volumes import create_volume, destroy_volume
+
+REGION = "EU-RO-1"
+RATE = Decimal("3.5000")
+"""50 GB at 0.07 USD a month."""
+
+
+@pytest.fixture
+async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
+    async with tenant_at("runpod", tmp_path) as tenant:
+        yield tenant
+
+
+async def made(tenant: Tenant, name: str = "data", region: str = REGION) -> Volume:
+    return await create_volume(
+        tenant.tenancy.context, name, provider="runpod", region=region, size_gb=50
+    )
+
+
+def ordered(tmp_path: Path, name: str = "data", path: str = "/data") -> str:
+    order = tmp_path / "gpu-tenant.toml"
+    order.write_text(f'[volumes.{name}]\npath = "{path}"\n', encoding="utf-8")
+    return str(order)
+
+
+async def rented(tenant: Tenant, tmp_path: Path) -> Card:
+    quotes = await tenant.quotes(order=ordered(tmp_path))
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    assert card.phase == "ready", card
+    return card
+
+
+def on_the_volume(tenant: Tenant, card: Card) -> Path:
+    place = tenant.lease(card).place
+    assert place is not None
+    return Path(place.volumes[0].at)
+
+
+async def ended(tenant: Tenant, card: Card) -> None:
+    await tenant.tenancy.verify_and_teardown(card.lease)
+    assert card.box not in tenant.alive
+
+
+# Two boxes in turn
+
+
+async def test_what_the_first_box_left_on_it_the_second_box_finds(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    volume = await made(tenant)
+    first = await rented(tenant, tmp_path)
+    (on_the_volume(tenant, first) / "cache").mkdir()
+    (on_the_volume(tenant, first) / "cache" / "weights").write_bytes(b"w" * 4096)
+    await ended(tenant, first)
+
+    second = await rented(tenant, tmp_path)
+
+    assert first.box != second.box
+    kept = on_the_volume(tenant, second) / "cache" / "weights"
+    assert kept.read_bytes() == b"w" * 4096
+    assert tenant.thing(second.box).facts["place"] == REGION
+    assert [v.id for v in tenant.stage.world.things("volume")] == [volume.volume_id]
+
+
+async def test_the_lease_s_own_directory_is_never_on_a_volume(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    """Two boxes may have one volume: a mark on it would tell neither from the other."""
+    await made(tenant)
+    order = ordered(tmp_path, path="/workspace")
+    quotes = await tenant.quotes(order=order)
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+
+    lease = tenant.lease(card)
+    assert lease.place is not None
+    assert lease.place.path == "~"
+    assert [mount.path for mount in lease.place.volumes] == ["/workspace"]
+    assert not list(Path(lease.place.volumes[0].at).iterdir())
+
+
+async def test_a_second_lease_does_not_get_a_volume_that_is_in_use(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    await made(tenant)
+    order = ordered(tmp_path)
+    quotes = await tenant.quotes(order=order)
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+
+    with pytest.raises(Refused, match=f"in use by {card.lease}"):
+        await tenant.tenancy.provision(smoke="none", quotes=quotes[1:2], wait_s=3600)
+
+    assert tenant.creates() == 1
+
+
+# What is an offer
+
+
+async def test_only_boxes_that_can_see_the_volume_are_offered(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    await made(tenant)
+
+    found = await tenant.tenancy.find_offers(order=ordered(tmp_path), explain="explain")
+
+    assert found.offers
+    assert {offer.region for offer in found.offers} == {REGION}
+    assert {offer.trust for offer in found.offers} == {"datacenter"}
+    assert all(any(f"{RATE} USD a month" in n for n in offer.notes) for offer in found.offers)
+    assert all("volume" in {t.name for t in offer.terms} for offer in found.offers)
+    assert "cannot see the volume data, which is at runpod (EU-RO-1)" in found.troubles["own"]
+    assert found.order == ("volume data at /data",)
+
+
+async def test_a_volume_that_nobody_made_is_told_before_anybody_is_asked(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    with pytest.raises(BadRequest, match="there is no volume 'data'"):
+        await tenant.quotes(order=ordered(tmp_path))
+
+
+async def test_a_box_without_a_quote_gets_no_volume(tenant: Tenant, tmp_path: Path) -> None:
+    await made(tenant)
+
+    with pytest.raises(BadRequest, match="without a quote is as it is"):
+        await tenant.tenancy.provision("own", "me@192.0.2.1", order=ordered(tmp_path))
+
+
+# What it costs, and that it is seen
+
+
+async def test_a_volume_is_seen_with_its_rate_its_age_and_what_last_used_it(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    await made(tenant)
+    card = await rented(tenant, tmp_path)
+    in_use = await tenant.tenancy.list_leases()
+    await ended(tenant, card)
+    tenant.wait(3 * 86_400)
+    alone = await tenant.tenancy.list_leases()
+
+    (line,) = in_use.also_billing
+    assert f"{card.lease} uses it since" in line
+    assert in_use.leaking_usd_month == 0
+    (line,) = alone.also_billing
+    assert "the volume data (50 GB at runpod, EU-RO-1), 3.5000 USD a month, 72.0 h old" in line
+    assert f"{card.lease} used it last, until" in line
+    assert alone.leaking_usd_month == RATE
+    assert alone.burning_usd_h == (RATE / 720).quantize(Decimal("0.0001"))
+
+
+async def test_the_meter_of_a_volume_says_what_was_told(tenant: Tenant) -> None:
+    volume = await made(tenant)
+    tenant.wait(720 * 3600)
+
+    assert volume.volume_id is not None
+    assert tenant.metered(volume.volume_id).quantize(Decimal("0.01")) == Decimal("3.50")
+
+
+async def test_the_owner_s_limit_for_volumes_is_kept(tenant: Tenant) -> None:
+    with pytest.raises(Limit, match="volumes_usd_month is 50"):
+        await create_volume(
+            tenant.tenancy.context, "huge", provider="runpod", region=REGION, size_gb=4000
+        )
+
+    assert tenant.stage.world.things("volume") == []
+
+
+# Made once
+
+
+async def test_a_create_whose_answer_is_lost_made_one_volume(tenant: Tenant) -> None:
+    tenant.fault("drop_after", "POST", "/v2/network-volumes", times=1)
+    with pytest.raises(ProviderTrouble, match="may exist, and bill"):
+        await made(tenant)
+
+    await tenant.tenancy.list_leases()
+
+    (volume,) = tenant.tenancy.ledger.volumes()
+    (thing,) = tenant.stage.world.things("volume")
+    assert (volume.state, volume.volume_id) == (VolumeState.ACTIVE, thing.id)
+
+
+async def test_a_create_that_is_refused_leaves_no_volume_on_record(tenant: Tenant) -> None:
+    with pytest.raises(ProviderTrouble):
+        await made(tenant, region="MARS-1")
+
+    assert tenant.tenancy.ledger.volumes() == []
+    await made(tenant)
+
+
+# Its end
+
+
+async def signed_end(tenant: Tenant, name: str = "data") -> Volume:
+    return await with_signature(
+        tenant.tenancy, lambda: destroy_volume(tenant.tenancy.context, name)
+    )
+
+
+async def test_only_a_person_s_signature_ends_a_volume(tenant: Tenant, tmp_path: Path) -> None:
+    volume = await made(tenant)
+    await ended(tenant, await rented(tenant, tmp_path))
+    with pytest.raises(SignatureWanted) as wanted:
+        await destroy_volume(tenant.tenancy.context, "data")
+
+    asked = tenant.tenancy.ledger.request_of(wanted.value.asked)
+    assert asked.subject == volume.key
+    assert any("everything on it" in words for words in asked.words)
+    assert tenant.stage.world.things("volume")
+    signs(tenant.tenancy, asked.code)
+    gone = await destroy_volume(tenant.tenancy.context, "data")
+
+    assert gone.state is VolumeState.GONE
+    assert tenant.stage.world.things("volume") == []
+    assert tenant.billing_usd_h == 0
+
+
+async def test_a_volume_that_never_had_a_lease_needs_a_signature_as_well(tenant: Tenant) -> None:
+    """Whoever has the console can have written to it."""
+    await made(tenant)
+
+    with pytest.raises(SignatureWanted):
+        await destroy_volume(tenant.tenancy.context, "data")
+
+
+async def test_a_signature_from_before_a_lease_used_it_ends_nothing(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    await made(tenant)
+    with pytest.raises(SignatureWanted) as wanted:
+        await destroy_volume(tenant.tenancy.context, "data")
+    signs(tenant.tenancy, wanted.value.asked)
+    await ended(tenant, await rented(tenant, tmp_path))
+
+    with pytest.raises(SignatureWanted) as again:
+        await destroy_volume(tenant.tenancy.context, "data")
+
+    assert again.value.asked != wanted.value.asked
+    assert len(tenant.stage.world.things("volume")) == 1
+
+
+async def test_a_volume_that_a_lease_uses_is_not_ended(tenant: Tenant, tmp_path: Path) -> None:
+    await made(tenant)
+    card = await rented(tenant, tmp_path)
+
+    with pytest.raises(Refused, match=f"{card.lease} uses the volume"):
+        await destroy_volume(tenant.tenancy.context, "data")
+
+
+async def test_a_volume_on_a_box_of_somebody_else_is_not_ended(tenant: Tenant) -> None:
+    volume = await made(tenant)
+    with pytest.raises(SignatureWanted) as wanted:
+        await destroy_volume(tenant.tenancy.context, "data")
+    signs(tenant.tenancy, wanted.value.asked)
+    await by_hand(tenant, volume)
+
+    with pytest.raises(Refused, match="as its provider says"):
+        await destroy_volume(tenant.tenancy.context, "data")
+
+    assert len(tenant.stage.world.things("volume")) == 1
+
+
+async def by_hand(tenant: Tenant, volume: Volume) -> None:
+    """Somebody starts a pod with the volume in the console."""
+    emulator = tenant.stage._emulator
+    emulator._rent(  # type: ignore[attr-defined]
+        {
+            "name": "by-hand",
+            "image": "runpod/base:1.0.2",
+            "gpu": {"id": "NVIDIA RTX A5000", "count": 1},
+            "mounts": {"network": [{"volumeId": volume.volume_id, "path": "/data"}]},
+        }
+    )
+
+
+async def test_a_volume_of_somebody_else_is_never_ended(tenant: Tenant) -> None:
+    tenant.fault("leftover")
+
+    with pytest.raises(BadRequest, match="never destroyed"):
+        await destroy_volume(tenant.tenancy.context, "old-dataset")
+
+    found = await tenant.tenancy.list_leases()
+    assert [line for line in found.also_billing if "old-dataset" in line]
+
+
+async def test_under_another_account_nothing_is_ended_and_nothing_counts_as_gone(
+    tenant: Tenant,
+) -> None:
+    await made(tenant)
+    tenant.stage.world.state.account = "f" * 32
+    tenant.stage.world.state.things.clear()
+    other = tenant.anew_tenancy(RUNPOD_API_KEY="rehearsal-key-2")
+
+    with pytest.raises(ProviderTrouble, match="not known to be of the same account"):
+        await destroy_volume(other.context, "data")
+    for _ in range(3):
+        found = await other.list_leases()
+        tenant.wait(3600)
+
+    assert [v.state for v in other.ledger.volumes()] == [VolumeState.ACTIVE]
+    assert any("proves nothing about the volume" in words for words in found.alarms)
+
+
+async def test_another_key_of_the_same_account_ends_it(tenant: Tenant) -> None:
+    await made(tenant)
+    other = tenant.anew_tenancy(RUNPOD_API_KEY="rehearsal-key-2")
+
+    gone = await with_signature(other, lambda: destroy_volume(other.context, "data"))
+
+    assert gone.state is VolumeState.GONE
+
+
+async def test_an_end_that_was_cut_short_is_told_and_goes_on(tenant: Tenant) -> None:
+    await made(tenant)
+    tenant.fault("status", "DELETE", "/v2/network-volumes", status=500, times=10_000)
+    with pytest.raises(ProviderTrouble):
+        await signed_end(tenant)
+    told = await tenant.tenancy.list_leases()
+    tenant.all_is_well()
+
+    gone = await destroy_volume(tenant.tenancy.context, "data")
+
+    assert any("its end was cut short" in words for words in told.alarms)
+    assert told.also_billing
+    assert gone.state is VolumeState.GONE
+
+
+async def test_a_volume_deleted_under_us_is_told_once_and_bills_no_more(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    volume = await made(tenant)
+    tenant.stage.world.end(tenant.thing(volume.volume_id), status="deleted")
+
+    first = await tenant.tenancy.list_leases()
+    tenant.wait(60)
+    second = await tenant.tenancy.list_leases()
+    third = await tenant.tenancy.list_leases()
+
+    assert first.also_billing, "one look proves nothing"
+    assert any("did not destroy it" in words for words in second.alarms)
+    assert not third.also_billing
+    assert third.burning_usd_h == 0
+    with pytest.raises(BadRequest, match="there is no volume"):
+        await tenant.quotes(order=ordered(tmp_path))
+
+
+async def test_a_volume_cannot_be_named_twice(tenant: Tenant) -> None:
+    await made(tenant)
+
+    with pytest.raises(Refused, match="there is a volume data"):
+        await made(tenant)
+
+    assert len(tenant.stage.world.things("volume")) == 1
+
+
+async def test_two_that_make_one_volume_at_once_make_one(tenant: Tenant) -> None:
+    answers = await asyncio.gather(made(tenant), made(tenant), return_exceptions=True)
+
+    assert sum(isinstance(answer, Volume) for answer in answers) == 1
+    assert len(tenant.stage.world.things("volume")) == 1
+
+
+# On the box
+
+
+async def test_a_volume_that_is_not_mounted_is_no_volume(tenant: Tenant, tmp_path: Path) -> None:
+    """What was written there then lies on the box's own disk, and would be lost with the box."""
+    await made(tenant)
+    card = await rented(tenant, tmp_path)
+    assert card.box is not None
+    await tenant.tenancy.launch_detached(card.lease, "echo 1 >log.txt", ["log.txt"])
+    for _ in range(100):
+        report = await tenant.tenancy.monitor(card.lease)
+        if report.state == "finished":
+            break
+        await asyncio.sleep(0.1)
+    await tenant.tenancy.collect(card.lease)
+    (tenant.home_of(card.box).parent / "disk-data").unlink()
+
+    with pytest.raises(Unverified, match="not mounted there any more"):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert card.box in tenant.alive
+
+
+async def test_a_box_whose_volume_does_not_come_lets_nobody_work(
+    tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(tenant)
+    quotes = await tenant.quotes(order=ordered(tmp_path))
+    emulator = tenant.stage._emulator
+    opened = emulator._sites.open  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        emulator._sites,  # type: ignore[attr-defined]
+        "open",
+        lambda *a, **k: opened(*a, **{**k, "volumes": {}}),
+    )
+
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=300)
+
+    assert card.phase != "ready"
+    assert tenant.lease(card).address is not None, "it could be reached"
+    with pytest.raises(BoxUnreachable, match="its volume data is not mounted"):
+        await come_in(tenant.tenancy.context, tenant.lease(card))
