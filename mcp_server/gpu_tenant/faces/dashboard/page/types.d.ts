@@ -37,14 +37,14 @@ export interface Card {
   /** about, at its job's end */
   forecast_job_usd: string | null;
   job_ends_in_s: number | null;
-  /** bills though nothing runs */
+  /** it bills although no job runs */
   leaking_usd_month: string | null;
   counts: string;
   /** the policy in force */
   terms: string[];
   /** if this computer dies */
   stops_the_meter: string;
-  /** who holds it to its terms meanwhile */
+  /** who enforces its terms meanwhile */
   watched: string;
   phase: string;
   condition: Condition;
@@ -52,12 +52,12 @@ export interface Card {
   alarm: string | null;
   next: string;
   fleet: string | null;
-  /** its fleet, where several were asked for */
+  /** its fleet, if several boxes were asked for */
   together: Fleet | null;
 }
 
 export interface ChangedRows {
-  /** when it was looked at; what counts on, counts from then */
+  /** when it was looked at; growing figures grow from then on */
   at: string;
   /** when it was told */
   now: string;
@@ -71,7 +71,7 @@ export interface ChangedRows {
   not_counted: string[];
   sweeps: string[];
   waiting: string[];
-  /** why the last look failed; the rest is of the one before */
+  /** why the last look failed; if so, everything else is from the look before */
   trouble: Trouble | null;
   rows: LeaseRow[];
 }
@@ -98,7 +98,7 @@ export interface Collected {
   never_appeared: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
-  /** what the lease's store holds, too */
+  /** how many files the lease's store holds as well */
   stored: string | null;
   /** why that store does not hold it all */
   not_stored: string | null;
@@ -184,7 +184,7 @@ export interface File {
 
 export interface Files {
   sealed_at: number;
-  /** when all of it had come, each file with the hash of the seal */
+  /** when everything had arrived, each file with the hash that the seal has */
   collected_at: string | null;
   /** when all of it was re-read here */
   verified_at: string | null;
@@ -204,12 +204,12 @@ export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** the live ones */
+  /** the live leases */
   leases: string[];
-  /** all of them together */
+  /** of all leases together */
   usd_h: string | null;
   not_ready: string[];
-  /** why there are fewer than asked for */
+  /** why there are fewer boxes than asked for */
   missing: string[];
   next: string;
 }
@@ -251,7 +251,7 @@ export interface History {
   leases: Past[];
   spent_usd: string;
   burning: Burning[];
-  /** leases of which some hours had no known rate: no sum here counts those */
+  /** leases for which the rate of some hours is unknown; no sum here includes these hours */
   unknown: string[];
 }
 
@@ -289,12 +289,12 @@ export interface JobMoment {
   alarm: string | null;
   /** how often it should save, as seen so far */
   cadence: string | null;
-  /** one job over several leases: how it stands on the others */
+  /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
   at: string;
   run: string;
-  /** by step, what the newest lines of its log measured; nothing else is a measurement */
+  /** by step, what the newest lines of its log measured */
   measured: Record<string, Series>;
 }
 
@@ -333,11 +333,11 @@ export interface LeaseRow {
   gpu: string | null;
   park: "keeps" | "wipes" | "none";
   park_how: "api" | "in_box" | "owner";
-  /** why its box could not be asked, which is no death */
+  /** why its box could not be asked, which does not mean that it is gone */
   blind: string | null;
-  /** the newest that runs, else the newest */
+  /** the newest job that runs; if none runs, the newest job */
   job: Working | null;
-  /** the job is not seen now: it was so when it was seen last */
+  /** whether the state of the job is an old one, because its box cannot be seen now */
   is_old: boolean;
   others_running: number;
   /** what makes sense now, the most fitting first */
@@ -381,7 +381,7 @@ export interface MetricsView {
   /** of the job's whole, by its own log */
   fraction: (number | null)[];
   gpus: GpuCourse[];
-  /** by step, as far as looks met them; a log has every line */
+  /** by step, as far as looks saw them; only the log itself has all values */
   metrics: Record<string, Series>;
   log_read_bytes: number | null;
   log_size_bytes: number | null;
@@ -403,7 +403,7 @@ export interface Options {
 }
 
 export interface Overview {
-  /** when it was looked at; what counts on, counts from then */
+  /** when it was looked at; growing figures grow from then on */
   at: string;
   /** when it was told */
   now: string;
@@ -417,7 +417,7 @@ export interface Overview {
   not_counted: string[];
   sweeps: string[];
   waiting: string[];
-  /** why the last look failed; the rest is of the one before */
+  /** why the last look failed; if so, everything else is from the look before */
   trouble: Trouble | null;
   leases: LeaseRow[];
 }
@@ -452,7 +452,7 @@ export interface Platform {
   stops: string;
   stops_the_meter: string;
   credential: Keyed;
-  /** boxes there are listed by this program */
+  /** whether this program itself keeps the list of boxes there */
   connected: boolean;
 }
 
@@ -467,7 +467,7 @@ export interface Price {
   gpu_usd_h: string | null;
   /** the disk of the wish, while it runs */
   disk_usd_h: string | null;
-  /** everything, while parked; None: no parking */
+  /** all that it costs while parked; None: it cannot be parked */
   parked_usd_h: string | null;
   upload_usd_gb: string | null;
   download_usd_gb: string | null;
@@ -510,7 +510,7 @@ export interface Pruned {
 }
 
 export interface Ranked {
-  /** what `provision` takes; None: cannot be rented unseen */
+  /** the id for `provision`; None: its price is unknown, so it cannot be rented */
   quote: string | null;
   provider: string;
   gpu: string;
@@ -528,7 +528,7 @@ export interface Ranked {
   max_hours: number | null;
   /** the finished work; None: unknown */
   expected_usd: string | null;
-  /** how that comes about, where it was asked for */
+  /** how that cost comes about, if this was asked for */
   terms: Term[];
   notes: string[];
 }
@@ -550,11 +550,11 @@ export interface Receipt {
   lived_s: number;
   /** None: the price was never known */
   cost_usd: string | null;
-  /** None: no less than cost_usd */
+  /** the least that it may have cost; None: cost_usd */
   cost_least_usd: string | null;
-  /** None: no more than cost_usd */
+  /** the most that it may have cost; None: cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own records so far; None: they do not say */
+  /** what its provider's own records say so far; None: they say nothing */
   billed_usd: string | null;
   /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
@@ -607,12 +607,12 @@ export interface Snapshot {
   files: number;
   size_bytes: number;
   names: string[];
-  /** complete, and left for the next look */
+  /** how many complete files are left for the next look */
   left_out: number;
-  /** of artifacts on the box that are not here yet, as far as it says */
+  /** bytes of artifacts that only the box has so far, as far as it says */
   to_come_bytes: number;
   unfinished_files: number;
-  /** still being written, or of what is */
+  /** files that are still being written, or are part of a checkpoint that is */
   unfinished: string[];
   broken: string[];
   no_room: string[];
@@ -620,7 +620,7 @@ export interface Snapshot {
   not_wanted: string[];
   pruned: Pruned;
   running: string[];
-  /** what it takes of the box at most */
+  /** the most that it takes of the box */
   pace: string;
   proves: string;
   next: string;
@@ -632,7 +632,7 @@ export interface Stray {
   box: string;
   state: string;
   price_usd_h: string | null;
-  /** of another gpu-tenant, which looks after it */
+  /** the other gpu-tenant that looks after it */
   deployment: string | null;
   can_park: boolean;
 }
@@ -696,7 +696,7 @@ export interface Watched {
   alarm: string | null;
   /** how often it should save, as seen so far */
   cadence: string | null;
-  /** one job over several leases: how it stands on the others */
+  /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
 }
@@ -707,6 +707,6 @@ export interface Working {
   progress: Progress | null;
   gpus: Gpu[];
   others_running: number;
-  /** when it was seen so */
+  /** when it was seen in this state */
   at: string;
 }

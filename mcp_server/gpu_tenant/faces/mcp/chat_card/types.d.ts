@@ -22,14 +22,14 @@ export interface Card {
   /** about, at its job's end */
   forecast_job_usd: string | null;
   job_ends_in_s: number | null;
-  /** bills though nothing runs */
+  /** it bills although no job runs */
   leaking_usd_month: string | null;
   counts: string;
   /** the policy in force */
   terms: string[];
   /** if this computer dies */
   stops_the_meter: string;
-  /** who holds it to its terms meanwhile */
+  /** who enforces its terms meanwhile */
   watched: string;
   phase: string;
   condition: Condition;
@@ -37,7 +37,7 @@ export interface Card {
   alarm: string | null;
   next: string;
   fleet: string | null;
-  /** its fleet, where several were asked for */
+  /** its fleet, if several boxes were asked for */
   together: Fleet | null;
 }
 
@@ -58,7 +58,7 @@ export interface Collected {
   never_appeared: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
-  /** what the lease's store holds, too */
+  /** how many files the lease's store holds as well */
   stored: string | null;
   /** why that store does not hold it all */
   not_stored: string | null;
@@ -78,12 +78,12 @@ export interface Fleet {
   fleet: string;
   asked: number;
   had: number;
-  /** the live ones */
+  /** the live leases */
   leases: string[];
-  /** all of them together */
+  /** of all leases together */
   usd_h: string | null;
   not_ready: string[];
-  /** why there are fewer than asked for */
+  /** why there are fewer boxes than asked for */
   missing: string[];
   next: string;
 }
@@ -93,7 +93,7 @@ export interface Foreign {
   box: string;
   state: string;
   price_usd_h: string | null;
-  /** another gpu-tenant's, by its mark */
+  /** whether its mark is that of another gpu-tenant */
   deployment: string | null;
 }
 
@@ -114,11 +114,11 @@ export interface Leases {
   foreign: Foreign[];
   /** our volumes, and what bills although no box uses it */
   also_billing: string[];
-  /** on all leases, ended ones too */
+  /** on all leases, including ended ones */
   spent_usd: string;
-  /** now, by the disks of stopped boxes too */
+  /** now, including the disks of stopped boxes */
   burning_usd_h: string;
-  /** though nothing runs */
+  /** of boxes on which no job runs */
   leaking_usd_month: string;
   /** what these sums lack */
   not_counted: string[];
@@ -158,11 +158,11 @@ export interface Receipt {
   lived_s: number;
   /** None: the price was never known */
   cost_usd: string | null;
-  /** None: no less than cost_usd */
+  /** the least that it may have cost; None: cost_usd */
   cost_least_usd: string | null;
-  /** None: no more than cost_usd */
+  /** the most that it may have cost; None: cost_usd */
   cost_most_usd: string | null;
-  /** by its provider's own records so far; None: they do not say */
+  /** what its provider's own records say so far; None: they say nothing */
   billed_usd: string | null;
   /** what the cost includes, and who says so; None: on an old receipt */
   counts: string | null;
@@ -186,12 +186,12 @@ export interface Snapshot {
   files: number;
   size_bytes: number;
   names: string[];
-  /** complete, and left for the next look */
+  /** how many complete files are left for the next look */
   left_out: number;
-  /** of artifacts on the box that are not here yet, as far as it says */
+  /** bytes of artifacts that only the box has so far, as far as it says */
   to_come_bytes: number;
   unfinished_files: number;
-  /** still being written, or of what is */
+  /** files that are still being written, or are part of a checkpoint that is */
   unfinished: string[];
   broken: string[];
   no_room: string[];
@@ -199,7 +199,7 @@ export interface Snapshot {
   not_wanted: string[];
   pruned: Pruned;
   running: string[];
-  /** what it takes of the box at most */
+  /** the most that it takes of the box */
   pace: string;
   proves: string;
   next: string;
@@ -234,7 +234,7 @@ export interface Watched {
   alarm: string | null;
   /** how often it should save, as seen so far */
   cadence: string | null;
-  /** one job over several leases: how it stands on the others */
+  /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
 }
