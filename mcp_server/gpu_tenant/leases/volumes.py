@@ -27,7 +27,6 @@ from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeKey, VolumeSta
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.spending_limits import TABLE
-from gpu_tenant.leases.verify import sign_volume
 from gpu_tenant.ledger.signatures import signature_wanted
 from gpu_tenant.ledger.volumes import VolumeUse
 from gpu_tenant.providers.response_limits import await_list
@@ -406,6 +405,9 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         SignatureWanted: nobody has signed for it as it is now.
         ProviderTrouble: it cannot be seen, or is not proved gone, and may be billing.
     """
+    # Verification needs every format of a file, and a look at the volumes needs none.
+    from gpu_tenant.leases.verify import sign_volume
+
     context.must_record()
     volume = find_volume(context, name, provider)
     context.set_up(volume.provider)
