@@ -405,7 +405,7 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         SignatureWanted: nobody has signed for it as it is now.
         ProviderTrouble: it cannot be seen, or is not proved gone, and may be billing.
     """
-    # A look at the leases needs none of what verifies them.
+    # Verification needs every format of a file, and a look at the volumes needs none.
     from gpu_tenant.leases.verify import sign_volume
 
     context.must_record()
