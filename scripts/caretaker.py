@@ -2504,6 +2504,31 @@ def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
     }
 
 
+# --- logins --------------------------------------------------------------------------------------
+# Traces of a person who worked on this box by hand.
+
+
+LOGIN_RECORDS = ("var/log/wtmp", "var/log/lastlog", "run/utmp")
+"""Where a system notes who logged in, and out again. An image may lack all of them."""
+
+
+def may_be_a_person_s(since_ns: int, root: str = "/") -> bool:
+    """Whether somebody may have worked here by hand since then: a terminal is open, or a login was noted.
+
+    A login without a terminal leaves neither.
+    """
+    for name in LOGIN_RECORDS:
+        try:
+            if os.stat(os.path.join(root, name)).st_mtime_ns >= since_ns:
+                return True
+        except OSError:  # this image has none
+            pass
+    try:
+        return any(name.isdigit() for name in os.listdir(os.path.join(root, "dev/pts")))
+    except OSError:
+        return False
+
+
 # --- links ---------------------------------------------------------------------------------------
 # Symbolic links among the artifacts.
 
@@ -2727,7 +2752,7 @@ def manifest(home: str, request: dict) -> dict:
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
     heaps.add_unread(unread)
-    made = made_files(maker, heaps, hashes) if maker else None
+    made = made_files(maker, heaps, hashes, request.get("logins", False)) if maker else None
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -2754,17 +2779,22 @@ MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
 """How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
 
 
-def made_files(maker: Job, heaps: Heaps, hashes: Hashes) -> list[dict]:
+def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[dict]:
     """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
 
     A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
     first; what is too much to be read is left out.
+
+    Raises:
+        Refusal: AT_WORK: a person may have written some of it, and `logins` asks for that.
     """
     seen = observe(maker)
     if not seen.started or not seen.end:
         return []
     since_ns = int(seen.started["started_at"] * 1e9) - CLOCK_TICK_NS
     until_ns = int(seen.end["ended_at"] * 1e9) + CLOCK_TICK_NS
+    if logins and may_be_a_person_s(since_ns):
+        raise Refusal("AT_WORK", "somebody was logged in while it ran, or is now")
     found, read_bytes = [], 0
     for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):
         path = unescape_path(at)
@@ -3670,6 +3700,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
+    " logins"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
@@ -3704,6 +3735,7 @@ FIELDS = {  # the kind of each argument, and help for a person
         "text",
         "job that set the box up: also tell what it wrote and nobody changed since",
     ),
+    "logins": ("flag", "tell nothing that a job wrote if a person may have been at work meanwhile"),
     "signal": ("signal", "the asking signal (as given to start)"),
     "offset": ("whole", "first byte of the log to show; negative: from its end"),
     "limit": ("whole", "most bytes of the log to show (65536)"),

@@ -765,6 +765,7 @@ async def test_a_login_of_the_program_s_own_marks_the_lease_as_used(
     await login(tenancy.context, card.lease)
 
     assert tenancy.ledger.lease(card.lease).touched_at is not None
+    assert timeline.LoggedIn() in [event for _, event in tenancy.ledger.events(card.lease)]
     assert (await tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"
 
 

@@ -89,8 +89,27 @@ async def test_what_a_setup_made_blocks_no_end_and_what_a_job_changed_of_it_does
     await tenancy.collect(lease.id, artifacts=["lib/part-7"])
     receipt = (await tenancy.verify_and_teardown(lease.id)).receipt
     assert receipt.ground == "verified"
+    made = "what the setup setup1 made, as far as nobody changed it (601 files)"
+    assert made in receipt.given_up
     log = tenancy.home.artifacts_of(lease.id) / "log" / "setup1.log"
     assert "+ mkdir -p lib" in log.read_text("utf-8")
+
+
+async def test_where_somebody_had_a_login_what_a_setup_made_counts_as_work(
+    tenant: Tenant, tmp_path: Path, tree: Path
+) -> None:
+    tenancy = tenant.tenancy
+    lease = await rented(tenant, tmp_path, *MAKES)
+    tenancy.ledger.note(lease.id, timeline.LoggedIn(), at=tenancy.ledger.now())
+
+    await tenancy.push(lease.id, str(tree))
+    done = await ended(tenancy, lease)
+    await tenancy.collect(lease.id)
+
+    assert (done.state, done.filed) == ("done", 0)
+    assert "somebody was given a login" in str(done.unfiled)
+    with pytest.raises(Unverified, match="601"):
+        await tenancy.verify_and_teardown(lease.id)
 
 
 async def test_a_box_that_was_only_set_up_is_given_back_verified(

@@ -33,6 +33,7 @@ PARTS = (
     "unclaimed",
     "at_work",
     "elsewhere",
+    "logins",
     "links",
     "seal",
     # while jobs run

@@ -11,6 +11,7 @@ from box_scripts.caretaker.refusal import Refusal
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
+    " logins"
 )
 TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
@@ -45,6 +46,7 @@ FIELDS = {  # the kind of each argument, and help for a person
         "text",
         "job that set the box up: also tell what it wrote and nobody changed since",
     ),
+    "logins": ("flag", "tell nothing that a job wrote if a person may have been at work meanwhile"),
     "signal": ("signal", "the asking signal (as given to start)"),
     "offset": ("whole", "first byte of the log to show; negative: from its end"),
     "limit": ("whole", "most bytes of the log to show (65536)"),

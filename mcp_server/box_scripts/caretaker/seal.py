@@ -11,6 +11,7 @@ from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.logins import may_be_a_person_s
 from box_scripts.caretaker.mounts import Outliving
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
@@ -175,7 +176,7 @@ def manifest(home: str, request: dict) -> dict:
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
     heaps.add_unread(unread)
-    made = made_files(maker, heaps, hashes) if maker else None
+    made = made_files(maker, heaps, hashes, request.get("logins", False)) if maker else None
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -202,17 +203,22 @@ MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
 """How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
 
 
-def made_files(maker: Job, heaps: Heaps, hashes: Hashes) -> list[dict]:
+def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[dict]:
     """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
 
     A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
     first; what is too much to be read is left out.
+
+    Raises:
+        Refusal: AT_WORK: a person may have written some of it, and `logins` asks for that.
     """
     seen = observe(maker)
     if not seen.started or not seen.end:
         return []
     since_ns = int(seen.started["started_at"] * 1e9) - CLOCK_TICK_NS
     until_ns = int(seen.end["ended_at"] * 1e9) + CLOCK_TICK_NS
+    if logins and may_be_a_person_s(since_ns):
+        raise Refusal("AT_WORK", "somebody was logged in while it ran, or is now")
     found, read_bytes = [], 0
     for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):
         path = unescape_path(at)

@@ -443,7 +443,8 @@ class Caretaker:
             told=told,
             home=home,
         )
-        request["made_by"] = job
+        # On a machine that others use as well, somebody is always logged in.
+        request |= {"made_by": job, "logins": self._elsewhere == "counted"}
         timeout_s = _LISTED_WITHIN_S + _LONG_S
         return (await self.ask_ours("manifest", request, SetupFiles, timeout_s=timeout_s)).made
 

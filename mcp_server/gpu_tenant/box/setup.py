@@ -214,6 +214,11 @@ async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[i
     facts = seal_facts(session, ledger)
     if was_given_work(ledger, lease):
         return 0, "work was given to the box before it: what it changed counts as work"
+    if _was_logged_in(ledger.events(lease.id)):
+        return (
+            0,
+            "somebody was given a login before it ended: what changed meanwhile counts as work",
+        )
     kept, given_up = ledger.declarations(lease.id)
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     try:
@@ -238,6 +243,10 @@ async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[i
     if files:
         ledger.send(lease.id, files)
     return len(files), None
+
+
+def _was_logged_in(events: Lines) -> bool:
+    return any(isinstance(event, timeline.LoggedIn) for _, event in events)
 
 
 def was_given_work(ledger: Ledger, lease: Lease) -> bool:

@@ -233,6 +233,12 @@ class Overwritten(Told):
     files: dict[str, int] = Field(default={})
 
 
+class LoggedIn(Told):
+    """Somebody was given a way in, to work on the box by hand."""
+
+    kind = "logged in"
+
+
 class SettingUp(Told):
     """The commands that set the box up are about to run, as that job of the caretaker's."""
 
@@ -553,6 +559,7 @@ Event: TypeAlias = (
     | Absent
     | Pushed
     | Overwritten
+    | LoggedIn
     | SettingUp
     | SetUp
     | Preparing

@@ -100,6 +100,8 @@ def describe(event: timeline.Event) -> str:
         case timeline.Pushed(tree=tree):
             where = f" of {_text(tree.get('directory'))}" if tree else ""
             return f"Pushed {_files(event)}{where}: what had changed."
+        case timeline.LoggedIn():
+            return "Somebody was given a login, to work on the box by hand."
         case timeline.SettingUp(job=job, commands=commands):
             return f"The box is being set up by {_text(job)}: {some(len(commands), 'command')}."
         case timeline.SetUp(job=job, state="done", filed=filed, unfiled=unfiled):

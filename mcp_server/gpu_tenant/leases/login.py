@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LocalAddress, PodAddress
@@ -52,6 +53,7 @@ async def login(context: Context, lease: str) -> Login:
             f"the box of {found.id} has no address", remedy=f"{Command('leases')} looks again"
         )
     context.ledger.touch(found.id, at=context.clock.now())
+    context.ledger.note(found.id, timeline.LoggedIn(), at=context.clock.now())
     refresh_hosts(context)
     return Login(
         lease=found.id,
@@ -70,4 +72,5 @@ def inclusion_of(context: Context) -> Inclusion:
     refresh_hosts(context)
     for lease in enterable(context):
         context.ledger.touch(lease.id, at=context.clock.now())
+        context.ledger.note(lease.id, timeline.LoggedIn(), at=context.clock.now())
     return inclusion(context.home, owner_ssh())

@@ -28,6 +28,7 @@ from gpu_tenant.domain.reconcile import (
     rate_words,
 )
 from gpu_tenant.domain.survival import kept_by_a_stop, stop_keeps
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
@@ -343,6 +344,7 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
                 if p.count
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+            *_set_up(ledger.events(lease.id)),
             *(
                 f"the job {job}, whose launch was cut short before it began"
                 for job in unbegun_jobs(seal, lease.id, ledger).jobs
@@ -350,6 +352,15 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
         )
     signed = [event for _, event in ledger.events(lease.id) if isinstance(event, timeline.Waived)]
     return (*replaced, *(signed[-1].losses if signed else ()))
+
+
+def _set_up(events: Lines) -> tuple[str, ...]:
+    """What a setup made counts as made again by the next one, and is not kept."""
+    return tuple(
+        f"what the setup {event.job} made, as far as nobody changed it ({some(event.filed, 'file')})"
+        for _, event in events
+        if isinstance(event, timeline.SetUp) and event.filed
+    )
 
 
 def _empty(seal: Manifest) -> tuple[str, ...]:

@@ -1,0 +1,25 @@
+"""Traces of a person who worked on this box by hand."""
+
+from __future__ import annotations
+
+import os
+
+LOGIN_RECORDS = ("var/log/wtmp", "var/log/lastlog", "run/utmp")
+"""Where a system notes who logged in, and out again. An image may lack all of them."""
+
+
+def may_be_a_person_s(since_ns: int, root: str = "/") -> bool:
+    """Whether somebody may have worked here by hand since then: a terminal is open, or a login was noted.
+
+    A login without a terminal leaves neither.
+    """
+    for name in LOGIN_RECORDS:
+        try:
+            if os.stat(os.path.join(root, name)).st_mtime_ns >= since_ns:
+                return True
+        except OSError:  # this image has none
+            pass
+    try:
+        return any(name.isdigit() for name in os.listdir(os.path.join(root, "dev/pts")))
+    except OSError:
+        return False
