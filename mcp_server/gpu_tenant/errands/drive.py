@@ -329,12 +329,12 @@ class Drive:
         if not fitting:
             why = [f"{count} left out as {reason}" for reason, count in found.unfit.items()][:3]
             why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
-            if found.offers:
+            remedy = f"{found.next}; then the same line again"
+            if found.offers and errand.max_usd is not None:
                 why = [f"the cheapest would cost more than {errand.max_usd} USD in all", *why]
-            raise NoCapacity(
-                f"nothing that fits is offered now: {'; '.join(why) or 'no provider offers anything'}",
-                remedy="the same line again later; or other GPUs, more hours' pay, or another trust",
-            )
+                remedy = f"a larger {Option('max-usd', 'USD')}, or other GPUs"
+            reasons = f": {'; '.join(why)}" if why else ""
+            raise NoCapacity(f"nothing that fits is offered now{reasons}", remedy=remedy)
         chosen = fitting[:_QUOTES]
         first = chosen[0]
         quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]

@@ -29,7 +29,7 @@ Step = Literal[
 WORDS: dict[Step, str] = {
     "smoke": "the command is tried here first",
     "choose": "a box is chosen",
-    "rent": "the box is had",
+    "rent": "the box is rented, or taken over",
     "boot": "the box boots",
     "push": "the work tree goes to the box",
     "prepare": "packages are installed",
