@@ -20,6 +20,7 @@ from gpu_tenant.domain.offers import CENT
 from gpu_tenant.emulators.boxes import SSHD
 from gpu_tenant.emulators.faults import ON_THE_WIRE
 from gpu_tenant.emulators.server import Stage
+from gpu_tenant.faces.mcp.server import make_server
 
 TRAIN = "mkdir -p out && echo '{\"loss\": 0.1}' > out/model.json && echo done"
 
@@ -55,6 +56,22 @@ def test_a_whole_lease_goes_over_the_command_line_with_its_money(
     # The GPU is not billed until it runs: 90 seconds at less than half a dollar.
     assert -CENT <= Decimal(receipt["cost_usd"]) - metered <= Decimal("0.015")
     assert stage.ask("meter")["usd_h"] == "0.000000"
+
+
+async def test_each_answer_of_a_rehearsal_says_that_it_is_one(
+    rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = make_server().instructions
+    stage = rehearse()
+    for name, value in stage.environment.items():
+        monkeypatch.setenv(name, value)
+
+    told = [stage.ran("leases"), stage.ran("leases", "--json"), stage.ran("terms")]
+
+    assert ["note: a rehearsal: no account, no money" in ran.stderr for ran in told] == [True] * 3
+    assert json.loads(told[1].stdout)["leases"] == []
+    assert "rehearsal" not in str(real)
+    assert "This is a rehearsal of vastai: no account, no money" in str(make_server().instructions)
 
 
 def test_the_control_surface_shows_and_changes_the_world(

@@ -37,7 +37,10 @@ _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 async def tenancy(
     environ: Mapping[str, str] | None = None, *, purpose: Purpose = "work"
 ) -> AsyncIterator[Tenancy]:
-    """Open this user's tenancy, and close it at the end. Its notices go to stderr."""
+    """Open this user's tenancy, and close it at the end. Its notices go to stderr.
+
+    Whoever forgot that this terminal is in a rehearsal reads it at each command.
+    """
     # Imported here, because `--help` and a wrong call need no tenancy, and a tenancy is most of the program.
     from gpu_tenant.app import open_tenancy
 
@@ -45,6 +48,8 @@ async def tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )
     try:
+        if opened.ledger.is_rehearsed:
+            click.echo("note: a rehearsal: no account, no money, and nothing is rented", err=True)
         yield opened
     finally:
         await opened.aclose()

@@ -28,6 +28,7 @@ from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.mcp.watch import WATCH_EVERY_S, watch
+from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import LeaseName, progress_to
@@ -260,6 +261,15 @@ class _Rooms:
             await self._tenancy.aclose()
 
 
+def _rehearsal_words() -> str:
+    """Return what an agent must know about a rehearsal, so that it reports no money that was never spent."""
+    with suppress(TenantError):  # the first call tells what is wrong with the state directory
+        rehearsal = rehearsal_of(Home.of(os.environ).root)
+        if rehearsal is not None:
+            return f"\nThis is a rehearsal of {rehearsal.provider}: no account, no money, nothing is rented. Say so."
+    return ""
+
+
 def make_server(
     scope: Literal["full", "read-only"] = "full", *, watch_every_s: float = WATCH_EVERY_S
 ) -> MCPServer[None]:
@@ -285,7 +295,7 @@ def make_server(
         "gpu-tenant",
         title="gpu-tenant",
         version=__version__,
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS + _rehearsal_words(),
         lifespan=lifespan,
         log_level="WARNING",
         tools=[
