@@ -11,7 +11,8 @@ from e2e.renting import Tenant, tenant_at
 from e2e.watching import Scene
 from waited import over
 
-from gpu_tenant.box.setup import commands_of, settle_setup, setup_of
+from gpu_tenant.box.setup import settle_setup
+from gpu_tenant.box.setup_record import commands_of, setup_of
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import BadRequest, JobRunning, NotSaved, Refused, Unverified

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
 from gpu_tenant.box.session import Session
-from gpu_tenant.box.setup import commands_of, setup_job, setup_jobs
+from gpu_tenant.box.setup_record import commands_of, setup_job, setup_jobs
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease

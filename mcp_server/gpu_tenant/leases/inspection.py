@@ -15,7 +15,7 @@ from gpu_tenant.box.ownership import (
     use,
     was_let_in,
 )
-from gpu_tenant.box.setup import setup_jobs
+from gpu_tenant.box.setup_record import setup_jobs
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,

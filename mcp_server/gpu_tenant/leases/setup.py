@@ -9,15 +9,8 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.losses import differs
 from gpu_tenant.box.manifest import reseal
-from gpu_tenant.box.setup import (
-    SetupState,
-    begin_setup,
-    log_end,
-    settle_setup,
-    setup_of,
-    setup_status,
-    was_given_work,
-)
+from gpu_tenant.box.setup import begin_setup, log_end, settle_setup, setup_status
+from gpu_tenant.box.setup_record import SetupState, setup_of, was_given_work
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, JobRunning, NotSaved, Refused
 from gpu_tenant.domain.model import Lease, Manifest

@@ -6,7 +6,8 @@ from typing import Literal
 
 from gpu_tenant.artifacts.unbegun_jobs import unconfirmed_jobs
 from gpu_tenant.box.caretaker import ENDED, JobState, Standing
-from gpu_tenant.box.setup import settle_setup, setup_jobs, setup_of
+from gpu_tenant.box.setup import settle_setup
+from gpu_tenant.box.setup_record import setup_jobs, setup_of
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import (
