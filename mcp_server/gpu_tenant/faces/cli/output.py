@@ -49,7 +49,7 @@ async def tenancy(
     )
     try:
         if opened.ledger.is_rehearsed:
-            click.echo("note: a rehearsal: no account, no money, and nothing is rented", err=True)
+            click.echo("note: a rehearsal: no account, no money", err=True)
         yield opened
     finally:
         await opened.aclose()

@@ -266,7 +266,7 @@ def _rehearsal_words() -> str:
     with suppress(TenantError):  # the first call tells what is wrong with the state directory
         rehearsal = rehearsal_of(Home.of(os.environ).root)
         if rehearsal is not None:
-            return f"\nThis is a rehearsal of {rehearsal.provider}: no account, no money, nothing is rented. Say so."
+            return f"\nThis is a rehearsal of {rehearsal.provider}: no account, no money. Say so."
     return ""
 
 
