@@ -47,7 +47,7 @@ def counted(life: Life) -> dict[str, Any]:
             alarm["lease_id"] == row["id"] for alarm in alarms
         ):
             told.append(("stuck_silently", {"lease": row["id"], "state": row["state"]}))
-    words = json.dumps(alarms)
+    words = json.dumps([alarms, life.told])
     for box in standing:
         known = any(_same(box["id"], row["box_id"]) for row in leases.values())
         marked = "gpu-tenant" in box["name"] or any(name in box["name"] for name in leases)

@@ -53,6 +53,8 @@ class Life:
         self.faults: list[dict[str, Any]] = []
         self.earlier = root / "earlier"
         self.lease = ""
+        self.told: object = None
+        """What the last look at everything has answered."""
         self.was_troubled = False
 
     def lived(self) -> dict[str, Any]:
@@ -342,7 +344,7 @@ class Life:
                 self.client.ask("watchdog", "--once")
                 self.stage.later(1800)
         self.stage.later(900)
-        self.client.ask("leases")
+        self.told = self.client.ask("leases").answer
 
 
 def _run(*said: object) -> None:
