@@ -2512,7 +2512,7 @@ LOGIN_RECORDS = ("var/log/wtmp", "var/log/lastlog", "run/utmp")
 """Where a system notes who logged in, and out again. An image may lack all of them."""
 
 
-def may_be_a_person_s(since_ns: int, root: str = "/") -> bool:
+def somebody_may_have_worked(since_ns: int, root: str = "/") -> bool:
     """Whether somebody may have worked here by hand since then: a terminal is open, or a login was noted.
 
     A login without a terminal leaves neither.
@@ -2793,7 +2793,7 @@ def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[d
         return []
     since_ns = int(seen.started["started_at"] * 1e9) - CLOCK_TICK_NS
     until_ns = int(seen.end["ended_at"] * 1e9) + CLOCK_TICK_NS
-    if logins and may_be_a_person_s(since_ns):
+    if logins and somebody_may_have_worked(since_ns):
         raise Refusal("AT_WORK", "somebody was logged in while it ran, or is now")
     found, read_bytes = [], 0
     for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):

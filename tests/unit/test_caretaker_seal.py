@@ -725,3 +725,18 @@ def test_a_discard_takes_from_an_artifact_what_it_names_more_narrowly(
     assert kept == of_these - given_up
     assert given_up.isdisjoint(listed)
     assert sealed["discarded"]["count"] >= len(given_up)
+
+
+def test_what_a_setup_made_is_not_told_while_a_terminal_is_open(box: Box) -> None:
+    box.ran("echo made > made.txt", job="setup1", setup=True)
+    looked = {"work": str(box.work), "roots": ["~"], "artifacts": [], "made_by": "setup1"}
+    ours, theirs = os.openpty()
+    try:
+        shared = box.ask("manifest", **looked)
+        alone = box.ask("manifest", **looked, logins=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert [Path(made["at"]).name for made in shared["made"]] == ["made.txt"]
+    assert (alone["ok"], alone["code"]) == (False, "AT_WORK")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from box_scripts.caretaker.logins import may_be_a_person_s
+from box_scripts.caretaker.logins import somebody_may_have_worked
 
 BEFORE, THEN, AFTER = 1_000, 2_000, 3_000
 
@@ -20,7 +20,7 @@ BEFORE, THEN, AFTER = 1_000, 2_000, 3_000
         (BEFORE, ("ptmx", "0"), True),
     ],
 )
-def test_a_terminal_or_a_noted_login_may_be_a_person_s(
+def test_a_terminal_or_a_noted_login_somebody_may_have_worked(
     tmp_path: Path, noted_ns: int | None, terminals: tuple[str, ...], may_be: bool
 ) -> None:
     for name in terminals:
@@ -31,4 +31,4 @@ def test_a_terminal_or_a_noted_login_may_be_a_person_s(
         (tmp_path / "var/log/wtmp").touch()
         os.utime(tmp_path / "var/log/wtmp", ns=(noted_ns, noted_ns))
 
-    assert may_be_a_person_s(THEN, str(tmp_path)) is may_be
+    assert somebody_may_have_worked(THEN, str(tmp_path)) is may_be

@@ -8,7 +8,7 @@ LOGIN_RECORDS = ("var/log/wtmp", "var/log/lastlog", "run/utmp")
 """Where a system notes who logged in, and out again. An image may lack all of them."""
 
 
-def may_be_a_person_s(since_ns: int, root: str = "/") -> bool:
+def somebody_may_have_worked(since_ns: int, root: str = "/") -> bool:
     """Whether somebody may have worked here by hand since then: a terminal is open, or a login was noted.
 
     A login without a terminal leaves neither.

@@ -11,7 +11,7 @@ from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.links import link_entries
-from box_scripts.caretaker.logins import may_be_a_person_s
+from box_scripts.caretaker.logins import somebody_may_have_worked
 from box_scripts.caretaker.mounts import Outliving
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
@@ -217,7 +217,7 @@ def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[d
         return []
     since_ns = int(seen.started["started_at"] * 1e9) - CLOCK_TICK_NS
     until_ns = int(seen.end["ended_at"] * 1e9) + CLOCK_TICK_NS
-    if logins and may_be_a_person_s(since_ns):
+    if logins and somebody_may_have_worked(since_ns):
         raise Refusal("AT_WORK", "somebody was logged in while it ran, or is now")
     found, read_bytes = [], 0
     for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):
