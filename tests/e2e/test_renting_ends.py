@@ -152,7 +152,7 @@ def test_on_the_command_line_it_is_status_5_with_the_box_and_its_rate(
         status, out, err = command("teardown")
 
         assert (status, out) == (5, "")
-        assert err.startswith(f"error: CREDENTIAL_REFUSED: {box} is not proved gone")
+        assert f"\nerror: CREDENTIAL_REFUSED: {box} is not proved gone" in err
         assert "USD/h" in err
         assert "\nhint: " in err
         here.all_is_well()
