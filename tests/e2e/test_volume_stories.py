@@ -22,6 +22,7 @@ EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 10
 CACHE_BYTES = 5 * 10**9
 REGIONS = {
     "runpod": ("EU-RO-1", "US-KS-2", "US-TX-3"),
+    "digitalocean": ("atl1", "nyc2", "tor1"),
     "lambda_cloud": ("us-east-1", "us-east-3", "us-south-1", "us-west-1"),
 }
 """Each platform's regions that have a GPU."""
