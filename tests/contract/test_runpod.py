@@ -5,14 +5,13 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from arranged import never_used
+from arranged import a_volume, never_used
 from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 from mcp import Client, StdioServerParameters
@@ -28,7 +27,6 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
-from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.emulators.boxes import MARKER
 from gpu_tenant.emulators.runpod.responses import pod_key
 from gpu_tenant.emulators.world import KEY
@@ -738,34 +736,12 @@ async def test_a_volume_is_priced_by_its_size_and_not_at_all_where_no_price_is_k
     assert left.usd_month == usd_month
 
 
-def a_volume(**more: object) -> Volume:
-    return Volume.model_validate(
-        {
-            "key": "vol-abcd",
-            "provider": "runpod",
-            "name": "data",
-            "mark": "gpu-tenant-0a1b2c-vol-abcd",
-            "region": "EU-RO-1",
-            "size_gb": 50,
-            "state": "intended",
-            "volume_id": None,
-            "usd_month": None,
-            "created_at": datetime(2026, 11, 23, tzinfo=UTC),
-            "ended_at": None,
-            "asked_at_place": None,
-            "asked_with_key": None,
-            "account": None,
-            **more,
-        }
-    )
-
-
 async def test_a_network_volume_is_made_once_and_mounted_as_the_document_allows(
     staged: Staged, runpod: RunpodConnector
 ) -> None:
-    made = await runpod.create_volume(a_volume())
-    again = await runpod.create_volume(a_volume())
-    mount = a_volume(state="active", volume_id=made.id).attachable("/data")
+    made = await runpod.create_volume(a_volume("runpod", "EU-RO-1"))
+    again = await runpod.create_volume(a_volume("runpod", "EU-RO-1"))
+    mount = a_volume("runpod", "EU-RO-1", volume_id=made.id).attachable("/data")
     wish = {"gpu": "RTX 4090", "volumes": (mount,)}
     box = await runpod.create(await staged.intent(**wish))
 

@@ -275,25 +275,13 @@ async def test_a_volume_on_a_box_of_somebody_else_is_not_ended(tenant: Tenant) -
     with pytest.raises(SignatureWanted) as wanted:
         await destroy_volume(tenant.tenancy.context, "data")
     signs(tenant.tenancy, wanted.value.asked)
-    await by_hand(tenant, volume)
+    assert volume.volume_id is not None
+    tenant.stage.rent_by_hand(volume.volume_id)
 
     with pytest.raises(Refused, match="as its provider says"):
         await destroy_volume(tenant.tenancy.context, "data")
 
     assert len(tenant.stage.world.things("volume")) == 1
-
-
-async def by_hand(tenant: Tenant, volume: Volume) -> None:
-    """Somebody starts a pod with the volume in the console."""
-    emulator = tenant.stage._emulator
-    emulator._rent(  # type: ignore[attr-defined]
-        {
-            "name": "by-hand",
-            "image": "runpod/base:1.0.2",
-            "gpu": {"id": "NVIDIA RTX A5000", "count": 1},
-            "mounts": {"network": [{"volumeId": volume.volume_id, "path": "/data"}]},
-        }
-    )
 
 
 async def test_a_volume_of_somebody_else_is_never_ended(tenant: Tenant) -> None:
@@ -407,19 +395,12 @@ async def test_a_volume_that_is_not_mounted_is_no_volume(tenant: Tenant, tmp_pat
 
 
 async def test_a_box_whose_volume_does_not_come_lets_nobody_work(
-    tenant: Tenant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, tmp_path: Path
 ) -> None:
     await made(tenant)
     quotes = await tenant.quotes(order=ordered(tmp_path))
-    emulator = tenant.stage._emulator
-    opened = emulator._sites.open  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        emulator._sites,  # type: ignore[attr-defined]
-        "open",
-        lambda *a, **k: opened(*a, **{**k, "volumes": {}}),
-    )
-
-    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=300)
+    with tenant.stage.nothing_mounted():
+        card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=300)
 
     assert card.phase != "ready"
     assert tenant.lease(card).address is not None, "it could be reached"

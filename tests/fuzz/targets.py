@@ -46,9 +46,10 @@ from gpu_tenant.box.audit import audit as judged
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.box.script_replies import R, accepted_reply, read
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.model import LeaseId, Manifest
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Finished, Market
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.untrusted_text import bare
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken
 from gpu_tenant.transfer.upload_worker import _refusal_of

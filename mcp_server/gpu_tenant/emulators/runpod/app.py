@@ -162,6 +162,23 @@ class RunpodEmulator:
             case _:
                 self._reachable(thing)
 
+    def rent_by_hand(self, volume: Thing) -> Thing:
+        """As `KeepsVolumes.rent_by_hand`."""
+        place = str(volume.facts["place"])
+        gpu = next(name for name, gpu in GPUS.items() if place in gpu.places_for({}))
+        body: Json = {
+            "name": "by-hand",
+            "image": "runpod/base:1.0.2",
+            "gpu": {"id": gpu, "count": 1},
+            "dataCenterIds": [place],
+            "mounts": {"network": [{"volumeId": volume.id, "path": "/data"}]},
+        }
+        return self._rent(body)
+
+    def end_by_hand(self, box: Thing) -> None:
+        """As `KeepsVolumes.end_by_hand`."""
+        self._terminate(box)
+
     # --- pods
 
     async def _create_pod(self, request: Request) -> Response:
