@@ -24,6 +24,7 @@ from gpu_tenant.domain.ports import (
     Accounted,
     Asking,
     Connector,
+    Growing,
     Imaging,
     Market,
     Outlived,
@@ -166,6 +167,15 @@ class Both:
     async def list_volumes(self) -> Sequence[ListedVolume]:
         """Implement `Storing.list_volumes`."""
         return await self._storing().list_volumes()
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`."""
+        if not isinstance(self._api, Growing):
+            raise BadRequest(
+                f"no volume at {self._by_hand.provider} can be made larger",
+                remedy="make a larger one, and copy what is on this one",
+            )
+        await self._api.grow_volume(volume, size_gb)
 
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Implement `Storing.destroy_volume`."""
