@@ -192,7 +192,12 @@ def test_a_permit_is_minted_in_one_place() -> None:
 
 
 def test_a_volume_is_destroyed_in_one_place() -> None:
-    assert sorted(calls_of("destroy_volume")) == ["faces/cli/volumes.py", "leases/volumes.py"]
+    passed_on = "providers/console/connector.py"
+    assert sorted(calls_of("destroy_volume")) == [
+        "faces/cli/volumes.py",
+        "leases/volumes.py",
+        passed_on,
+    ]
     for name, nodes in NODES.items():
         for node in nodes:
             if not isinstance(node, Function) or node.name != "destroy_volume":

@@ -22,11 +22,11 @@ from gpu_tenant.domain.model import (
     LeaseState,
     LocalAddress,
     Profile,
-    Receipt,
 )
 from gpu_tenant.domain.offers import CENT, Leftover
 from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.terms import cost_usd
