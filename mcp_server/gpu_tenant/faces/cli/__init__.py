@@ -30,6 +30,7 @@ SUMMARIES = {
     "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
     "monitor": "Look at a job: state, progress, new log, GPU, cost.",
     "logs": "The log of a job: its end, what came since, or the lines with a text.",
+    "exec": "One command on a box for a quick look: seconds and kilobytes, on record.",
     "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
     "stop": "End a job: asked first, killed after the grace.",
     "collect": "Seal the box and fetch every declared artifact.",
@@ -73,7 +74,6 @@ OTHER_NAMES = {
     "create": "provision",
     "start": "resume",
     "pause": "park",
-    "exec": "ssh LEASE --",
     "login": "ssh",
     "cancel": "stop",
     "kill": "stop",
@@ -164,18 +164,41 @@ def main() -> None:
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         remedy = f"`{context.command_path if context else 'gpu-tenant'} --help`"
-        if isinstance(error, click.NoSuchOption) and {"run", "smoke", "launch", "ssh"} & set(
-            sys.argv
-        ):
+        if isinstance(error, click.NoSuchOption) and {
+            "run",
+            "smoke",
+            "launch",
+            "exec",
+            "ssh",
+        } & set(sys.argv):
             remedy = f"put `--` before the job's own command; {remedy}"
-        _tell("BAD_REQUEST", error.format_message(), remedy, error.exit_code)
+        _tell("BAD_REQUEST", _plainly(error.format_message()), remedy, error.exit_code)
     except Exception as error:
         # Imported here because only a failure needs this, although it is light.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
             raise
-        _tell(error.code, error.message, error.remedy, error.exit_status)
+        _tell(
+            error.code, error.message, _with_a_command(error.code, error.remedy), error.exit_status
+        )
+
+
+def _plainly(message: str) -> str:
+    """Return what click says of a number in the words that people use."""
+    return message.replace("is not a valid integer range.", "is no whole number").replace(
+        "is not a valid float range.", "is no number"
+    )
+
+
+def _with_a_command(code: str, remedy: str) -> str:
+    """Return the remedy of a wrong call with a command in it: the verb's help, where it names none."""
+    named = f"`gpu-tenant {sys.argv[1]} --help`" if set(sys.argv[1:2]) & set(SUMMARIES) else ""
+    return (
+        f"{remedy}; {named}"
+        if code == "BAD_REQUEST" and named and "`gpu-tenant" not in remedy
+        else remedy
+    )
 
 
 def _tell(code: str, message: str, remedy: str, exit_status: int) -> NoReturn:
