@@ -12,22 +12,19 @@ from gpu_tenant.domain.model import (
     Box,
     BoxId,
     BoxState,
-    Discarded,
-    Heap,
     Job,
     JobId,
     Lease,
     LeaseId,
     LeaseState,
     LocalAddress,
-    Manifest,
     Profile,
-    Receipt,
-    Unclaimed,
 )
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.permit import TeardownPermit, VolumePermit
 from gpu_tenant.domain.ports import Connector, Setting, Transport
+from gpu_tenant.domain.receipt import Receipt
+from gpu_tenant.domain.seal import Discarded, Heap, Manifest, Unclaimed
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.domain.volumes import Volume

@@ -19,8 +19,9 @@ from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
 
 from gpu_tenant.app import connect
-from gpu_tenant.domain.model import Lease, LocalAddress, Receipt, SshAddress
+from gpu_tenant.domain.model import Lease, LocalAddress, SshAddress
 from gpu_tenant.domain.ports import Connector, Transport
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.emulators.rehearsal_client import really_at
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.emulators.world import Thing

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import assert_never
 
-from gpu_tenant.domain.model import Box, BoxId, JobId, Lease, LeaseId, LeaseState, Receipt
+from gpu_tenant.domain.model import Box, BoxId, JobId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.permit import (
     Ground,
     NeverUsed,
@@ -17,6 +17,7 @@ from gpu_tenant.domain.permit import (
     genuine,
 )
 from gpu_tenant.domain.ports import Clock, Connector, Storing
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen, Step, plan
 from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.leases.verify import Assessment, prove, sign, sign_volume

@@ -45,10 +45,13 @@ PARTS = (
     "push",
     # the call
     "requests",
+    "verbs",
+    "by_hand",
     "listening",
     "guard_clock",
     "next_look",
     "presence",
     "guard",
+    "for_runner",
     "__main__",
 )

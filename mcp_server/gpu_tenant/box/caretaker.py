@@ -18,9 +18,10 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
 from gpu_tenant.domain.job_state import ENDED as ENDED
 from gpu_tenant.domain.job_state import JobState as JobState
-from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
+from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.domain.record import MOST_BYTES
+from gpu_tenant.domain.seal import Manifest, Problem
 from gpu_tenant.domain.survival import kept_disks
 from gpu_tenant.transfer.tar_stream import archive, at_once
 

@@ -6,8 +6,9 @@ from decimal import Decimal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.model import Lease, Receipt
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
 

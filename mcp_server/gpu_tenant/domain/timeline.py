@@ -239,6 +239,13 @@ class LoggedIn(Told):
     kind = "logged in"
 
 
+class Executed(Told):
+    """A command is about to run on the box, for a quick look."""
+
+    kind = "executed"
+    command: str
+
+
 class SettingUp(Told):
     """The commands that set the box up are about to run, as that job of the caretaker's."""
 
@@ -560,6 +567,7 @@ Event: TypeAlias = (
     | Pushed
     | Overwritten
     | LoggedIn
+    | Executed
     | SettingUp
     | SetUp
     | Preparing

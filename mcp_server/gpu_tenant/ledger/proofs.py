@@ -11,17 +11,12 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import counted_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
-from gpu_tenant.domain.model import (
-    Evidence,
-    Lease,
-    LeaseId,
-    LeaseState,
-    Manifest,
-    Receipt,
-    Verdict,
-)
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.domain.receipt import Receipt
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
 from gpu_tenant.ledger.database import Connection, Row, moment
