@@ -201,6 +201,11 @@ class World:
         """The things that exist, oldest first."""
         return [t for t in self.state.things.values() if t.kind == kind and t.phase != "ended"]
 
+    def volumes(self) -> list[Thing]:
+        """The disks that exist apart from any box, whatever the provider calls them, oldest first."""
+        kinds = ("volume", "filesystem", "disk")
+        return [t for t in self.state.things.values() if t.kind in kinds and t.phase != "ended"]
+
     def listed_things(self, kind: Kind = "box") -> list[Thing]:
         """The things that the provider's list shows already."""
         return [thing for thing in self.things(kind) if thing.listed_from <= self.now]

@@ -172,7 +172,11 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         )
         raise BadRequest(
             lacks,
-            remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
+            remedy=str(
+                Command("monitor", lease=lease.id, job=jobs[-1].id)
+                if jobs
+                else Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")
+            ),
         )
     return chosen[-1]
 

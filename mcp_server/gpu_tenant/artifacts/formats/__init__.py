@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.check_file import Proof
 from gpu_tenant.artifacts.formats.registry import FORMATS, SUFFIXES, claimed_format
 from gpu_tenant.artifacts.formats.single_pass import Passage, Stopped
 from gpu_tenant.artifacts.formats.worker_pool import SHARED, Answer, Ended, Readers, ReadRequest
-from gpu_tenant.domain.model import Verdict
+from gpu_tenant.domain.evidence import Verdict
 from gpu_tenant.files.direct_io import Stored
 
 __all__ = [

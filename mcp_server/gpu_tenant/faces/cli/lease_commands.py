@@ -70,11 +70,12 @@ async def init(directory: str, schema: bool) -> None:
     from pathlib import Path
 
     from gpu_tenant.files.order_file import SCHEMA, write_first
+    from gpu_tenant.files.paths import must_be_named
 
     if schema:
         click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
         return
-    path = write_first(Path(directory))
+    path = write_first(Path(must_be_named(directory)))
     click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
 
 
@@ -408,8 +409,8 @@ async def adopt(
     store: str | None,
     **terms: Any,
 ) -> None:
-    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
-    platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
+    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes. At a platform
+    with an API it is looked for in its list: a box's id there will do, too. A notebook that lets nobody in: what to paste into it."""
     from gpu_tenant.domain.terms import RentRequest
     from gpu_tenant.faces.cli.limits import as_owner
 

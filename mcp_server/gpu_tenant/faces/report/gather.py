@@ -11,9 +11,12 @@ from typing import Literal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
-from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
+from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.model import Job, Lease, LeaseState
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.receipt import Receipt
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain

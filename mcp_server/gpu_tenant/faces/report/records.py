@@ -4,7 +4,8 @@ from decimal import Decimal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.model import Declared, LeaseState, Receipt
+from gpu_tenant.domain.model import Declared, LeaseState
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.jobs.metrics import Series
 from gpu_tenant.jobs.samples import Readings

@@ -238,6 +238,11 @@ class RunpodConnector:
             for v in await self._every(_VOLUMES, "networkVolumes", {})
         ]
 
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`. RunPod refuses a smaller size."""
+        path = f"{_VOLUMES}/{volume.volume_id}"
+        await self._wire.call("PATCH", path, body={"size": size_gb}, repeatable="repeatable")
+
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Implement `Storing.destroy_volume`."""
         permit = genuine_for_volume(permit, provider="runpod")
