@@ -59,6 +59,26 @@ def replayed(repository: Path, name: str, *, since: str) -> list[Change]:
     return changes[::-1]
 
 
+def seen_on(repository: Path, name: str, day: str) -> dict[str, frozenset[str]]:
+    """Return what stood on each quoted page at the end of that day, by the copy's own history.
+
+    Raises:
+        RuntimeError: the copy has no history that reaches back so far.
+    """
+    commit = _git(repository, "log", "-1", "--format=%H", f"--before={day}T23:59:59Z").strip()
+    if not commit:
+        raise RuntimeError(f"no commit before {day}")
+    files = dict.fromkeys(q.file for q in quotations() if q.repository == name)
+    there = set(_git(repository, "ls-tree", "-r", "--name-only", commit).splitlines())
+    return {
+        file: frozenset(
+            found.text for found in statements(_git(repository, "show", f"{commit}:{file}"))
+        )
+        for file in files
+        if file in there
+    }
+
+
 def _former_wording(
     says: str, stood: Sequence[Statement], removed: Sequence[Statement]
 ) -> str | None:

@@ -14,11 +14,15 @@ _HEADING = re.compile(r"#+\s+(.*)")
 
 _MATTERS = re.compile(
     r"\$?\d[\d.,]*\s?(?:%|gb|tb|h|hours?|minutes?|seconds?|days?)?"
-    r"|\b(?:no|not|never|only|cannot|can't|won't|don't|doesn't|isn't|without|unless|until|after|before)\b"
-    r"|\b(?:delet|terminat|eras|destroy|los[et]|clear|reset|wip|preserv|persist|retain|keep|kept|surviv|stop|charg|bill|free|detach"
+    r"|\b(?:no|not|never|only|cannot|can't|won't|don't|doesn't|isn't|without|unless|until|after|before|eventually|immediately)\b"
+    r"|\b(?:delet|terminat|eras|destroy|los[et]|clear|reset|wip|preserv|persist|retain|keep|kept|surviv|stop|charg|bill|pric|free|detach"
     r"|attach|chang|resum|expir|outbid|pause|retir|deprecat|mount|refund|suspend|releas)"
 )
 """Figures, negations and verbs: the words that decide what a statement means for data or money."""
+
+_LABEL_WORDS = 4
+_DATA = re.compile(r'\s*"[@\w]+":|\s*[{}\[\]]')
+"""A line of JSON, which repeats for search engines what the page says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ def plain(text: str) -> str:
     """Return the words alone: without markup, addresses, and differences of case or spacing."""
     text = _LINK.sub(r"\1", _TAG.sub(" ", text))
     text = _MARKS.sub("", text).replace("|", " ").replace("’", "'")
-    return " ".join(text.lower().split()).strip(" .,:;-–—")
+    text = re.sub(r"\bzero\b", "0", text.lower())
+    return " ".join(text.split()).strip(" .,:;-–—")
 
 
 def matters(text: str) -> frozenset[str]:
@@ -56,7 +61,10 @@ def matters(text: str) -> frozenset[str]:
 
 
 def likeness(one: str, other: str) -> float:
-    """Return how much of two statements is the same, from 0 to 1."""
+    """Return how much of two statements is the same, from 0 to 1. A label that both begin with makes them two wordings of one."""
+    label = one.partition(": ")[0]
+    if ": " in one and len(label.split()) <= _LABEL_WORDS and other.startswith(f"{label}: "):
+        return 1.0 if one == other else 0.9
     return difflib.SequenceMatcher(None, one.split(), other.split(), autojunk=False).ratio()
 
 
@@ -66,5 +74,5 @@ def _lines(page: str) -> Iterator[str]:
     for line in page.splitlines():
         if line.lstrip().startswith(("```", "~~~")):
             is_code = not is_code
-        elif not is_code and not line.startswith(("import ", "export ")):
+        elif not (is_code or line.startswith(("import ", "export ")) or _DATA.match(line)):
             yield line
