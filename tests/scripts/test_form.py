@@ -24,7 +24,9 @@ def test_it_is_python_3_7_and_imports_nothing_but_the_library(name: str) -> None
         for alias in node.names
     }
     imports |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {module.split(".")[0] for module in imports} <= sys.stdlib_module_names | CARRIED.get(name, set())
+    assert {module.split(".")[0] for module in imports} <= sys.stdlib_module_names | CARRIED.get(
+        name, set()
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in PYTHON if name not in WITHOUT_HELP])
