@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers bench-many-files torture deaths errands over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-fleet bench-transfers bench-many-files torture deaths errands over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -72,6 +72,9 @@ bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one ru
 
 bench-start: $(VENV)/.ready-dev   ## what a command takes to start and answer, against an idle Python; ARGS='--only leases'
 	$(BIN)/python tests/bench/start.py $(ARGS)
+
+bench-calls: $(VENV)/.ready-dev   ## processor time of one call of the caretaker; ARGS='--against FILE' beside another version
+	$(BIN)/python tests/bench/calls.py $(ARGS)
 
 bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
 	$(BIN)/python tests/bench/fleet.py $(ARGS)
